@@ -1,0 +1,87 @@
+"""The agent API as one ASGI application."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from palyra.api import calls, operator
+from palyra.api.http import HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
+from palyra.api.service import ApiService
+
+Endpoint = Callable[[ApiService, Request], Awaitable[Response]]
+
+ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/v1/tool-calls", calls.make_call),
+    ("GET", "/v1/tool-calls/{call_id}", calls.show_call),
+    ("DELETE", "/v1/tool-calls/{call_id}", calls.cancel_call),
+    ("GET", "/v1/tool-calls/{call_id}/events", calls.follow_call),
+    ("GET", "/v1/tools", calls.list_tools),
+    ("GET", "/v1/tools/{name}", calls.show_tool),
+    ("POST", "/v1/runs", calls.create_run),
+    ("GET", "/v1/runs/{run_id}", calls.show_run),
+    ("GET", "/v1/approvals", operator.list_requests),
+    ("GET", "/v1/approvals/{approval_id}", operator.show_request),
+    ("POST", "/v1/approvals/{approval_id}/decision", operator.decide_request),
+    ("POST", "/v1/tokens", operator.make_token),
+    ("GET", "/v1/tokens", operator.show_tokens),
+    ("DELETE", "/v1/tokens/{token_id}", operator.end_token),
+    ("GET", "/v1/status", operator.show_status),
+)
+
+
+def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
+    """``hosts`` are the names the daemon answers to; with none given, any name is accepted (an in-process client)."""
+
+    def bound(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        async def handle(request: Request) -> Response:
+            return await endpoint(service, request)
+
+        return guarded(handle)
+
+    async def healthz(_: Request) -> Response:
+        return answer({"status": "ok"})
+
+    async def readyz(_: Request) -> Response:
+        missing = service.ready()
+        return answer({"status": "ready" if not missing else "not ready", "missing": missing}, 503 if missing else 200)
+
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(service.metrics(), media_type="text/plain; version=0.0.4")
+
+    async def not_found(request: Request, _: Exception) -> Response:
+        return answer_error(NoSuchRoute(f"there is nothing at {request.url.path[:128]}"))
+
+    async def wrong_method(request: Request, _: Exception) -> Response:
+        return answer_error(MethodRefused(f"{request.method} is not for {request.url.path[:128]}"))
+
+    routes = [Route(path, bound(endpoint), methods=[method]) for method, path, endpoint in ROUTES]
+    routes += [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    app = Starlette(routes=routes, exception_handlers={404: not_found, 405: wrong_method})
+    return HostGuard(app, frozenset(hosts)) if hosts else app
+
+
+class HostGuard:
+    """Refuses requests that call the daemon by a name it does not have: a web page elsewhere can make a browser send
+    them, by pointing its own name at the loopback address."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            named = [value for name, value in scope["headers"] if name == b"host"]
+            if len(named) != 1 or _without_port(named[0].decode("latin-1")) not in self._hosts:
+                await answer_error(HostRefused("this daemon does not have that name"))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[: host.find("]") + 1]
+    return host.partition(":")[0].lower()

@@ -1,0 +1,223 @@
+"""``/v1/tool-calls``, ``/v1/runs`` and ``/v1/tools``: what an agent uses."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from palyra.api.caller import Caller
+from palyra.api.http import WrongShape, answer, answer_failure, read_into
+from palyra.api.service import ApiService
+from palyra.clock import rfc3339
+from palyra.errors import Denied, LimitExceeded
+from palyra.identity.api_token import TokenScope
+from palyra.ids import CallId, RunId
+from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_CONTEXT_VALUE_CHARS
+from palyra.tools.approval import AlreadyDecided, ApprovalEvent, ApprovalExpired, Verdict
+from palyra.tools.broker import CallRequest
+from palyra.tools.budget import RunBudget
+from palyra.tools.call import CallState
+from palyra.tools.record import CallRecord
+from palyra.tools.spec import ToolSpec
+from palyra.tools.sqlite_approvals import decide
+from palyra.tools.sqlite_calls import read_call
+from palyra.tools.sqlite_runs import Run, open_run, read_run
+
+Word = Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS, pattern=r"^[A-Za-z0-9._:@/+-]*$")]
+# Events of one call sent at a time to a client that follows it.
+EVENTS_PER_READ = 100
+KEEP_ALIVE_SECONDS = 15.0
+
+
+class RunFixed(Denied):
+    code = "token.run_fixed"
+    hint = "this token works in one run only: leave run_id away"
+
+
+class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tool: str
+    arguments: dict[str, Any] | None = None
+    arguments_json: str | None = None
+    run_id: str | None = None
+    session: Word = ""
+    channel: Word | None = None
+    device: Word = ""
+    principal: str | None = None
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_APPROVAL_WAIT_MS)] = 0
+    timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_CALL_TIMEOUT_MS)] | None = None
+
+
+class RunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    budget: dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]] = {}
+    principal: str | None = None
+
+
+async def make_call(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    caller.token.require(TokenScope.CALL)
+    body = await read_into(request, CallBody)
+    if (body.arguments is None) == (body.arguments_json is None):
+        raise WrongShape("give arguments (an object) or arguments_json (its text), one of them")
+    if caller.token.run_id and body.run_id not in (None, caller.token.run_id):
+        raise RunFixed(f"this token works in run {caller.token.run_id}")
+    run_id = body.run_id or caller.token.run_id or None
+    # An agent's own word for its door is not believed: only an operator's client may name another than the API.
+    channel = body.channel if body.channel and caller.operates else service.channel
+    record = await service.broker.call(
+        CallRequest(
+            tool=body.tool,
+            arguments=body.arguments if body.arguments is not None else body.arguments_json or "",
+            principal=caller.speaks_for(body.principal),
+            actor=caller.actor,
+            channel=channel,
+            run_id=None if run_id is None else RunId.parse(run_id),
+            session=body.session,
+            device=body.device,
+            wait_ms=body.wait_ms,
+            timeout_ms=body.timeout_ms,
+        )
+    )
+    return answer_call(record)
+
+
+def answer_call(record: CallRecord) -> Response:
+    if record.error is None:
+        return answer(record.view())
+    error = {**record.error, "details": {**record.error.get("details", {}), "call_id": record.call_id}}
+    return answer_failure(error, record.http_status(), record.exit_code(), record.view())
+
+
+async def show_call(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    record = await asyncio.to_thread(
+        read_call, service.store, CallId.parse(request.path_params["call_id"]), caller.sees()
+    )
+    return answer(record.view())
+
+
+async def cancel_call(service: ApiService, request: Request) -> Response:
+    """Ends a running call, or withdraws the request of one that waits for approval; what has ended stays as it is."""
+    caller = service.caller(request)
+    call_id = CallId.parse(request.path_params["call_id"])
+    record = await asyncio.to_thread(read_call, service.store, call_id, caller.sees())
+    if record.state is CallState.NEEDS_APPROVAL and record.approval_id is not None:
+        await _withdraw(service, caller, record.approval_id)
+    await service.broker.cancel(call_id)
+    record = await asyncio.to_thread(read_call, service.store, call_id, caller.sees())
+    return answer(record.view())
+
+
+async def _withdraw(service: ApiService, caller: Caller, approval_id: str) -> None:
+    verdict = Verdict(event=ApprovalEvent.WITHDRAW, by=str(caller.principal), reason="the call was cancelled")
+    with contextlib.suppress(AlreadyDecided, ApprovalExpired):
+        await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
+    service.broker.waiting_room.ring(approval_id)
+
+
+async def follow_call(service: ApiService, request: Request) -> Response:
+    """The call's journal entries as server-sent events, from the first or from the one after Last-Event-ID."""
+    caller = service.caller(request)
+    call_id = CallId.parse(request.path_params["call_id"])
+    read_call(service.store, call_id, caller.sees())
+    raw = request.headers.get("last-event-id", "0")
+    if not (raw.isascii() and raw.isdigit() and len(raw) < 16):
+        raise WrongShape("Last-Event-ID is the seq of an event")
+    return StreamingResponse(
+        _events(service, call_id, caller.sees(), int(raw)),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+async def _events(service: ApiService, call_id: CallId, sees: str | None, since: int) -> AsyncIterator[bytes]:
+    with service.store.subscribe() as news:
+        while True:
+            # Read the state first: whatever it says has its entries in the table by then.
+            record = await asyncio.to_thread(read_call, service.store, call_id, sees)
+            while batch := await asyncio.to_thread(
+                service.store.events_since, since, limit=EVENTS_PER_READ, call=str(call_id)
+            ):
+                for event in batch:
+                    since = event.seq
+                    yield _sse(event.kind, event.seq, event.payload)
+            if record.state not in (CallState.RUNNING, CallState.NEEDS_APPROVAL):
+                return
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                    while (await anext(news)).call != call_id:
+                        pass
+            except TimeoutError:
+                yield b": still here\n\n"
+            except LimitExceeded:
+                # Some news was lost: the table has it.
+                continue
+
+
+def _sse(kind: str, seq: int, payload: bytes) -> bytes:
+    return b"event: " + kind.encode() + b"\nid: " + str(seq).encode() + b"\ndata: " + payload + b"\n\n"
+
+
+async def list_tools(service: ApiService, request: Request) -> Response:
+    service.caller(request)
+    return answer({"tools": [_tool_view(spec) for spec in service.broker.catalog.specs()]})
+
+
+async def show_tool(service: ApiService, request: Request) -> Response:
+    service.caller(request)
+    spec = service.broker.catalog.entry(request.path_params["name"]).spec
+    return answer({**_tool_view(spec), "input_schema": spec.input_schema, "output_schema": spec.output_schema})
+
+
+def _tool_view(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "name": str(spec.name),
+        "title": spec.title,
+        "description": spec.description,
+        "tier": spec.tier.value,
+        "capabilities": sorted(capability.value for capability in spec.metadata.capabilities),
+        "sensitive": spec.metadata.sensitive,
+        "idempotent": spec.idempotent,
+        "max_input_bytes": spec.max_input_bytes,
+    }
+
+
+async def create_run(service: ApiService, request: Request) -> Response:
+    """Opens a run. Its caps are what is asked for, and at most the configured ones unless an operator asks."""
+    caller = service.caller(request)
+    caller.token.require(TokenScope.CALL)
+    if caller.token.run_id:
+        raise RunFixed(f"this token works in run {caller.token.run_id}")
+    body = await read_into(request, RunBody)
+    principal = str(caller.speaks_for(body.principal))
+    ceiling = msgspec.to_builtins(service.broker.config.run_budget)
+    if unknown := sorted(body.budget.keys() - ceiling.keys()):
+        raise WrongShape(f"{unknown[0]!r} is not a budget; there are {', '.join(ceiling)}")
+    caps = {
+        kind: value if caller.operates else min(value, ceiling[kind]) for kind, value in body.budget.items()
+    }
+    budget = RunBudget(**{**ceiling, **caps})
+    run_id = RunId.new()
+    await service.store.transact(lambda tx: open_run(tx, run_id, principal, caller.actor, budget))
+    return answer(run_view(await asyncio.to_thread(read_run, service.store, run_id, principal)), 201)
+
+
+async def show_run(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    run_id = RunId.parse(request.path_params["run_id"])
+    return answer(run_view(await asyncio.to_thread(read_run, service.store, run_id, caller.sees())))
+
+
+def run_view(run: Run) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "principal": run.principal,
+        "created_at": rfc3339(run.created_ms),
+        "budget": {
+            kind.value: {"cap": account.cap, "reserved": account.reserved, "used": account.used, "left": account.left}
+            for kind, account in run.budget.items()
+        },
+    }

@@ -1,0 +1,118 @@
+"""The frame of every API answer: strict JSON in, one document out, errors with their code, status and exit code."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from palyra.errors import ExitCode, InternalError, InvalidInput, LimitExceeded, PalyraError, exit_code_of
+from palyra.limits import MAX_HTTP_BODY_BYTES
+from palyra.strict_json import parse_strict
+
+log = logging.getLogger("palyra.api")
+
+T = TypeVar("T")
+EXIT_CODE_HEADER = "Palyra-Exit-Code"
+
+
+class BodyTooLarge(LimitExceeded):
+    code = "http.body_too_large"
+    hint = f"send at most {MAX_HTTP_BODY_BYTES} bytes"
+    http_status = 413
+
+
+class WrongShape(InvalidInput):
+    code = "http.wrong_shape"
+    hint = "the reference lists the fields of each request"
+
+
+class NoSuchRoute(InvalidInput):
+    code = "http.no_such_route"
+    hint = "the API lives under /v1"
+    http_status = 404
+
+
+class MethodRefused(InvalidInput):
+    code = "http.method_refused"
+    hint = "the answer's Allow header lists the methods of this path"
+    http_status = 405
+
+
+class HostRefused(InvalidInput):
+    code = "http.host_refused"
+    hint = "reach the daemon by the address it listens on: a page on another site must not speak to it by its own name"
+    http_status = 421
+
+
+def answer(data: Any, status: int = 200) -> Response:
+    return _respond({"ok": True, "data": data}, status, ExitCode.DONE)
+
+
+def answer_error(error: PalyraError, data: Any = None) -> Response:
+    document: dict[str, Any] = {"ok": False, "error": error.as_dict()}
+    if data is not None:
+        document["data"] = data
+    return _respond(document, error.http_status, exit_code_of(error))
+
+
+def answer_failure(error: dict[str, Any], status: int, exit_code: ExitCode, data: Any) -> Response:
+    """For an error that a record carries rather than an exception."""
+    return _respond({"ok": False, "error": error, "data": data}, status, exit_code)
+
+
+def _respond(document: dict[str, Any], status: int, exit_code: ExitCode) -> Response:
+    return Response(
+        msgspec.json.encode(document),
+        status_code=status,
+        media_type="application/json",
+        headers={EXIT_CODE_HEADER: str(int(exit_code)), "Cache-Control": "no-store"},
+    )
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body as a JSON object, read no further than the limit and parsed as strictly as arguments are."""
+    size = 0
+    chunks: list[bytes] = []
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_HTTP_BODY_BYTES:
+            raise BodyTooLarge(f"the body is larger than {MAX_HTTP_BODY_BYTES} bytes")
+        chunks.append(chunk)
+    value = parse_strict(b"".join(chunks)) if size else {}
+    if not isinstance(value, dict):
+        raise WrongShape("the body is not a JSON object")
+    return value
+
+
+async def read_into(request: Request, shape: type[T]) -> T:
+    return shape_of(await read_object(request), shape)
+
+
+def shape_of(value: dict[str, Any], shape: type[T]) -> T:
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise WrongShape(f"the request does not have the right shape: {error}") from error
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def guarded(handler: Handler) -> Handler:
+    """Turns every error into its document. What is not ours is a bug: logged whole, shown without its text."""
+
+    async def respond(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except PalyraError as error:
+            return answer_error(error)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:
+            log.exception("%s %s broke", request.method, request.url.path)
+            return answer_error(InternalError("the request broke inside Palyra"))
+
+    return respond

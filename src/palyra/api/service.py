@@ -1,0 +1,115 @@
+"""What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self, TypeVar
+
+from starlette.requests import Request
+
+from palyra.api.caller import Caller, caller_of
+from palyra.clock import Clock
+from palyra.errors import Denied
+from palyra.identity.api_token import TokenScope
+from palyra.identity.principal import Principal
+from palyra.journal.event import Event
+from palyra.policy.decision import Outcome
+from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
+from palyra.policy.port import PolicyPort
+from palyra.policy.request import PolicyRequest
+from palyra.tools.approval import Approval, SelfApproval, UnknownApproval
+from palyra.tools.broker import Broker
+from palyra.tools.ports import Transaction
+
+T = TypeVar("T")
+
+
+class ActionDenied(Denied):
+    code = "action.denied"
+    hint = "the setting access.operators, or a policy of yours, says who may do this"
+
+
+class News(Protocol):
+    """Events as they are recorded. Raises LimitExceeded after some were lost: then the table has to be read."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    async def __anext__(self) -> Event: ...
+
+
+class ApiStore(Protocol):
+    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
+
+    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+    def events_since(self, seq: int, *, limit: int, call: str = "") -> list[Event]: ...
+
+    def subscribe(self) -> News: ...
+
+
+class ApiService:
+    def __init__(
+        self,
+        *,
+        store: ApiStore,
+        broker: Broker,
+        policy: PolicyPort,
+        clock: Clock,
+        status: Callable[[], dict[str, Any]],
+        metrics: Callable[[], bytes],
+        ready: Callable[[], list[str]],
+        channel: str = "api",
+    ) -> None:
+        self.store = store
+        self.broker = broker
+        self.policy = policy
+        self.clock = clock
+        self.status = status
+        self.metrics = metrics
+        self.ready = ready
+        self.channel = channel
+
+    def caller(self, request: Request) -> Caller:
+        return caller_of(request, self.store, self.clock)
+
+    def require_decider(self, decider: Principal, approval: Approval, scope: str) -> None:
+        if str(decider) == approval.binding.principal:
+            raise SelfApproval(f"{decider} asked for this and cannot decide it", id=approval.id)
+        spec = self.broker.catalog.entry(approval.binding.tool).spec
+        tool = self._directory.tool(
+            str(spec.name), frozenset(spec.metadata.capabilities), spec.metadata.sensitive, spec.tier.value
+        )
+        self._require(decider, "approval.decide", tool, requester=approval.binding.principal, scope=scope)
+
+    def require_visible(self, caller: Caller, approval: Approval) -> None:
+        if not caller.operates and approval.binding.principal != str(caller.principal):
+            raise UnknownApproval(f"there is no approval {approval.id}")
+
+    def require_config_change(self, caller: Caller) -> None:
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "config.change", GATEWAY)
+
+    def require_status(self, caller: Caller) -> None:
+        self._require(caller.principal, "status.read", GATEWAY)
+
+    @property
+    def _directory(self) -> EntityDirectory:
+        return self.broker.config.directory
+
+    def _require(self, principal: Principal, action: str, resource: Entity, **context: Any) -> None:
+        channel = self._directory.channel(self.channel)
+        decision = self.policy.decide(
+            PolicyRequest(
+                principal=self._directory.principal(principal),
+                action=action,
+                resource=resource,
+                # A person acting is nobody's tool call: there is nothing to approve about it.
+                context={"approved": True, "channel": channel.uid, **context},
+                entities=(channel,),
+            )
+        )
+        if decision.outcome is not Outcome.ALLOW:
+            raise ActionDenied(
+                f"policy does not let {principal} do {action}: {', '.join(decision.reasons)}",
+                policies=list(decision.policies),
+            )

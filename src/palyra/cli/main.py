@@ -1,0 +1,168 @@
+"""The ``palyra`` program: global options, the table of commands, and what every ending looks like.
+
+Only click and the standard library are imported here, and a command's module only when it is called, so that
+``palyra --help`` answers at once.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option
+from palyra.cli.lazy import LazyCommand, LazyGroup
+from palyra.cli.output import Output
+from palyra.errors import ExitCode, Failed, InternalError, InvalidInput, PalyraError, exit_code_of
+
+EXIT_INTERRUPTED: Final = 130
+
+COMMANDS: Final = {
+    "up": LazyCommand("palyra.cli.up:up", "Start everything embedded, in the foreground."),
+    "tour": LazyCommand("palyra.cli.tour:tour", "Walk through what Palyra does, with real calls."),
+    "doctor": LazyCommand("palyra.cli.doctor:doctor", "Show what this machine can enforce."),
+    "call": LazyCommand("palyra.cli.call:call", "Ask the daemon to run one tool."),
+    "tools": LazyCommand("palyra.cli.tools:tools", "List and describe tools."),
+    "approvals": LazyCommand("palyra.cli.approvals:approvals", "See and decide what waits for a person."),
+    "policy": LazyCommand("palyra.cli.policy:policy", "Check, explain, test and replay policies."),
+    "journal": LazyCommand("palyra.cli.journal:journal", "Read, verify and export the record."),
+    "attest": LazyCommand("palyra.cli.attest:attest", "Verify the signed statement of a call."),
+    "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
+    "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),
+    "completion": LazyCommand("palyra.cli.completion:completion", "Print a shell's completion script."),
+}
+
+
+class UsageMistake(InvalidInput):
+    code = "cli.usage"
+    hint = "add --help to see what the command accepts"
+
+
+class Interrupted(Failed):
+    code = "cli.interrupted"
+    hint = "what was already recorded stays recorded"
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    invocation = ctx.ensure_object(Invocation)
+    invocation.output.json |= asks_for_json(invocation.arguments)
+    invocation.output.data({"version": version("palyra")}, lambda data: f"palyra {data['version']}")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Read settings from FILE.")
+@click.option("--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Keep state in DIR.")
+@click.option("--no-color", is_flag=True, help="Print without colour, as with NO_COLOR.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+@json_option
+@click.pass_context
+def root(ctx: click.Context, config: Path | None, state_dir: Path | None, no_color: bool) -> None:
+    """Run the tools of AI agents safely: authorised, contained, recorded.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 denied, 4 needs approval, 5 limit or timeout, 6 not available.
+    """
+    invocation = ctx.ensure_object(Invocation)
+    invocation.config_option = config
+    invocation.state_dir_option = state_dir
+    invocation.output.color = invocation.output.color and not no_color
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether ``--json`` was typed: for a command line that could not be parsed far enough to know."""
+    words = list(arguments)
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
+
+
+def run(arguments: Sequence[str]) -> int:
+    return run_as_program(root, "palyra", arguments)
+
+
+def run_as_program(command: click.Command, program: str, arguments: Sequence[str]) -> int:
+    """One command line to its exit code. Every ending is printed here and nowhere else."""
+    invocation = Invocation(arguments)
+    output = invocation.output
+    try:
+        try:
+            result = command.main(list(arguments), prog_name=program, standalone_mode=False, obj=invocation)
+            status = result if isinstance(result, int) else ExitCode.DONE
+        except BrokenPipeError:
+            raise
+        except SystemExit as ended:
+            # click ends this way itself after a completion request, and when the reader of stdout went away.
+            status = ended.code if isinstance(ended.code, int) else ExitCode.DONE
+        except Exception as error:
+            output.json |= asks_for_json(arguments)
+            status = _report(error, program, output)
+        except KeyboardInterrupt:
+            status = _report(click.Abort(), program, output)
+        output.flush()
+    except BrokenPipeError:
+        return _leave_quietly()
+    return int(status)
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))
+
+
+def _report(error: Exception, program: str, output: Output) -> int:
+    match error:
+        case PalyraError():
+            output.error(error)
+            return exit_code_of(error)
+        case click.ClickException():
+            return _report_usage(error, program, output)
+        case click.Abort():
+            output.error(Interrupted("interrupted"))
+            return EXIT_INTERRUPTED
+        case _:
+            return _report_bug(error, output)
+
+
+def _report_usage(error: click.ClickException, program: str, output: Output) -> ExitCode:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else program
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        if not output.json:
+            output.note(error.format_message())
+            return ExitCode.USAGE
+        message = f"{command} needs a command or an argument"
+    else:
+        message = error.format_message()
+    output.error(UsageMistake(message, hint=f"see `{command} --help`"))
+    return ExitCode.USAGE
+
+
+def _report_bug(error: Exception, output: Output) -> ExitCode:
+    if os.environ.get("PALYRA_DEBUG") == "1":
+        import traceback
+
+        output.note("".join(traceback.format_exception(error)))
+    output.error(
+        InternalError(
+            f"Palyra met a fault of its own ({type(error).__name__})",
+            hint="run it again with PALYRA_DEBUG=1 to see where, and report that",
+        )
+    )
+    return ExitCode.FAILED
+
+
+def _leave_quietly() -> int:
+    """The reader went away: the rest is written to nowhere, so that the interpreter's own flush cannot complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return ExitCode.FAILED
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""``Client`` and ``AsyncClient``: the operations of the API as methods, over a transport.
+
+    with Client.local(state_dir) as client:
+        print(client.call("echo", {"text": "hi"}).result)
+
+Both classes list the same operations; what an operation does is written once, in ``operations``.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+
+import msgspec
+
+from palyra.client import operations
+from palyra.client.address import ServerAddress, usable_token
+from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
+from palyra.client.protocol import DEFAULT_LIMITS, ClientLimits, Headers, Operation, Request, Response
+from palyra.client.views import CallEvent
+from palyra.errors import PalyraError
+from palyra.secret import Secret
+
+if TYPE_CHECKING:
+    import ssl
+
+    from palyra.client.asgi import App
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_BASE_URL = "http://127.0.0.1:7142"
+DEFAULT_TIMEOUT_SECONDS = 30.0
+
+
+class Stream(Protocol):
+    status: int
+    headers: Headers
+
+    def chunk(self) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    def exchange(self, request: Request) -> Response: ...
+
+    def open_stream(self, request: Request) -> Stream: ...
+
+    def close(self) -> None: ...
+
+
+class AsyncByteStream(Protocol):
+    status: int
+    headers: Headers
+
+    async def chunk(self) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+class AsyncTransportPort(Protocol):
+    async def exchange(self, request: Request) -> Response: ...
+
+    async def open_stream(self, request: Request) -> AsyncByteStream: ...
+
+    async def close(self) -> None: ...
+
+
+def _blocking(operation: Callable[P, Operation[T]]) -> Callable[Concatenate["Client", P], T]:
+    @wraps(operation)
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._perform(operation(*args, **kwargs))
+
+    return method
+
+
+def _async(operation: Callable[P, Operation[T]]) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]]:
+    @wraps(operation)
+    async def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._perform(operation(*args, **kwargs))
+
+    return method
+
+
+class Client:
+    """Threads may share one. Close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_BASE_URL,
+        *,
+        token: Secret | str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        limits: ClientLimits = DEFAULT_LIMITS,
+        ssl_context: "ssl.SSLContext | None" = None,
+        allow_plaintext: bool = False,
+        transport: Transport | None = None,
+    ) -> None:
+        self._token = usable_token(token)
+        self._limits = limits
+        if transport is None:
+            from palyra.client.blocking import BlockingTransport
+
+            address = ServerAddress.parse(base_url, allow_plaintext=allow_plaintext)
+            transport = BlockingTransport(address, timeout=timeout, limits=limits, ssl_context=ssl_context)
+        self._transport = transport
+
+    @classmethod
+    def local(cls, state_dir: Path, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Self:
+        """A client of the daemon that runs on this state directory, as its owner."""
+        from palyra.client.local import find_daemon
+
+        daemon = find_daemon(Path(state_dir))
+        return cls(daemon.url, token=daemon.token, timeout=timeout)
+
+    @classmethod
+    def in_process(
+        cls,
+        app: "App",
+        *,
+        token: Secret | str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        limits: ClientLimits = DEFAULT_LIMITS,
+    ) -> Self:
+        """A client of an ASGI application in this very process."""
+        from palyra.client.asgi import BlockingAsgiTransport
+
+        transport = BlockingAsgiTransport(app, timeout=timeout, limits=limits)
+        try:
+            return cls(token=token, limits=limits, transport=transport)
+        except BaseException:
+            transport.close()
+            raise
+
+    call = _blocking(operations.call)
+    call_status = _blocking(operations.call_status)
+    cancel = _blocking(operations.cancel)
+    tools = _blocking(operations.tools)
+    tool = _blocking(operations.tool)
+    start_run = _blocking(operations.start_run)
+    run = _blocking(operations.run)
+    approvals = _blocking(operations.approvals)
+    approval = _blocking(operations.approval)
+    approve = _blocking(operations.approve)
+    deny = _blocking(operations.deny)
+    create_token = _blocking(operations.create_token)
+    tokens = _blocking(operations.tokens)
+    revoke_token = _blocking(operations.revoke_token)
+    status = _blocking(operations.status)
+    health = _blocking(operations.health)
+    ready = _blocking(operations.ready)
+    metrics = _blocking(operations.metrics)
+
+    def events(self, call_id: str, *, after: str | None = None) -> Iterator[CallEvent]:
+        """The call's events to its last, resumed over lost connections; ``after`` is the id of one already seen."""
+        return self._follow(follow_call(call_id, after=after, limits=self._limits))
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _perform(self, operation: Operation[T]) -> T:
+        try:
+            request = next(operation)
+            while True:
+                request = operation.send(self._transport.exchange(_with_token(request, self._token)))
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+
+    def _follow(self, script: Script) -> Iterator[CallEvent]:
+        stream: Stream | None = None
+        try:
+            step = next(script)
+            while True:
+                came: Head | bytes | None = None
+                try:
+                    match step:
+                        case OpenStream(request):
+                            if stream is not None:
+                                stream.close()
+                            stream = self._transport.open_stream(_with_token(request, self._token))
+                            came = Head(stream.status, stream.headers)
+                        case ReadChunk() if stream is not None:
+                            came = stream.chunk()
+                        case Pause(seconds):
+                            time.sleep(seconds)
+                        case Emit(event):
+                            yield event
+                except PalyraError as error:
+                    step = script.throw(error)
+                else:
+                    step = script.send(came)
+        except StopIteration:
+            return
+        finally:
+            if stream is not None:
+                stream.close()
+
+
+class AsyncClient:
+    """Belongs to one event loop. Close it, or use it as an asynchronous context manager."""
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_BASE_URL,
+        *,
+        token: Secret | str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        limits: ClientLimits = DEFAULT_LIMITS,
+        ssl_context: "ssl.SSLContext | None" = None,
+        allow_plaintext: bool = False,
+        transport: AsyncTransportPort | None = None,
+    ) -> None:
+        self._token = usable_token(token)
+        self._limits = limits
+        if transport is None:
+            from palyra.client.aio import AsyncTransport
+
+            address = ServerAddress.parse(base_url, allow_plaintext=allow_plaintext)
+            transport = AsyncTransport(address, timeout=timeout, limits=limits, ssl_context=ssl_context)
+        self._transport = transport
+
+    @classmethod
+    def local(cls, state_dir: Path, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Self:
+        """A client of the daemon that runs on this state directory, as its owner."""
+        from palyra.client.local import find_daemon
+
+        daemon = find_daemon(Path(state_dir))
+        return cls(daemon.url, token=daemon.token, timeout=timeout)
+
+    @classmethod
+    def in_process(
+        cls,
+        app: "App",
+        *,
+        token: Secret | str | None = None,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        limits: ClientLimits = DEFAULT_LIMITS,
+    ) -> Self:
+        """A client of an ASGI application in this very process and loop."""
+        from palyra.client.asgi import AsyncAsgiTransport
+
+        return cls(token=token, limits=limits, transport=AsyncAsgiTransport(app, timeout=timeout, limits=limits))
+
+    call = _async(operations.call)
+    call_status = _async(operations.call_status)
+    cancel = _async(operations.cancel)
+    tools = _async(operations.tools)
+    tool = _async(operations.tool)
+    start_run = _async(operations.start_run)
+    run = _async(operations.run)
+    approvals = _async(operations.approvals)
+    approval = _async(operations.approval)
+    approve = _async(operations.approve)
+    deny = _async(operations.deny)
+    create_token = _async(operations.create_token)
+    tokens = _async(operations.tokens)
+    revoke_token = _async(operations.revoke_token)
+    status = _async(operations.status)
+    health = _async(operations.health)
+    ready = _async(operations.ready)
+    metrics = _async(operations.metrics)
+
+    def events(self, call_id: str, *, after: str | None = None) -> AsyncIterator[CallEvent]:
+        """The call's events to its last, resumed over lost connections; ``after`` is the id of one already seen."""
+        return self._follow(follow_call(call_id, after=after, limits=self._limits))
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    async def _perform(self, operation: Operation[T]) -> T:
+        try:
+            request = next(operation)
+            while True:
+                request = operation.send(await self._transport.exchange(_with_token(request, self._token)))
+        except StopIteration as finished:
+            result: T = finished.value
+            return result
+
+    async def _follow(self, script: Script) -> AsyncIterator[CallEvent]:
+        import asyncio
+
+        stream: AsyncByteStream | None = None
+        try:
+            step = next(script)
+            while True:
+                came: Head | bytes | None = None
+                try:
+                    match step:
+                        case OpenStream(request):
+                            if stream is not None:
+                                await stream.close()
+                            stream = await self._transport.open_stream(_with_token(request, self._token))
+                            came = Head(stream.status, stream.headers)
+                        case ReadChunk() if stream is not None:
+                            came = await stream.chunk()
+                        case Pause(seconds):
+                            await asyncio.sleep(seconds)
+                        case Emit(event):
+                            yield event
+                except PalyraError as error:
+                    step = script.throw(error)
+                else:
+                    step = script.send(came)
+        except StopIteration:
+            return
+        finally:
+            if stream is not None:
+                await stream.close()
+
+
+def _with_token(request: Request, token: Secret | None) -> Request:
+    return request if token is None else msgspec.structs.replace(request, token=token)

@@ -1,0 +1,205 @@
+"""The tree of settings: sections, keys, defaults, bounds, and one line on each.
+
+The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from palyra import limits
+from palyra.errors import InvalidInput, PalyraError
+from palyra.identity.principal import Principal
+
+ENV_PREFIX: Final = "PALYRA_"
+ENV_SEPARATOR: Final = "__"
+
+
+class InvalidSetting(InvalidInput):
+    code = "config.invalid_value"
+    hint = "docs/reference/configuration.md lists every setting with its type and default"
+
+
+def _says(description: str) -> Meta:
+    return Meta(description=description)
+
+
+Pattern = Annotated[str, Meta(min_length=1, max_length=limits.MAX_PRINCIPAL_CHARS)]
+Patterns = tuple[Pattern, ...]
+Count = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+Millis = Annotated[int, Meta(ge=1, le=limits.MAX_CALL_TIMEOUT_MS)]
+
+# Read or run by a person's own programs once they open the workspace: an agent that writes them acts as that person.
+PROTECTED_NAMES: Final = (
+    ".git/hooks",
+    ".git/config",
+    ".gitmodules",
+    ".env*",
+    ".vscode",
+    ".idea",
+    ".devcontainer",
+    ".husky",
+    ".pre-commit-config.yaml",
+    ".github/workflows",
+    ".gitlab-ci.yml",
+    ".circleci",
+    "Jenkinsfile",
+    ".mcp.json",
+    ".npmrc",
+    ".pypirc",
+    ".netrc",
+    ".ssh",
+)
+
+
+class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    host: Annotated[str, Meta(min_length=1), _says("Address the API listens on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535), _says("Port of the API; 0 takes any free one.")] = 7142
+
+
+class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    root: Annotated[str, _says("Folder the file tools work in; empty means `workspace` in the state directory.")] = ""
+    protected_names: Annotated[Patterns, _says("Names beneath the root that no tool may write, as globs.")] = (
+        PROTECTED_NAMES
+    )
+
+
+class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    allowed: Annotated[Patterns, _says("Tools that policies may permit at all, as globs.")] = ("echo", "sleep", "fs.*")
+    preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
+    timeout_ms: Annotated[Millis, _says("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
+    max_timeout_ms: Annotated[Millis, _says("Longest deadline a call may ask for.")] = limits.MAX_CALL_TIMEOUT_MS
+    max_output_bytes: Annotated[
+        int,
+        Meta(ge=limits.KIB, le=limits.MAX_TOOL_OUTPUT_BYTES),
+        _says("Most bytes one call may return."),
+    ] = limits.MAX_TOOL_OUTPUT_BYTES
+    max_concurrent_calls: Annotated[
+        int,
+        Meta(ge=1, le=limits.MAX_CONCURRENT_CALLS),
+        _says("Calls worked on at once; the next one is told to come back."),
+    ] = limits.MAX_CONCURRENT_CALLS
+
+
+class AccessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    principals: Annotated[Patterns, _says("Principals that policies may permit at all, as globs.")] = (
+        "agent:*",
+        "user:*",
+    )
+    channels: Annotated[Patterns, _says("Doors a call may come through.")] = ("cli", "api", "mcp", "console")
+    operators: Annotated[Patterns, _says("Principals that may decide approvals and act for others.")] = (
+        "user:operator",
+    )
+    groups: Annotated[dict[Pattern, Patterns], _says("Group names and the principals in each, as globs.")] = {}
+
+
+class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    dir: Annotated[str, _says("Folder of `*.cedar` files; empty means `policies` beside the settings file.")] = ""
+
+
+class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    ttl_seconds: Annotated[Count, _says("How long a request for approval waits before it is denied.")] = 900
+    max_ttl_seconds: Annotated[Count, _says("Longest life of an approval, whatever its scope.")] = 86_400
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    calls: Annotated[Count, _says("Calls in one run.")] = limits.DEFAULT_MAX_CALLS_PER_RUN
+    wall_ms: Annotated[Count, _says("Time the calls of one run may take in sum.")] = limits.DEFAULT_RUN_WALL_MS
+    egress_bytes: Annotated[Count, _says("Bytes one run may send and receive.")] = limits.DEFAULT_RUN_EGRESS_BYTES
+    wasm_fuel: Annotated[Count, _says("WebAssembly fuel one run may burn.")] = limits.DEFAULT_RUN_WASM_FUEL
+    browser_actions: Annotated[Count, _says("Browser actions in one run.")] = limits.DEFAULT_RUN_BROWSER_ACTIONS
+
+
+class JournalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    checkpoint_events: Annotated[Count, _says("Events after which a checkpoint is signed.")] = (
+        limits.CHECKPOINT_EVERY_EVENTS
+    )
+    checkpoint_seconds: Annotated[
+        float, Meta(gt=0, le=86_400), _says("Seconds after which a checkpoint is signed, if anything happened.")
+    ] = limits.CHECKPOINT_EVERY_SECONDS
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    daemon: DaemonSettings = DaemonSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    tools: ToolsSettings = ToolsSettings()
+    access: AccessSettings = AccessSettings()
+    policy: PolicySettings = PolicySettings()
+    approvals: ApprovalsSettings = ApprovalsSettings()
+    budget: BudgetSettings = BudgetSettings()
+    journal: JournalSettings = JournalSettings()
+
+
+class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One leaf of the tree, as the documentation and the parsers need it."""
+
+    name: str
+    section: str
+    key: str
+    type: Any
+    default: Any
+    description: str
+
+    @property
+    def env_name(self) -> str:
+        return f"{ENV_PREFIX}{self.section}{ENV_SEPARATOR}{self.key}".upper()
+
+
+@cache
+def known_settings() -> Mapping[str, SettingInfo]:
+    """Every setting by its dotted name, in the order of the tree."""
+    found: dict[str, SettingInfo] = {}
+    for section in msgspec.structs.fields(Settings):
+        defaults = section.type()
+        for field in msgspec.structs.fields(section.type):
+            name = f"{section.name}.{field.name}"
+            found[name] = SettingInfo(
+                name=name,
+                section=section.name,
+                key=field.name,
+                type=field.type,
+                default=getattr(defaults, field.name),
+                description=_description_of(field.type),
+            )
+    return found
+
+
+def _description_of(kind: Any) -> str:
+    described = [meta.description for meta in kind.__metadata__ if isinstance(meta, Meta) and meta.description]
+    if len(described) != 1:
+        raise TypeError(f"a setting needs one description, this has {len(described)}: {kind}")
+    return str(described[0])
+
+
+def check_together(settings: Settings) -> None:
+    """The rules that one value cannot break alone. The error's ``settings`` detail names the values involved."""
+    _at_most(settings, "tools.timeout_ms", "tools.max_timeout_ms")
+    _at_most(settings, "approvals.ttl_seconds", "approvals.max_ttl_seconds")
+    for operator in settings.access.operators:
+        try:
+            Principal.parse(operator)
+        except PalyraError as error:
+            raise InvalidSetting(
+                f"access.operators: {error.message}", hint=error.hint, settings=["access.operators"]
+            ) from error
+    for name, path in (("workspace.root", settings.workspace.root), ("policy.dir", settings.policy.dir)):
+        if path and not path.startswith(("/", "~/")):
+            raise InvalidSetting(
+                f"{name}: {path!r} is relative",
+                hint="write an absolute path, or one that starts with ~/",
+                settings=[name],
+            )
+
+
+def _at_most(settings: Settings, smaller: str, larger: str) -> None:
+    low, high = value_of(settings, smaller), value_of(settings, larger)
+    if low > high:
+        raise InvalidSetting(f"{smaller} is {low}, which is more than {larger} ({high})", settings=[smaller, larger])
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    section, _, key = name.partition(".")
+    return getattr(getattr(settings, section), key)

@@ -1,0 +1,102 @@
+"""The one directory all state lives in: 0700, files 0600, every write atomic and durable.
+
+Keys, tokens and the journal are here, so a directory that somebody else could read or swap is refused, not repaired:
+what is in it may have been read already.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from palyra.errors import Denied, InvalidInput, Unavailable
+
+DIR_MODE = 0o700
+FILE_MODE = 0o600
+
+
+class StateDirExposed(Denied):
+    code = "state.exposed"
+    hint = "choose a directory of your own, or `chmod 700` it after checking that nothing in it was touched"
+
+
+class StateDirUnusable(Unavailable):
+    code = "state.unusable"
+    hint = "check the path, its permissions and the free space, or choose another with --state-dir"
+
+
+class InvalidStateName(InvalidInput):
+    code = "state.invalid_name"
+    hint = "names in the state directory are relative and have no `..`"
+
+
+class StateDir:
+    def __init__(self, root: Path) -> None:
+        """Use ``open``, which checks the directory first."""
+        self.root = root
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The directory at the path, made with its parents if absent."""
+        path = Path(os.path.abspath(path))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, DIR_MODE)
+            refuse_if_exposed(path)
+        except OSError as error:
+            raise StateDirUnusable(f"cannot use {path} for state: {error.strerror}", path=str(path)) from error
+        return cls(path)
+
+    def path(self, name: str) -> Path:
+        pure = PurePosixPath(name)
+        if not name or "\0" in name or pure.is_absolute() or not pure.parts or ".." in pure.parts:
+            raise InvalidStateName(f"{name[:64]!r} is not a name in the state directory")
+        return self.root / pure
+
+    def write_atomic(self, name: str, content: bytes) -> Path:
+        """Readers see the old content or the new, never a part, also after a power cut."""
+        target = self.path(name)
+        try:
+            target.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+            refuse_if_exposed(target.parent)
+            folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                _replace(folder, target.name, content)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise StateDirUnusable(f"cannot write {target}: {error.strerror}", path=str(target)) from error
+        return target
+
+
+def refuse_if_exposed(path: Path) -> None:
+    """Raises unless the path is a real directory, ours, and closed to everybody else."""
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise StateDirExposed(f"{path} is not a directory of its own", path=str(path))
+    if status.st_uid != os.geteuid():
+        raise StateDirExposed(f"{path} belongs to another user (uid {status.st_uid})", path=str(path))
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        raise StateDirExposed(f"{path} is open to others (mode {mode:04o})", path=str(path))
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    temporary = f".{name[:64]}.{secrets.token_hex(8)}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, FILE_MODE)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    os.fsync(folder)

@@ -1,0 +1,223 @@
+"""The composition root of palyrad: every adapter is made and joined here, and nowhere else."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp
+
+from palyra import limits
+from palyra.api.app import create_app
+from palyra.api.service import ApiService
+from palyra.clock import MS_PER_SECOND, SystemClock
+from palyra.config.settings import Settings
+from palyra.config.state_dir import StateDir
+from palyra.daemons.instances import InstanceRegistry
+from palyra.daemons.operator_token import operator_token
+from palyra.daemons.policy_watch import LivePolicy
+from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.identity import sqlite_tokens
+from palyra.journal.event import NewEvent
+from palyra.journal.redact import Redactor
+from palyra.journal.sqlite import SqliteStore
+from palyra.policy.entities import EntityDirectory
+from palyra.secret import Secret
+from palyra.signing.ed25519 import Ed25519Signer
+from palyra.telemetry import names
+from palyra.telemetry.prometheus import PrometheusMetrics
+from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
+from palyra.tools.approval import ApprovalState
+from palyra.tools.broker import Broker
+from palyra.tools.budget import RunBudget
+from palyra.tools.call import ToolCallConfig
+
+log = logging.getLogger("palyra.gateway")
+
+ACTOR = "palyrad"
+DATABASE = "palyra.db"
+SIGNING_KEY = "signing.key"
+# Approvals that another process asked for are expired within this time even if nothing told us of them.
+EXPIRY_LOOK_SECONDS = 30.0
+
+
+class Gateway:
+    """One running pipeline on one state directory, with or without a listener in front of it."""
+
+    def __init__(self, settings: Settings, state: StateDir, policy_dir: Path, *, channel: str) -> None:
+        self.settings = settings
+        self.state = state
+        self.clock = SystemClock()
+        self.redactor = Redactor()
+        self.catalog = builtin_catalog()
+        self.metrics = PrometheusMetrics({str(spec.name) for spec in self.catalog.specs()})
+        signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
+        self.store = SqliteStore.open(
+            state.path(DATABASE),
+            clock=self.clock,
+            redactor=self.redactor,
+            signer=signer,
+            schema=(*sqlite_runs.SCHEMA, *sqlite_approvals.SCHEMA, *sqlite_calls.SCHEMA, *sqlite_tokens.SCHEMA),
+            checkpoint_events=settings.journal.checkpoint_events,
+            checkpoint_seconds=settings.journal.checkpoint_seconds,
+        )
+        try:
+            self.directory = directory_of(settings)
+            self.policy = LivePolicy(policy_dir, self.directory, self.store, state, self.metrics)
+            self._instance, self._instance_lock = InstanceRegistry(state.path("instances")).enter()
+            self._files = FilesExecutor(settings.workspace.protected_names)
+            self.broker = Broker(
+                config=tool_call_config(settings, state, self.directory),
+                catalog=self.catalog,
+                executors={builtin.EXECUTOR: builtin.BuiltinExecutor(), FILES_EXECUTOR: self._files},
+                policy=self.policy,
+                store=self.store,
+                signer=signer,
+                clock=self.clock,
+                instance=self._instance,
+                observer=self.metrics,
+            )
+        except BaseException:
+            self.store.close()
+            raise
+        self.service = ApiService(
+            store=self.store,
+            broker=self.broker,
+            policy=self.policy,
+            clock=self.clock,
+            status=self.status,
+            metrics=self.metrics.render,
+            ready=self.missing,
+            channel=channel,
+        )
+        self.metrics.watch(names.CALLS_RUNNING, "Calls running now.", self.broker.running)
+        self.metrics.watch(names.JOURNAL_HEAD, "Number of the newest journal entry.", self.store.head_seq)
+        self.metrics.watch(names.APPROVALS_PENDING, "Requests that wait for a person.", self._pending)
+
+    def release_abandoned(self) -> int:
+        """Ends what dead processes left running on this state directory. Returns how many calls that were."""
+        live = InstanceRegistry(self.state.path("instances")).live() | {self._instance}
+        released = self.store.transact_blocking(
+            lambda tx: sqlite_calls.release_abandoned(tx, live, actor=ACTOR)
+        )
+        return len(released)
+
+    def status(self) -> dict[str, Any]:
+        from importlib.metadata import version
+
+        return {
+            "version": version("palyra"),
+            "instance": self._instance,
+            "policy": self.policy.status(),
+            "journal": {"head": self.store.head_seq(), "degraded": self.store.degraded},
+            "workspace": self.broker.config.workspace,
+            "running_calls": self.broker.running(),
+            "pending_approvals": self._pending(),
+        }
+
+    def missing(self) -> list[str]:
+        """What keeps this daemon from taking calls; nothing when it is ready."""
+        return ["journal: the disk is full"] if self.store.degraded else []
+
+    def _pending(self) -> int:
+        return len(sqlite_approvals.list_approvals(self.store, ApprovalState.PENDING))
+
+    async def expire_approvals(self) -> None:
+        """Sleeps until the next approval is due, or a while; ends only by being cancelled."""
+        while True:
+            due = await asyncio.to_thread(sqlite_approvals.next_expiry_ms, self.store)
+            wait = EXPIRY_LOOK_SECONDS
+            if due is not None:
+                wait = min(wait, max(0.0, (due - self.clock.now_ms()) / MS_PER_SECOND))
+            await asyncio.sleep(wait)
+            if due is not None and due <= self.clock.now_ms():
+                try:
+                    expired = await self.store.transact(lambda tx: sqlite_approvals.expire_due(tx, actor=ACTOR))
+                except Exception:
+                    log.exception("approvals could not be expired; will try again")
+                    await asyncio.sleep(1)
+                    continue
+                for approval in expired:
+                    self.broker.waiting_room.ring(approval.id)
+
+    def close(self) -> None:
+        self._files.close()
+        self.store.close()
+        self._instance_lock.release(remove=True)
+
+
+def directory_of(settings: Settings) -> EntityDirectory:
+    access, tools = settings.access, settings.tools
+    return EntityDirectory.from_lists(
+        principals=access.principals,
+        operators=access.operators,
+        groups=access.groups,
+        tools=tools.allowed,
+        preapproved=tools.preapproved,
+        channels=access.channels,
+    )
+
+
+def tool_call_config(settings: Settings, state: StateDir, directory: EntityDirectory) -> ToolCallConfig:
+    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else state.path("workspace")
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return ToolCallConfig(
+        directory=directory,
+        workspace=str(root.resolve()),
+        timeout_ms=settings.tools.timeout_ms,
+        max_timeout_ms=settings.tools.max_timeout_ms,
+        max_output_bytes=settings.tools.max_output_bytes,
+        max_concurrent_calls=settings.tools.max_concurrent_calls,
+        run_budget=msgspec.convert(settings.budget, RunBudget, from_attributes=True),
+        approval_ttl_ms=settings.approvals.ttl_seconds * MS_PER_SECOND,
+        max_approval_ttl_ms=settings.approvals.max_ttl_seconds * MS_PER_SECOND,
+    )
+
+
+@asynccontextmanager
+async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path) -> AsyncIterator[Gateway]:
+    """A gateway with everything that runs beside the calls: recovery, policy watching, expiry; and an orderly end."""
+    gateway = Gateway(settings, state, policy_dir, channel="api")
+    try:
+        released = gateway.release_abandoned()
+        await gateway.store.transact(
+            lambda tx: tx.append(
+                NewEvent(
+                    kind="daemon.started",
+                    actor=ACTOR,
+                    payload={"bundle_digest": gateway.policy.bundle_digest, "abandoned_calls": released},
+                )
+            )
+        )
+        async with asyncio.TaskGroup() as beside:
+            tasks = [
+                beside.create_task(gateway.policy.watch(), name="policy watch"),
+                beside.create_task(gateway.expire_approvals(), name="approval expiry"),
+            ]
+            try:
+                yield gateway
+            finally:
+                await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
+                for task in tasks:
+                    task.cancel()
+        with contextlib.suppress(Exception):
+            await gateway.store.transact(
+                lambda tx: tx.append(NewEvent(kind="daemon.stopped", actor=ACTOR, payload={})), essential=True
+            )
+    finally:
+        gateway.close()
+
+
+@contextmanager
+def embedded_app(settings: Settings, state: StateDir, policy_dir: Path) -> Iterator[tuple[ASGIApp, Secret]]:
+    """The same API without a daemon, for one command line: its calls come through the channel ``cli``."""
+    gateway = Gateway(settings, state, policy_dir, channel="cli")
+    try:
+        gateway.release_abandoned()
+        yield create_app(gateway.service), operator_token(gateway.store, state, settings)
+    finally:
+        gateway.close()

@@ -1,0 +1,73 @@
+"""The tools this build has, and the executors behind them."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from palyra.tools import builtin
+from palyra.tools.call import ExecutionPlan, Outcome
+from palyra.tools.catalog import Catalog
+from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, Touches
+from palyra.workspace.root import open_workspace
+from palyra.workspace.tools import FILE_TOOLS, FileTool
+
+FILES_EXECUTOR = "files"
+# File calls are short; more threads than this only fight over the disk.
+MAX_FILE_THREADS = 8
+READ_ONLY_OBLIGATION = "read_only"
+
+
+def file_tool_spec(tool: FileTool) -> ToolSpec:
+    return ToolSpec(
+        name=ToolName(tool.name),
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        metadata=ToolMetadata(capabilities=frozenset(map(ToolCapability, tool.capabilities))),
+        executor=FILES_EXECUTOR,
+        idempotent="filesystem_write" not in tool.capabilities,
+        touches=_touched_by(tool),
+        enforceable=frozenset(("timeout_ms", "max_output_bytes", READ_ONLY_OBLIGATION)),
+    )
+
+
+def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
+    return lambda arguments: Touches(paths=tuple(tool.touches(dict(arguments))))
+
+
+def builtin_catalog() -> Catalog:
+    return Catalog([*builtin.SPECS, *map(file_tool_spec, FILE_TOOLS)])
+
+
+class FilesExecutor:
+    """Runs the file tools on threads of their own. A cancelled call is told so and waited for: it leaves no thread
+    behind."""
+
+    name = FILES_EXECUTOR
+
+    def __init__(self, protected_names: tuple[str, ...]) -> None:
+        self._protected = protected_names
+        self._tools = {tool.name: tool for tool in FILE_TOOLS}
+        self._threads = ThreadPoolExecutor(MAX_FILE_THREADS, thread_name_prefix="palyra-files")
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        cancelled = threading.Event()
+        work = asyncio.get_running_loop().run_in_executor(self._threads, self._run, plan, cancelled)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            cancelled.set()
+            await asyncio.wait([work])
+            raise
+
+    def _run(self, plan: ExecutionPlan, cancelled: threading.Event) -> Outcome:
+        with open_workspace(Path(plan.workspace), self._protected, read_only=plan.read_only) as workspace:
+            result = self._tools[plan.tool].run(dict(plan.arguments), workspace, cancelled)
+            return Outcome(result=result, receipt=tuple(workspace.receipt()))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)

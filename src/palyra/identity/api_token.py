@@ -1,0 +1,91 @@
+"""API tokens: a random secret bound to a principal. Only its hash is kept."""
+
+import hashlib
+import re
+from enum import StrEnum
+from typing import Self
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput
+from palyra.ids import TokenId
+from palyra.secret import Secret
+
+_TOKEN = re.compile(r"plr_([0-7][0-9A-HJKMNP-TV-Z]{25})_([A-Za-z0-9_-]{43})")
+SECRET_BYTES = 32
+
+
+class Unauthenticated(Denied):
+    """One answer for every bad token: wrong, revoked, expired and malformed look alike from outside."""
+
+    code = "token.rejected"
+    hint = "send `Authorization: Bearer TOKEN`; make one with `palyra token create --principal agent:NAME`"
+    http_status = 401
+
+
+class ScopeMissing(Denied):
+    code = "token.scope_missing"
+    hint = "make a token that has the scope, with `palyra token create --scope`"
+
+
+class UnknownToken(InvalidInput):
+    code = "token.unknown"
+    hint = "`palyra token list` shows the tokens there are"
+    http_status = 404
+
+
+class TokenScope(StrEnum):
+    CALL = "call"
+    """Make calls and see one's own."""
+    OPERATE = "operate"
+    """Decide approvals, manage tokens, act for another principal: as far as policy lets the token's principal."""
+
+
+class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
+    token_id: str
+    secret_sha256: str
+    principal: str
+    scopes: tuple[TokenScope, ...]
+    label: str = ""
+    run_id: str = ""
+    created_ms: int
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+    def require(self, scope: TokenScope) -> None:
+        if scope not in self.scopes:
+            raise ScopeMissing(f"this token lacks the scope {scope.value}", scope=scope.value)
+
+
+class ApiToken(msgspec.Struct, frozen=True):
+    """A token as its holder has it."""
+
+    token_id: TokenId
+    secret: Secret
+
+    @classmethod
+    def parse(cls, raw: str) -> Self:
+        match = _TOKEN.fullmatch(raw)
+        if match is None:
+            raise Unauthenticated("the token is not accepted")
+        return cls(TokenId(match[1]), Secret(match[2]))
+
+    def text(self) -> Secret:
+        return Secret(f"plr_{self.token_id}_{self.secret.reveal()}")
+
+    def secret_sha256(self) -> str:
+        return hashlib.sha256(self.secret.reveal().encode()).hexdigest()
+
+
+def check_token(token: ApiToken, record: TokenRecord | None, now_ms: int) -> TokenRecord:
+    """The record, if the token is good now. A missing record is compared all the same, so that timing tells nothing."""
+    expected = Secret(record.secret_sha256 if record is not None else "0" * 64)
+    right = expected.matches(token.secret_sha256())
+    if (
+        record is None
+        or not right
+        or record.revoked_ms is not None
+        or (record.expires_ms is not None and now_ms >= record.expires_ms)
+    ):
+        raise Unauthenticated("the token is not accepted")
+    return record

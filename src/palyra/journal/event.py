@@ -1,0 +1,97 @@
+"""What the journal records: an event as its author states it, and as it stands in the chain."""
+
+import re
+from typing import Any, Self
+
+import msgspec
+
+from palyra.errors import InvalidInput
+
+# Dotted lower-case words in the past tense: ``call.finished``.
+_KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+MAX_KIND_CHARS = 64
+# Actor, principal, run and call are names; one that is longer than this says less, not more.
+MAX_FIELD_CHARS = 256
+
+# A stored event as the database or an exported file gives it, text as UTF-8 bytes: the order of ``Event``'s fields.
+Row = tuple[int, bytes, int, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+
+
+class InvalidEvent(InvalidInput):
+    code = "journal.invalid_event"
+    hint = "an event kind is dotted lower-case words such as call.finished"
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event before it has a place. The payload may hold anything JSON can say, and secrets: those are redacted."""
+
+    kind: str
+    actor: str
+    payload: dict[str, Any] = {}
+    principal: str = ""
+    run: str = ""
+    call: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.kind) > MAX_KIND_CHARS or not _KIND.fullmatch(self.kind):
+            raise InvalidEvent(f"{self.kind[:MAX_KIND_CHARS]!r} is not an event kind")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in its place. ``payload`` is canonical JSON, already redacted: what was hashed, byte for byte."""
+
+    seq: int
+    id: str
+    time_ms: int
+    kind: str
+    actor: str
+    principal: str
+    run: str
+    call: str
+    payload: bytes
+    prev_hash: bytes
+    hash: bytes
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """Undecodable bytes become visible escapes: reading a damaged journal must not fail before verifying it."""
+        seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_ = row
+        return cls(
+            seq=seq,
+            id=_text(id_),
+            time_ms=time_ms,
+            kind=_text(kind),
+            actor=_text(actor),
+            principal=_text(principal),
+            run=_text(run),
+            call=_text(call),
+            payload=payload,
+            prev_hash=prev_hash,
+            hash=hash_,
+        )
+
+    def row(self) -> Row:
+        return (
+            self.seq,
+            self.id.encode(),
+            self.time_ms,
+            self.kind.encode(),
+            self.actor.encode(),
+            self.principal.encode(),
+            self.run.encode(),
+            self.call.encode(),
+            self.payload,
+            self.prev_hash,
+            self.hash,
+        )
+
+    def payload_value(self) -> Any:
+        """The payload as a JSON value; text that no longer is JSON comes back as a string, for people to look at."""
+        try:
+            return msgspec.json.decode(self.payload)
+        except msgspec.MsgspecError:
+            return self.payload.decode("utf-8", "backslashreplace")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")

@@ -1,0 +1,200 @@
+"""What must not reach the disk, taken out before an event is hashed.
+
+Three things are secret: a ``Secret`` wherever it stands, a known value wherever it occurs in any of its usual
+spellings, and whatever a key that names a secret points to. Afterwards long strings are clipped and the whole payload
+is bounded, so that nobody can fill the disk through the record of a refusal.
+"""
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from palyra.canonical import canonical_json
+from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
+from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
+from palyra.secret import REDACTED, Secret
+
+# Words that make a key secret wherever they stand in it.
+_SECRET_WORDS = (
+    "password", "passwd", "passphrase", "passcode", "secret", "apikey", "authorization", "privatekey", "signingkey",
+    "accesskey", "encryptionkey", "credential", "cookie", "bearer", "sessionkey", "masterkey",
+)  # fmt: skip
+# Words that make a key secret when they end it: `max_tokens` counts, `access_token` unlocks.
+_SECRET_LAST_WORDS = frozenset(("token", "pass", "pwd", "pin", "otp", "jwt", "auth"))
+# Endings that turn such a key into one about a secret: names, counts and references are what an audit needs.
+_ABOUT = frozenset(
+    ("id", "ids", "name", "names", "count", "ref", "refs", "digest", "type", "kind", "scope",
+     "scopes", "length", "bytes", "at", "ttl", "seconds", "ms")
+)  # fmt: skip
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
+# Keys come from our own code and from agents' arguments; only the former repeat, so the cache is simply emptied.
+_MAX_CACHED_KEYS = 4096
+_MAX_SAFE_INTEGER = 2**53 - 1
+# What is kept of a clipped string.
+_CLIPPED_HEAD_CHARS = MAX_JOURNAL_STRING_CHARS // 2
+
+
+def names_a_secret(key: str) -> bool:
+    """Whether the value under ``key`` is to be redacted, whatever its case and separators."""
+    spaced = _NOT_ALPHANUMERIC.sub(" ", _CAMEL.sub(" ", key).lower()).strip()
+    squeezed, last_word = spaced.replace(" ", ""), spaced.rpartition(" ")[2]
+    if last_word in _ABOUT and last_word != squeezed:
+        return False
+    return (
+        last_word in _SECRET_LAST_WORDS or squeezed.endswith("token") or any(word in squeezed for word in _SECRET_WORDS)
+    )
+
+
+class Redactor:
+    """Knows the values to take out. Shared by every thread of the process; ``register`` may be called at any time."""
+
+    def __init__(self, known: Iterable[Secret] = ()) -> None:
+        self._lock = threading.Lock()
+        self._values: set[str] = set()
+        # Both are replaced whole, never changed in place, so readers need no lock.
+        self._needles: tuple[str, ...] = ()
+        self._encoded_needles: tuple[bytes, ...] = ()
+        self._secret_keys: dict[str, bool] = {}
+        # Most payloads hold no known value at all; one search over their bytes saves a search in every string.
+        self._without_needles = self
+        for secret in known:
+            self.register(secret)
+
+    def register(self, secret: Secret) -> None:
+        value = secret.reveal()
+        with self._lock:
+            if not value or value in self._values:
+                return
+            self._values.add(value)
+            needles = {*self._needles, *spellings_of(value)}
+            # Longest first, so that a spelling inside a longer one does not leave the rest of it standing.
+            self._needles = tuple(sorted(needles, key=lambda needle: (-len(needle), needle)))
+            # A short value is taken out only where it is the whole string: with the quotes around it.
+            short = (msgspec.json.encode(each) for each in self._values if len(each) < MIN_KNOWN_CHARS)
+            self._encoded_needles = (*(_inside_json(needle) for needle in self._needles), *short)
+            if self._without_needles is self:
+                self._without_needles = Redactor()
+
+    def text(self, text: str) -> str:
+        """``text`` without known values and without characters that UTF-8 cannot carry; its length is not limited."""
+        if not text.isascii():
+            text = text.encode("utf-8", "backslashreplace").decode()
+        if text in self._values:
+            return REDACTED
+        for needle in self._needles:
+            if needle in text:
+                text = text.replace(needle, REDACTED)
+        return text
+
+    def payload(self, payload: Mapping[str, Any]) -> bytes:
+        """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
+        needles = self._encoded_needles
+        walk = self if _may_contain(needles, payload) else self._without_needles
+        encoded = canonical_json(walk._mapping(payload, 0))
+        if any(needle in encoded for needle in needles):
+            # A known value is left where the walk could not see it, such as across the parts of a number list.
+            encoded = canonical_json({"redacted": "a known secret ran across several values"})
+        if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
+            encoded = _bounded(encoded)
+        return encoded
+
+    def _value(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return _clipped(self.text(value))
+        if value is None or kind is bool:
+            return value
+        if kind is int or kind is float:
+            return self._number(value)
+        if isinstance(value, Secret):
+            return REDACTED
+        if depth > MAX_JSON_DEPTH:
+            return "[too deep]"
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._value(item, depth + 1) for item in value]
+        return self._foreign(value, depth)
+
+    def _mapping(self, mapping: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        clean: dict[str, Any] = {}
+        for key, value in mapping.items():
+            name = key if type(key) is str else str(key)
+            if self._is_secret_key(name):
+                clean[_clipped(self.text(name))] = value if value is None else REDACTED
+            else:
+                clean[_clipped(self.text(name))] = self._value(value, depth + 1)
+        return clean
+
+    def _number(self, value: int | float) -> Any:
+        shown = repr(value)
+        if self._needles:
+            clean = self.text(shown)
+            if clean != shown:
+                return clean
+        if isinstance(value, int):
+            return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _clipped(shown)
+        return value if value - value == 0 else shown
+
+    def _foreign(self, value: Any, depth: int) -> Any:
+        """Recording never fails because a value is of an unexpected type: the type's name stands for it."""
+        if isinstance(value, Enum):
+            return self._value(value.value, depth + 1)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return _clipped(self.text(bytes(value).decode("utf-8", "backslashreplace")))
+        if isinstance(value, str):
+            return _clipped(self.text(str.__str__(value)))
+        if isinstance(value, int):
+            return self._number(int(value))
+        if isinstance(value, msgspec.Struct):
+            return self._mapping(msgspec.structs.asdict(value), depth)
+        return f"[{type(value).__name__}]"
+
+    def _is_secret_key(self, key: str) -> bool:
+        known = self._secret_keys.get(key)
+        if known is None:
+            if len(self._secret_keys) >= _MAX_CACHED_KEYS:
+                self._secret_keys = {}
+            known = self._secret_keys[key] = names_a_secret(key)
+        return known
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= MAX_JOURNAL_STRING_CHARS:
+        return text
+    digest = sha256(text.encode()).hexdigest()
+    return f"{text[:_CLIPPED_HEAD_CHARS]}[clipped: {len(text)} characters, sha256 {digest}]"
+
+
+def _bounded(encoded: bytes) -> bytes:
+    """Replaces the largest parts by their size and digest until the rest fits."""
+    parts: dict[str, Any] = msgspec.json.decode(encoded)
+    sizes = sorted(((len(canonical_json(part)), key) for key, part in parts.items()), reverse=True)
+    excess = len(encoded) - MAX_EVENT_PAYLOAD_BYTES
+    for size, key in sizes:
+        stand_in = {"clipped_bytes": size, "sha256": sha256(canonical_json(parts[key])).hexdigest()}
+        excess -= size - len(canonical_json(stand_in))
+        parts[key] = stand_in
+        if excess <= 0:
+            return canonical_json(parts)
+    return canonical_json({"clipped_bytes": len(encoded), "sha256": sha256(encoded).hexdigest()})
+
+
+def _may_contain(needles: tuple[bytes, ...], payload: Mapping[str, Any]) -> bool:
+    if not needles:
+        return False
+    try:
+        rough = msgspec.json.encode(payload)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return True
+    return any(needle in rough for needle in needles)
+
+
+def _inside_json(needle: str) -> bytes:
+    return msgspec.json.encode(needle)[1:-1]

@@ -1,0 +1,262 @@
+"""Checks a journal against itself, its checkpoints, and checkpoints kept elsewhere.
+
+One pass over the events in stored order, in memory bounded by the events between two checkpoints. The first thing
+that does not fit raises ``JournalTampered`` with the sequence number and the kind of damage.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from palyra.errors import Tampered
+from palyra.journal.chain import GENESIS_HASH, event_hash
+from palyra.journal.checkpoint import GENESIS_CHECKPOINT, Checkpoint, ForgedCheckpoint, verify_signature
+from palyra.journal.event import Row
+from palyra.journal.merkle import merkle_root
+from palyra.signing.dsse import Verifier
+
+# How far from its place a moved event is looked for, to call the damage by its name; only after damage was found.
+_SEARCH_RADIUS = 10_000
+_UNHASHABLE = (TypeError, struct.error, OverflowError, AttributeError)
+
+
+class Damage(StrEnum):
+    EDITED = "edited"  # a field no longer matches the event's own hash
+    MISSING = "missing"  # a sequence number is skipped
+    TRUNCATED = "truncated"  # the events end before a known checkpoint
+    REORDERED = "reordered"  # an event stands in another's place
+    FORKED = "forked"  # two events follow the same one, or share a number
+    REPLACED = "replaced"  # an event is sound by itself and is not the one its successor names
+    REWRITTEN = "rewritten"  # sound hashes that a signed checkpoint contradicts
+    TORN = "torn"  # the last event, not yet under a checkpoint, is incomplete
+    UNREADABLE = "unreadable"  # the file itself is damaged
+    CHECKPOINT = "checkpoint"  # a checkpoint is missing, out of order or forged
+
+
+class JournalTampered(Tampered):
+    code = "journal.tampered"
+    hint = "keep the files as they are, and compare with an export or a checkpoint kept elsewhere"
+
+    def __init__(self, message: str, *, seq: int, kind: Damage) -> None:
+        super().__init__(message, seq=seq, kind=kind.value)
+        self.seq = seq
+        self.kind = kind
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stretch of events begins: the whole journal unless said otherwise."""
+
+    seq: int = 1
+    prev_hash: bytes = GENESIS_HASH
+    # The newest checkpoint before ``seq``, when there is one.
+    basis: Checkpoint | None = None
+
+
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found sound. ``unsealed`` events at the end are chained, but under no checkpoint yet."""
+
+    events: int
+    first_seq: int
+    last_seq: int
+    head_hash: str
+    checkpoints: int
+    sealed_through: int
+    unsealed: int
+    anchors: int
+    key_ids: tuple[str, ...]
+
+
+class JournalVerifier:
+    """``anchors`` are checkpoints that somebody kept: the journal must still contain each of them."""
+
+    def __init__(
+        self, verifiers: Sequence[Verifier], *, anchors: Iterable[Checkpoint] = (), start: Start | None = None
+    ) -> None:
+        self._verifiers = tuple(verifiers)
+        self._anchors = tuple(sorted(anchors, key=lambda anchor: anchor.last_seq))
+        self._start = start or Start()
+        self._key_ids: dict[str, None] = {}
+        self._used_anchors = 0
+        self._report: VerifyReport | None = None
+
+    @property
+    def report(self) -> VerifyReport:
+        if self._report is None:
+            raise RuntimeError("the report exists once walk() has reached the end")
+        return self._report
+
+    def walk(self, rows: Iterable[Row], checkpoints: Iterable[Checkpoint]) -> Iterator[Row | Checkpoint]:
+        """Yields every row, and every checkpoint after the last row it seals, once they have been found sound."""
+        self._check_anchors()
+        expected, head = self._start.seq, self._start.prev_hash
+        sealed, previous = 0, self._start.basis
+        if previous is not None:
+            self._check_signature(previous)
+            self._compare_with_anchors(previous)
+            if previous.last_seq == expected - 1 and previous.head_hash != head:
+                raise JournalTampered("the events do not continue their checkpoint", seq=expected, kind=Damage.FORKED)
+        # The hashes since the last checkpoint, after the one they follow; complete unless we start in between.
+        segment = [head]
+        complete = expected == (previous.last_seq + 1 if previous else 1)
+        remaining_rows, remaining_checkpoints = iter(rows), iter(checkpoints)
+        pending = self._next_checkpoint(remaining_checkpoints, previous)
+        seal_at = pending.last_seq if pending else -1
+        hash_of, add = event_hash, segment.append
+        for row in remaining_rows:
+            seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_ = row
+            try:
+                actual = hash_of(seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash)
+            except _UNHASHABLE:
+                actual = b""
+            if seq != expected or prev_hash != head or actual != hash_:
+                raise self._damage(row, expected, segment, remaining_rows, sealed=pending is not None)
+            head = hash_
+            expected += 1
+            add(hash_)
+            yield row
+            if seq == seal_at and pending is not None:
+                self._check_seal(pending, segment, complete)
+                yield pending
+                segment, complete, sealed, previous = [head], True, sealed + 1, pending
+                add = segment.append
+                pending = self._next_checkpoint(remaining_checkpoints, previous)
+                seal_at = pending.last_seq if pending else -1
+        self._check_end(expected, pending, previous)
+        self._report = VerifyReport(
+            events=expected - self._start.seq,
+            first_seq=self._start.seq,
+            last_seq=expected - 1,
+            head_hash=head.hex(),
+            checkpoints=sealed,
+            sealed_through=previous.last_seq if previous else 0,
+            unsealed=len(segment) - 1,
+            anchors=self._used_anchors,
+            key_ids=tuple(self._key_ids),
+        )
+
+    def verify(self, rows: Iterable[Row], checkpoints: Iterable[Checkpoint]) -> VerifyReport:
+        deque(self.walk(rows, checkpoints), maxlen=0)
+        return self.report
+
+    def _check_anchors(self) -> None:
+        for anchor in self._anchors:
+            self._check_signature(anchor)
+
+    def _check_signature(self, checkpoint: Checkpoint) -> None:
+        try:
+            verify_signature(checkpoint, self._verifiers)
+        except ForgedCheckpoint as error:
+            raise JournalTampered(error.message, seq=checkpoint.last_seq, kind=Damage.CHECKPOINT) from error
+        self._key_ids[checkpoint.key_id] = None
+
+    def _next_checkpoint(self, remaining: Iterator[Checkpoint], previous: Checkpoint | None) -> Checkpoint | None:
+        checkpoint = next(remaining, None)
+        if checkpoint is None:
+            return None
+        self._check_signature(checkpoint)
+        if previous is None and self._start.seq > 1:
+            # A stretch without a basis: the first checkpoint in it cannot be tied to one before it.
+            in_order = checkpoint.first_seq <= self._start.seq <= checkpoint.last_seq
+        else:
+            number, first_seq, digest = (
+                (previous.number + 1, previous.last_seq + 1, previous.digest())
+                if previous
+                else (1, 1, GENESIS_CHECKPOINT)
+            )
+            in_order = (checkpoint.number, checkpoint.first_seq, checkpoint.previous) == (number, first_seq, digest)
+        if not in_order:
+            raise JournalTampered(
+                f"checkpoint {checkpoint.number} does not follow the one before it",
+                seq=previous.last_seq + 1 if previous else self._start.seq,
+                kind=Damage.CHECKPOINT,
+            )
+        self._compare_with_anchors(checkpoint)
+        return checkpoint
+
+    def _compare_with_anchors(self, checkpoint: Checkpoint) -> None:
+        for anchor in self._anchors:
+            if anchor.number == checkpoint.number:
+                self._used_anchors += 1
+                if anchor.signed_bytes() != checkpoint.signed_bytes():
+                    raise JournalTampered(
+                        f"checkpoint {checkpoint.number} is not the one that was kept: there are two histories",
+                        seq=min(anchor.first_seq, checkpoint.first_seq),
+                        kind=Damage.FORKED,
+                    )
+
+    def _check_seal(self, checkpoint: Checkpoint, segment: list[bytes], complete: bool) -> None:
+        if checkpoint.head_hash != segment[-1] or (complete and merkle_root(segment[1:]) != checkpoint.root):
+            raise JournalTampered(
+                f"events {checkpoint.first_seq} to {checkpoint.last_seq} are not those that checkpoint "
+                f"{checkpoint.number} sealed",
+                seq=checkpoint.first_seq,
+                kind=Damage.REWRITTEN,
+            )
+
+    def _check_end(self, expected: int, pending: Checkpoint | None, newest: Checkpoint | None) -> None:
+        if pending is not None:
+            raise JournalTampered(
+                f"the events end at {expected - 1}, and checkpoint {pending.number} sealed up to {pending.last_seq}",
+                seq=expected,
+                kind=Damage.TRUNCATED,
+            )
+        for anchor in self._anchors:
+            if anchor.last_seq >= expected:
+                raise JournalTampered(
+                    f"the events end at {expected - 1}, and the checkpoint that was kept sealed up to "
+                    f"{anchor.last_seq}",
+                    seq=expected,
+                    kind=Damage.TRUNCATED,
+                )
+            if anchor.last_seq >= self._start.seq and (newest is None or anchor.number > newest.number):
+                raise JournalTampered(
+                    f"checkpoint {anchor.number} was kept elsewhere and is not in the journal",
+                    seq=anchor.first_seq,
+                    kind=Damage.CHECKPOINT,
+                )
+
+    def _damage(
+        self, row: Row, expected: int, segment: list[bytes], rest: Iterator[Row], *, sealed: bool
+    ) -> JournalTampered:
+        """Names the damage at the first row that does not fit. Slow paths are fine here."""
+        seq, prev_hash, hash_ = row[0], row[9], row[10]
+        if not isinstance(seq, int) or seq != expected:
+            return _misplaced(seq, expected, rest)
+        own_hash = _own_hash(row, seq)
+        if prev_hash == segment[-1]:
+            if next(rest, None) is None and not sealed:
+                return _tampered(seq, Damage.TORN, "the last event does not match its own hash: its write was cut")
+            return _tampered(seq, Damage.EDITED, "the event does not match its own hash")
+        if own_hash == hash_:
+            if prev_hash in segment:
+                return _tampered(seq, Damage.FORKED, "the event follows an older one than its place says: two heads")
+            replaced = seq - 1 if len(segment) > 1 else seq
+            return _tampered(replaced, Damage.REPLACED, "the next event names another event here")
+        for distance in range(1, _SEARCH_RADIUS):
+            if hash_ in (_own_hash(row, seq + distance), _own_hash(row, seq - distance)):
+                return _tampered(seq, Damage.REORDERED, "the event belongs to another place")
+        return _tampered(seq, Damage.EDITED, "the event does not match its own hash, nor its predecessor's")
+
+
+def _misplaced(seq: object, expected: int, rest: Iterator[Row]) -> JournalTampered:
+    if not isinstance(seq, int):
+        return _tampered(expected, Damage.EDITED, "the sequence number is not a number")
+    if seq == expected - 1:
+        return _tampered(seq, Damage.FORKED, "two events have this number: two heads")
+    if seq < expected or any(row[0] == expected for row in rest):
+        return _tampered(min(seq, expected), Damage.REORDERED, f"event {seq} stands where {expected} belongs")
+    return _tampered(expected, Damage.MISSING, f"the next event is {seq}")
+
+
+def _own_hash(row: Row, seq: int) -> bytes:
+    try:
+        return event_hash(seq, *row[1:10])
+    except _UNHASHABLE:
+        return b""
+
+
+def _tampered(seq: int, kind: Damage, what: str) -> JournalTampered:
+    return JournalTampered(f"event {seq}: {kind.value}: {what}", seq=seq, kind=kind)

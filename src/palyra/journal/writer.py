@@ -1,0 +1,311 @@
+"""The one thread that writes: it takes all waiting units of work, commits them together, then tells everyone at once.
+
+The first unit to arrive does not wait for company. While its commit is on the way to the disk the next ones gather,
+so groups grow with the load and vanish without it.
+"""
+
+import asyncio
+import concurrent.futures
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palyra.clock import Clock
+from palyra.errors import InternalError, PalyraError
+from palyra.journal.ballast import Ballast
+from palyra.journal.checkpoint import Checkpoint
+from palyra.journal.event import Event
+from palyra.journal.redact import Redactor
+from palyra.journal.sealing import keep_beside, seal, sealed_through
+from palyra.journal.sqlite_faults import DiskFull, JournalClosed, JournalOverloaded, fault_of
+from palyra.journal.subscription import Subscription
+from palyra.journal.transaction import Head, Transaction
+from palyra.signing.dsse import Signer
+
+# One group's units: enough for every caller the daemon admits, small enough that the last one's wait stays short.
+MAX_GROUP_UNITS = 512
+# Beyond this the disk is not keeping up, and a caller is better told than queued.
+MAX_WAITING_UNITS = 8192
+
+Work = Callable[[Transaction], Any]
+Outcome = tuple["Unit", Any, BaseException | None]
+
+
+class Unit:
+    """One caller's work and the future it waits on; ``loop`` is None for a caller that blocks its thread."""
+
+    __slots__ = ("essential", "future", "loop", "seal", "work")
+
+    def __init__(
+        self, work: Work, loop: asyncio.AbstractEventLoop | None, *, essential: bool = False, seal: bool = False
+    ) -> None:
+        self.work = work
+        self.essential = essential
+        self.seal = seal
+        self.loop = loop
+        self.future: asyncio.Future[Any] | concurrent.futures.Future[Any] = (
+            concurrent.futures.Future() if loop is None else loop.create_future()
+        )
+
+
+class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    checkpoint_path: Path
+    checkpoint_events: int
+    checkpoint_seconds: float
+
+
+class _Group(msgspec.Struct, kw_only=True):
+    """What one commit did."""
+
+    outcomes: list[Outcome]
+    events: list[Event]
+    first_head: int = 0
+    last_head: int = 0
+    sealed: int = 0
+    checkpoint: Checkpoint | None = None
+
+
+class Writer:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        clock: Clock,
+        redactor: Redactor,
+        signer: Signer,
+        ballast: Ballast,
+        settings: WriterSettings,
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._redactor = redactor
+        self._signer = signer
+        self._ballast = ballast
+        self._settings = settings
+        self._queue: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()
+        self._closed = False
+        self._subscriptions: tuple[Subscription, ...] = ()
+        self._published_head = Head.read(connection).seq
+        self._seal_at: float | None = None
+        self._note_unsealed(self._published_head - sealed_through(connection))
+        self._thread = threading.Thread(target=self._run, name="palyra-journal-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, unit: Unit) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a unit of work cannot wait for another one")
+        with self._gate:
+            if self._closed:
+                raise JournalClosed("the journal is closed")
+            if self._queue.qsize() >= MAX_WAITING_UNITS:
+                raise JournalOverloaded(f"{MAX_WAITING_UNITS} units of work already wait for the journal")
+            self._queue.put(unit)
+
+    def close(self) -> None:
+        """Commits what waits, seals what is unsealed, and ends the thread."""
+        with self._gate:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def add(self, subscription: Subscription) -> None:
+        with self._gate:
+            self._subscriptions = (*self._subscriptions, subscription)
+
+    def remove(self, subscription: Subscription) -> None:
+        with self._gate:
+            self._subscriptions = tuple(each for each in self._subscriptions if each is not subscription)
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            units, running = self._gather()
+            # Nothing gathered means that the time to seal has come; at the end there is a last seal.
+            seal_now = not units or not running
+            live = [unit for unit in units if not unit.future.cancelled()]
+            if live or seal_now:
+                self._commit(live, seal_now=seal_now)
+        self._connection.close()
+
+    def _gather(self) -> tuple[list[Unit], bool]:
+        """All that waits, up to a bound; nothing if the time to seal came first. False means: this is the end."""
+        timeout = None if self._seal_at is None else max(0.0, self._seal_at - self._clock.monotonic())
+        units: list[Unit] = []
+        try:
+            unit = self._queue.get(timeout=timeout)
+            while unit is not None:
+                units.append(unit)
+                if len(units) == MAX_GROUP_UNITS:
+                    return units, True
+                unit = self._queue.get_nowait()
+        except queue.Empty:
+            return units, True
+        return units, False
+
+    def _commit(self, units: list[Unit], *, seal_now: bool) -> None:
+        """Every unit gets an outcome, whatever happens."""
+        refused: list[Outcome] = []
+        if any(not unit.essential for unit in units) and not self._ballast.secure():
+            refused = [
+                (unit, None, DiskFull("the disk is too full to record new work"))
+                for unit in units
+                if not unit.essential
+            ]
+            units = [unit for unit in units if unit.essential]
+        try:
+            group = self._attempt(units, seal_now=seal_now)
+        except DiskFull as fault:
+            group = self._attempt_essential(units, fault)
+        except PalyraError as fault:
+            group = _all_failed(units, fault)
+        except Exception as bug:
+            group = _all_failed(units, InternalError(f"the journal's writer failed ({type(bug).__name__})"), cause=bug)
+        self._after(group)
+        self._tell([*refused, *group.outcomes], group)
+        if group.checkpoint is not None:
+            keep_beside(self._settings.checkpoint_path, group.checkpoint)
+
+    def _attempt_essential(self, units: list[Unit], fault: DiskFull) -> _Group:
+        """The end of work that already ran is recorded with the space held back for it."""
+        essential = [unit for unit in units if unit.essential]
+        if not essential or not self._ballast.held():
+            return _all_failed(units, fault)
+        self._ballast.release()
+        try:
+            group = self._attempt(essential, seal_now=False)
+        except PalyraError as second_fault:
+            group = _all_failed(essential, second_fault)
+        group.outcomes += _all_failed([unit for unit in units if not unit.essential], fault).outcomes
+        return group
+
+    def _attempt(self, units: Sequence[Unit], *, seal_now: bool) -> _Group:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                group = self._perform(units, seal_now=seal_now)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            raise fault from error
+        return group
+
+    def _perform(self, units: Sequence[Unit], *, seal_now: bool) -> _Group:
+        connection = self._connection
+        head = Head.read(connection)
+        group = _Group(outcomes=[], events=[], first_head=head.seq)
+        now_ms = self._clock.now_ms()
+        for unit in units:
+            group.outcomes.append(self._perform_unit(unit, head, now_ms, group.events))
+        sealed = sealed_through(connection)
+        due = self._seal_at is not None and self._clock.monotonic() >= self._seal_at
+        asked = [index for index, unit in enumerate(units) if unit.seal]
+        if head.seq > sealed and (due or seal_now or asked or head.seq - sealed >= self._settings.checkpoint_events):
+            group.checkpoint = seal(connection, head, time_ms=now_ms, signer=self._signer)
+            sealed = head.seq
+        for index in asked:
+            group.outcomes[index] = (units[index], group.checkpoint, None)
+        group.last_head, group.sealed = head.seq, sealed
+        return group
+
+    def _perform_unit(self, unit: Unit, head: Head, now_ms: int, events: list[Event]) -> Outcome:
+        connection = self._connection
+        seq, hash_ = head.seq, head.hash
+        transaction = Transaction(connection, head, now_ms, self._redactor)
+        connection.execute("SAVEPOINT unit")
+        try:
+            result = unit.work(transaction)
+        except BaseException as error:
+            transaction.finish()
+            if transaction.fault is not None:
+                raise transaction.fault from error
+            connection.execute("ROLLBACK TO unit")
+            connection.execute("RELEASE unit")
+            head.seq, head.hash = seq, hash_
+            # A future cannot carry a StopIteration.
+            return unit, None, RuntimeError(f"the work raised {error!r}") if isinstance(error, StopIteration) else error
+        transaction.finish()
+        if transaction.fault is not None:
+            raise transaction.fault
+        connection.execute("RELEASE unit")
+        events += transaction.events
+        return unit, result, None
+
+    def _after(self, group: _Group) -> None:
+        if group.last_head:
+            self._note_unsealed(group.last_head - group.sealed)
+        elif self._seal_at is not None:
+            # A failed group leaves what was unsealed as it was; ask again after the usual time, not at once.
+            self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
+
+    def _note_unsealed(self, unsealed: int) -> None:
+        if unsealed <= 0:
+            self._seal_at = None
+        elif self._seal_at is None:
+            self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
+
+    def _tell(self, outcomes: Sequence[Outcome], group: _Group) -> None:
+        """One wake-up per event loop and commit, however many callers and readers it has there."""
+        waiting: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+        for outcome in outcomes:
+            loop = outcome[0].loop
+            if loop is None:
+                _resolve([outcome])
+            else:
+                waiting.setdefault(loop, []).append(outcome)
+        readers: dict[asyncio.AbstractEventLoop, list[Subscription]] = {}
+        others_wrote = group.first_head > self._published_head
+        if group.events:
+            for subscription in self._subscriptions:
+                readers.setdefault(subscription.loop, []).append(subscription)
+            self._published_head = group.last_head
+        for loop in {**waiting, **readers}:
+            try:
+                loop.call_soon_threadsafe(
+                    _deliver, waiting.get(loop, ()), readers.get(loop, ()), group.events, others_wrote
+                )
+            except RuntimeError:
+                # The loop was closed; nobody is left on it to tell.
+                continue
+
+
+def _all_failed(units: Sequence[Unit], fault: PalyraError, *, cause: BaseException | None = None) -> _Group:
+    """Each caller gets an exception of its own: one shared by many tasks would collect all their tracebacks."""
+    outcomes: list[Outcome] = []
+    for unit in units:
+        error = type(fault)(fault.message, hint=fault.hint, **fault.details)
+        error.__cause__ = cause or fault.__cause__
+        outcomes.append((unit, None, error))
+    return _Group(outcomes=outcomes, events=[])
+
+
+def _deliver(
+    outcomes: Sequence[Outcome], readers: Sequence[Subscription], events: Sequence[Event], others_wrote: bool
+) -> None:
+    for reader in readers:
+        reader.deliver(events, others_wrote=others_wrote)
+    _resolve(outcomes)
+
+
+def _resolve(outcomes: Sequence[Outcome]) -> None:
+    for unit, result, error in outcomes:
+        future = unit.future
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)

@@ -1,0 +1,48 @@
+"""Every bound that is not one concept's own, with its reason. No naked numbers elsewhere."""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Intake. A process call may carry a script on its command line, a plugin call a document; nothing else needs more.
+MAX_TOOL_INPUT_BYTES = 64 * KIB
+MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES = 128 * KIB
+MAX_PLUGIN_TOOL_INPUT_BYTES = 448 * KIB
+# Deeper JSON has no honest use in arguments and costs the stack of every parser behind us.
+MAX_JSON_DEPTH = 64
+
+# What one call may return to the agent; larger results belong in a file.
+MAX_TOOL_OUTPUT_BYTES = 1 * MIB
+
+# Deadlines.
+DEFAULT_CALL_TIMEOUT_MS = 30_000
+MAX_CALL_TIMEOUT_MS = 600_000
+# How long a caller may hold a connection open waiting for a person.
+MAX_APPROVAL_WAIT_MS = 600_000
+# A stopping daemon lets running calls finish this long, then cancels them.
+GRACEFUL_STOP_SECONDS = 10.0
+
+# A run's budget where nobody set one.
+DEFAULT_MAX_CALLS_PER_RUN = 1_000
+DEFAULT_RUN_WALL_MS = 6 * 3_600_000
+DEFAULT_RUN_EGRESS_BYTES = 256 * MIB
+DEFAULT_RUN_WASM_FUEL = 10_000_000_000
+DEFAULT_RUN_BROWSER_ACTIONS = 2_560
+
+# HTTP. The largest tool input, as an escaped JSON string inside an envelope, still fits.
+MAX_HTTP_BODY_BYTES = 1 * MIB
+# Calls the daemon works on at once; the next one is told to come back rather than queued without end.
+MAX_CONCURRENT_CALLS = 256
+
+# Journal.
+MAX_EVENT_PAYLOAD_BYTES = 64 * KIB
+# A string in a journal payload beyond this is replaced by its head, its length and its digest.
+MAX_JOURNAL_STRING_CHARS = 512
+CHECKPOINT_EVERY_EVENTS = 1_000
+CHECKPOINT_EVERY_SECONDS = 60.0
+# Held back on disk so that calls already running can be recorded as finished when the disk fills up.
+JOURNAL_BALLAST_BYTES = 4 * MIB
+
+# Names and other short text from outside.
+MAX_PRINCIPAL_CHARS = 128
+MAX_TOOL_NAME_CHARS = 128
+MAX_CONTEXT_VALUE_CHARS = 128

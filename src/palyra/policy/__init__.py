@@ -1,0 +1,1 @@
+"""Who may do what: Cedar policies over the entities of a request, decided, explained, tested and replayed."""

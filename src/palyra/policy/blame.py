@@ -1,0 +1,118 @@
+"""Finds the place in a policy that an error message of Cedar's is about.
+
+For a syntax error the statement's tokens are offered to the parser in growing prefixes: a prefix that is merely
+unfinished is reported as such, and the first one that is reported as anything else ends at the token that is wrong.
+For every other error the message quotes a name, and the place is where the policy uses it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+
+import msgspec
+
+from palyra.policy.scanner import Statement, tokens
+
+UNFINISHED = "unexpected end of input"
+_UNEXPECTED = re.compile(r"unexpected token `(.*)`", re.DOTALL)
+_QUOTED = re.compile(r"`([^`]+)`")
+_AFTER_COLON = re.compile(r": (@?\w+)\Z")
+_POLICY_PREFIX = re.compile(r"\Afor policy `[^`]*`, ")
+_IMPOSSIBLE = "unable to find an applicable action given the policy scope constraints"
+
+
+class Blame(msgspec.Struct, frozen=True):
+    """``offset`` is into the file, like those of the statement's tokens."""
+
+    offset: int
+    message: str
+
+
+def blame_syntax(statement: Statement, error_of: Callable[[str], str | None]) -> Blame:
+    """Where and what the first syntax error is. ``error_of`` gives the parser's message, or None for text that parses."""
+    count = len(statement.tokens)
+    message = error_of(statement.text) or ""
+    if message == UNFINISHED:
+        return Blame(
+            statement.tokens[-1].end - 1, "the policy is not finished here: a `;`, or something before it, is missing"
+        )
+    finished, wrong = 0, count
+    while wrong - finished > 1:
+        middle = (finished + wrong) // 2
+        partial = error_of(statement.prefix(middle))
+        if partial in (UNFINISHED, None):
+            finished = middle
+        else:
+            wrong, message = middle, partial or ""
+    last = statement.tokens[wrong - 1]
+    if unexpected := _UNEXPECTED.search(message):
+        # Cedar may notice only one token later, while it tries to recover.
+        for token in reversed(statement.tokens[:wrong]):
+            if token.text == unexpected[1]:
+                return Blame(token.start, message)
+        return Blame(last.start, message)
+    if wrong < count:
+        return Blame(last.start, message)
+    return Blame(place_of_names(statement, message), message)
+
+
+def blame_validation(statement: Statement, messages: list[str], vocabulary: frozenset[str]) -> list[Blame]:
+    """One entry per distinct error, without those that only follow from another."""
+    plain = list(dict.fromkeys(_POLICY_PREFIX.sub("", message) for message in messages))
+    specific = [message for message in plain if message != _IMPOSSIBLE]
+    if not specific:
+        return [
+            Blame(
+                statement.tokens[head_of(statement)].start,
+                "this policy can never match: no action applies to the principal and resource its head names",
+            )
+        ]
+    return [
+        Blame(place_of_names(statement, message), message + _suggestion(message, vocabulary)) for message in specific
+    ]
+
+
+def head_of(statement: Statement) -> int:
+    """The index of the ``permit`` or ``forbid`` token, after the annotations; 0 where there is none."""
+    previous = ""
+    for index, token in enumerate(statement.tokens):
+        if token.text in ("permit", "forbid") and previous != "@":
+            return index
+        previous = token.text
+    return 0
+
+
+def place_of_names(statement: Statement, message: str) -> int:
+    """The first use, after the annotations, of a name the message quotes; else the start of the policy."""
+    for name in _names_in(message):
+        spellings = (f".{name}", name, f'"{name}"') if "attribute" in message else (name, f'"{name}"')
+        for spelling in spellings:
+            if (offset := find(statement, spelling)) is not None:
+                return offset + (1 if spelling == f".{name}" else 0)
+    return statement.start
+
+
+def find(statement: Statement, spelling: str) -> int | None:
+    """The offset of these tokens in the statement: first in its head and body, then in the annotations and strings."""
+    wanted = [token.text for token in tokens(spelling)]
+    written = [token.text for token in statement.tokens]
+    for first in (head_of(statement), 0):
+        for index in range(first, len(written) - len(wanted) + 1):
+            if wanted and written[index : index + len(wanted)] == wanted:
+                return statement.tokens[index].start
+    inside = statement.text.find(spelling)
+    return statement.start + inside if inside >= 0 else None
+
+
+def _names_in(message: str) -> Iterator[str]:
+    yield from _QUOTED.findall(message)
+    if trailing := _AFTER_COLON.search(message):
+        yield trailing[1]
+
+
+def _suggestion(message: str, vocabulary: frozenset[str]) -> str:
+    if not message.startswith(("unrecognized", "attribute")):
+        return ""
+    name = next(_names_in(message), "").removeprefix('Action::"').removesuffix('"')
+    near = [] if name in vocabulary else get_close_matches(name, sorted(vocabulary), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""

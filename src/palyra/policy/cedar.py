@@ -1,0 +1,197 @@
+"""Cedar as the policy engine: parsed policy sets and entities are reused, and every failure is a denial."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import cedarpy
+import msgspec
+
+from palyra.policy.bundle import Bundle, Policy
+from palyra.policy.cedar_check import check_bundle
+from palyra.policy.decision import Answer, Decision, Evaluation, Judgement, MissingGrant, Outcome, judge
+from palyra.policy.explain import Explanation, determining, memberships_of, reasons_in_words
+from palyra.policy.grant import GRANT_ID, find_missing_grant, find_preapproval
+from palyra.policy.index import PolicyIndex, SliceKey
+from palyra.policy.limits import (
+    MAX_CACHED_ENTITY_BYTES,
+    MAX_CACHED_ENTITY_SETS,
+    MAX_CACHED_SLICES,
+    MAX_REQUEST_BYTES,
+)
+from palyra.policy.lru import Lru
+from palyra.policy.obligations import Obligations, strictest
+from palyra.policy.request import PolicyRequest, cedar_entity, cedar_value
+
+_INVALID_REQUEST: Final = "failed to build request"
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _Slice(msgspec.Struct, frozen=True):
+    """A parsed policy set. Cedar names its policies ``policy0``, ``policy1``, … in the order of ``ids``."""
+
+    handle: Any
+    ids: tuple[str, ...]
+
+
+class CedarEngine:
+    """One checked bundle in force. Raises ``BadBundle`` when made of anything else.
+
+    The bundle never changes; another bundle is another engine. Safe to use from several threads.
+    """
+
+    def __init__(self, bundle: Bundle, *, sliced: bool = True) -> None:
+        """Without ``sliced`` every decision looks at every policy: for tests and measurements."""
+        checked = check_bundle(bundle)
+        self.bundle = bundle
+        self.policies: Mapping[str, Policy] = {policy.id: policy for policy in checked.policies}
+        self._digest = bundle.digest
+        self._schema = checked.schema
+        self._index = PolicyIndex(checked.policies)
+        self._whole = None if sliced else _parse_slice(checked.policies)
+        self._slices: Lru[SliceKey, _Slice] = Lru(MAX_CACHED_SLICES)
+        self._entities: Lru[bytes, Any] = Lru(MAX_CACHED_ENTITY_SETS)
+
+    @property
+    def bundle_digest(self) -> str:
+        return self._digest
+
+    def decide(self, request: PolicyRequest) -> Decision:
+        """Never raises. A denial carries the smallest grant that would lift it."""
+        judgement = judge(request, self.evaluate)
+        return Decision(
+            outcome=judgement.outcome,
+            policies=judgement.policies,
+            reasons=judgement.reasons,
+            obligations=self._obligations(judgement),
+            bundle_digest=self._digest,
+            missing_grant=self._missing_grant(request, judgement),
+        )
+
+    def explain(self, request: PolicyRequest) -> Explanation:
+        judgement = judge(request, self.evaluate)
+        asks = judgement.outcome is Outcome.NEEDS_APPROVAL
+        return Explanation(
+            outcome=judgement.outcome,
+            principal=str(request.principal.uid),
+            action=request.action,
+            resource=str(request.resource.uid),
+            codes=judgement.reasons,
+            reasons=reasons_in_words(judgement, request, self.policies),
+            determining=determining(judgement.policies, self.policies),
+            permits=determining(judgement.permits, self.policies) if asks else (),
+            memberships=memberships_of(request),
+            errors=judgement.errors,
+            obligations=self._obligations(judgement),
+            missing_grant=self._missing_grant(request, judgement),
+            without_asking=find_preapproval(request, self) if asks else None,
+            bundle_digest=self._digest,
+        )
+
+    def evaluate(
+        self, request: PolicyRequest, *, added: str = "", narrowed: Mapping[str, str] | None = None
+    ) -> Evaluation:
+        """One pass of Cedar over the request, as it is, or with a change to the policies that is being tried."""
+        try:
+            return self._evaluate(request, added, narrowed or {})
+        except Exception as error:
+            return Evaluation(answer=Answer.FAILED, errors=(f"{type(error).__name__}: {error}",))
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            return Evaluation(answer=Answer.FAILED, errors=(f"the engine panicked: {error}",))
+
+    def _evaluate(self, request: PolicyRequest, added: str, narrowed: Mapping[str, str]) -> Evaluation:
+        try:
+            context = _encode(cedar_value(request.context))
+            entities = self._entities_of(request)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            return Evaluation(answer=Answer.INVALID, errors=(str(error),))
+        if len(context) > MAX_REQUEST_BYTES:
+            return Evaluation(answer=Answer.INVALID, errors=(f"the context is larger than {MAX_REQUEST_BYTES} bytes",))
+        part = self._changed_slice(request, added, narrowed) if added or narrowed else self._slice_of(request)
+        principal, resource = request.principal.uid, request.resource.uid
+        result = cedarpy.is_authorized(
+            {
+                "principal": {"type": principal.type, "id": principal.id},
+                "action": {"type": "Action", "id": request.action},
+                "resource": {"type": resource.type, "id": resource.id},
+                "context": context.decode(),
+            },
+            part.handle,
+            entities,
+            self._schema,
+        )
+        return _evaluation(result, part.ids)
+
+    def _entities_of(self, request: PolicyRequest) -> Any:
+        """The request's entities, parsed and checked against the schema once for as long as they are cached."""
+        distinct = {entity.uid: entity for entity in request.everyone()}
+        for entity in request.everyone():
+            if distinct[entity.uid] != entity:
+                raise ValueError(f"{entity.uid} is described twice, differently")
+        document = _encode([cedar_entity(entity) for entity in distinct.values()])
+        if len(document) > MAX_REQUEST_BYTES:
+            raise ValueError(f"the entities are larger than {MAX_REQUEST_BYTES} bytes")
+        parsed = self._entities.get(document)
+        if parsed is None:
+            parsed = cedarpy.Entities.from_json_str(document.decode(), self._schema)
+            if len(document) <= MAX_CACHED_ENTITY_BYTES:
+                self._entities.put(document, parsed)
+        return parsed
+
+    def _slice_of(self, request: PolicyRequest) -> _Slice:
+        if self._whole is not None:
+            return self._whole
+        key = self._index.slice_for(request.principal.uid, request.action, request.resource.uid)
+        part = self._slices.get(key)
+        if part is None:
+            part = _parse_slice(self._index.policies_in(key))
+            self._slices.put(key, part)
+        return part
+
+    def _changed_slice(self, request: PolicyRequest, added: str, narrowed: Mapping[str, str]) -> _Slice:
+        if not narrowed:
+            part = self._slice_of(request)
+            return _Slice(part.handle.with_added_str(added), (*part.ids, GRANT_ID))
+        texts, ids = [], []
+        for name in self._slice_of(request).ids:
+            text = self.policies[name].text
+            clause = narrowed.get(name)
+            texts.append(f"{text[:-1]}\n{clause};" if clause else text)
+            ids.append(name)
+        if added:
+            texts.append(added)
+            ids.append(GRANT_ID)
+        return _Slice(cedarpy.PolicySet.from_str("\n".join(texts)), tuple(ids))
+
+    def _obligations(self, judgement: Judgement) -> Obligations:
+        return strictest(self.policies[name].obligations for name in judgement.permits)
+
+    def _missing_grant(self, request: PolicyRequest, judgement: Judgement) -> MissingGrant | None:
+        if judgement.outcome is not Outcome.DENY or judgement.errors:
+            return None
+        return find_missing_grant(request, self, self.policies)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether this is a fault inside Cedar's Rust code, which does not arrive as an ``Exception``."""
+    return type(error).__name__ == "PanicException"
+
+
+def _parse_slice(policies: tuple[Policy, ...]) -> _Slice:
+    handle = cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies))
+    return _Slice(handle, tuple(policy.id for policy in policies))
+
+
+def _evaluation(result: Any, ids: tuple[str, ...]) -> Evaluation:
+    names = {f"policy{position}": name for position, name in enumerate(ids)}
+    errors = tuple(map(str, result.diagnostics.errors))
+    if result.decision is cedarpy.Decision.NoDecision:
+        invalid = any(error.startswith(_INVALID_REQUEST) for error in errors)
+        return Evaluation(answer=Answer.INVALID if invalid else Answer.FAILED, errors=errors)
+    if errors:
+        failed = tuple(name for position, name in names.items() if any(f"`{position}`" in error for error in errors))
+        return Evaluation(answer=Answer.POLICY_ERRORS, policies=failed, errors=errors)
+    determined = tuple(sorted((names[reason] for reason in result.diagnostics.reasons), key=ids.index))
+    answer = Answer.ALLOW if result.decision is cedarpy.Decision.Allow else Answer.DENY
+    return Evaluation(answer=answer, policies=determined)

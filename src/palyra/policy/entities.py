@@ -1,0 +1,136 @@
+"""The things a policy speaks about, and the sets the settings put them in."""
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, Self
+
+import msgspec
+
+from palyra.errors import InvalidInput
+from palyra.identity.principal import Principal, PrincipalKind
+
+ALLOWED: Final = "allowed"
+OPERATORS: Final = "operators"
+PREAPPROVED: Final = "preapproved"
+
+_TYPE_OF_KIND: Final = {PrincipalKind.USER: "User", PrincipalKind.AGENT: "Agent"}
+_KIND_OF_TYPE: Final = {name: kind for kind, name in _TYPE_OF_KIND.items()}
+
+
+class ReservedGroup(InvalidInput):
+    code = "policy.reserved_group"
+    hint = "choose another name: the groups allowed and operators are filled by access.principals and access.operators"
+
+
+class EntityRef(msgspec.Struct, frozen=True, order=True):
+    type: str
+    id: str
+
+    def __str__(self) -> str:
+        """As Cedar writes it, with the id escaped: safe to paste into a policy whatever the id contains."""
+        return f"{self.type}::{cedar_string(self.id)}"
+
+
+class Entity(msgspec.Struct, frozen=True, kw_only=True):
+    uid: EntityRef
+    attrs: dict[str, Any] = {}
+    parents: tuple[EntityRef, ...] = ()
+
+
+GATEWAY: Final = Entity(uid=EntityRef("Gateway", "palyra"))
+
+
+class EntityDirectory(msgspec.Struct, frozen=True, kw_only=True):
+    """Which principals, tools and channels are in which sets, as glob patterns over their names.
+
+    Empty by default, and what is in no set is allowed by nothing.
+    """
+
+    groups: dict[str, tuple[str, ...]] = {}
+    tool_sets: dict[str, tuple[str, ...]] = {}
+    channel_sets: dict[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def from_lists(
+        cls,
+        *,
+        principals: Iterable[str] = (),
+        operators: Iterable[str] = (),
+        groups: Mapping[str, Iterable[str]] | None = None,
+        tools: Iterable[str] = (),
+        preapproved: Iterable[str] = (),
+        channels: Iterable[str] = (),
+    ) -> Self:
+        """The directory of the settings access.principals, access.operators, access.groups, tools.allowed,
+        tools.preapproved and access.channels."""
+        named = {name: tuple(patterns) for name, patterns in (groups or {}).items()}
+        if taken := sorted({ALLOWED, OPERATORS} & named.keys()):
+            raise ReservedGroup(f"access.groups may not define {taken[0]!r}")
+        return cls(
+            groups={ALLOWED: tuple(principals), OPERATORS: tuple(operators), **named},
+            tool_sets={ALLOWED: tuple(tools), PREAPPROVED: tuple(preapproved)},
+            channel_sets={ALLOWED: tuple(channels)},
+        )
+
+    def principal(self, principal: Principal) -> Entity:
+        return self._user_or_agent(EntityRef(_TYPE_OF_KIND[principal.kind], principal.id))
+
+    def tool(self, name: str, capabilities: frozenset[str], sensitive: bool, tier: str) -> Entity:
+        return Entity(
+            uid=EntityRef("Tool", name),
+            attrs={"capabilities": sorted(map(str, capabilities)), "sensitive": sensitive, "tier": str(tier)},
+            parents=_sets_of("ToolSet", self.tool_sets, name),
+        )
+
+    def channel(self, name: str) -> Entity:
+        return Entity(uid=EntityRef("Channel", name), parents=_sets_of("ChannelSet", self.channel_sets, name))
+
+    def placed(self, entity: Entity) -> Entity:
+        """The entity in the sets of this directory, in place of those it came with."""
+        match entity.uid.type:
+            case "User" | "Agent":
+                return self._user_or_agent(entity.uid)
+            case "Tool":
+                parents = _sets_of("ToolSet", self.tool_sets, entity.uid.id)
+            case "Channel":
+                parents = _sets_of("ChannelSet", self.channel_sets, entity.uid.id)
+            case _:
+                return entity
+        return Entity(uid=entity.uid, attrs=entity.attrs, parents=parents)
+
+    def _user_or_agent(self, uid: EntityRef) -> Entity:
+        return Entity(uid=uid, parents=_sets_of("Group", self.groups, name_of_principal(uid)))
+
+
+def name_of_principal(uid: EntityRef) -> str:
+    """``Agent::"bot"`` as the settings and the command line write it: ``agent:bot``."""
+    kind = _KIND_OF_TYPE.get(uid.type)
+    return f"{kind.value}:{uid.id}" if kind else str(uid)
+
+
+def cedar_string(text: str) -> str:
+    """A Cedar string literal. Everything but plain ASCII is escaped, so what is shown is what is meant."""
+    return '"' + "".join(_escaped(character) for character in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if " " <= character <= "~" else f"\\u{{{ord(character):x}}}"
+
+
+def glob_literal(name: str) -> str:
+    """A pattern that matches exactly this name."""
+    return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+def _sets_of(set_type: str, sets: Mapping[str, tuple[str, ...]], name: str) -> tuple[EntityRef, ...]:
+    return tuple(EntityRef(set_type, title) for title, patterns in sets.items() if _matcher(patterns).fullmatch(name))
+
+
+@lru_cache(maxsize=1024)
+def _matcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression for a whole list. An empty list matches nothing."""
+    return re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)")

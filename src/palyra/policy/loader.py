@@ -1,0 +1,103 @@
+"""Reads the policies we ship and the operator's directory into a bundle. It checks files, not policies."""
+
+import os
+import stat
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from palyra.errors import InvalidInput, LimitExceeded, Unavailable
+from palyra.policy.bundle import SCHEMA_NAME, Bundle
+from palyra.policy.entities import EntityDirectory
+from palyra.policy.limits import MAX_BUNDLE_BYTES, MAX_POLICY_FILE_BYTES, MAX_POLICY_FILES
+
+DEFAULTS_PREFIX: Final = "defaults/"
+_DEFAULT_POLICIES: Final = ("baseline.cedar",)
+_SUFFIX: Final = ".cedar"
+
+
+class PolicyFileRefused(InvalidInput):
+    code = "policy.file_refused"
+    hint = "policy files are regular UTF-8 files inside the policy directory"
+
+
+class PolicyFileTooLarge(LimitExceeded):
+    code = "policy.file_too_large"
+    hint = "split the policies over several files"
+
+
+class PolicyDirectoryMissing(Unavailable):
+    code = "policy.directory_missing"
+    hint = "create the directory, or name another with policy.dir"
+
+
+def load_bundle(policy_dir: Path | None, directory: EntityDirectory, *, must_exist: bool = False) -> Bundle:
+    """The schema and baseline we ship, then the operator's ``*.cedar`` files in the order of their names.
+
+    Hidden files are left alone: editors keep their half-written copies there. A directory that does not exist holds
+    no policies, unless it ``must_exist``.
+    """
+    files = [(DEFAULTS_PREFIX + name, _default(name)) for name in _DEFAULT_POLICIES]
+    if policy_dir is not None:
+        files.extend(_operator_files(policy_dir, must_exist=must_exist))
+    return Bundle(
+        schema=_default(SCHEMA_NAME),
+        files=tuple(files),
+        directory=directory,
+        schema_name=DEFAULTS_PREFIX + SCHEMA_NAME,
+    )
+
+
+def _default(name: str) -> str:
+    return resources.files("palyra.policy").joinpath("defaults", name).read_text(encoding="utf-8")
+
+
+def _operator_files(policy_dir: Path, *, must_exist: bool) -> Iterator[tuple[str, str]]:
+    try:
+        names = sorted(os.listdir(policy_dir))
+    except FileNotFoundError as error:
+        if must_exist:
+            raise PolicyDirectoryMissing(f"there is no directory {policy_dir}") from error
+        return
+    except OSError as error:
+        raise PolicyFileRefused(f"{policy_dir} cannot be read: {error.strerror}") from error
+    chosen = [name for name in names if name.endswith(_SUFFIX) and not name.startswith(".")]
+    if len(chosen) > MAX_POLICY_FILES:
+        raise PolicyFileTooLarge(f"{policy_dir} holds {len(chosen)} policy files, more than {MAX_POLICY_FILES}")
+    total = 0
+    for name in chosen:
+        content = _read(policy_dir, name)
+        total += len(content)
+        if total > MAX_BUNDLE_BYTES:
+            raise PolicyFileTooLarge(f"the files of {policy_dir} are together larger than {MAX_BUNDLE_BYTES} bytes")
+        yield name, _text(policy_dir / name, content)
+
+
+def _read(policy_dir: Path, name: str) -> bytes:
+    """A link may point elsewhere inside the directory, as mounted configuration does, and never out of it."""
+    path = policy_dir / name
+    try:
+        real = os.path.realpath(path, strict=True)
+        root = os.path.realpath(policy_dir, strict=True)
+        if os.path.commonpath((real, root)) != root:
+            raise PolicyFileRefused(f"{path} is a link out of the policy directory")
+        # Not following a last link, and not waiting for a FIFO's writer, whatever was put there since.
+        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise PolicyFileRefused(f"{path} cannot be opened: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise PolicyFileRefused(f"{path} is not a regular file")
+        content = file.read(MAX_POLICY_FILE_BYTES + 1)
+    if len(content) > MAX_POLICY_FILE_BYTES:
+        raise PolicyFileTooLarge(f"{path} is larger than {MAX_POLICY_FILE_BYTES} bytes")
+    return content
+
+
+def _text(path: Path, content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise PolicyFileRefused(f"{path}, line {line}: byte {content[error.start]:#04x} is not UTF-8") from error

@@ -1,0 +1,1 @@
+"""Signatures over named bytes: DSSE envelopes and Ed25519 keys."""

@@ -1,0 +1,109 @@
+"""JSON with one reading. What two parsers could understand differently is refused, not interpreted.
+
+Refused: duplicate keys, NaN and infinities, numbers that overflow, integers a double cannot hold, a number with a
+second spelling (``1.0`` and ``1e0`` for ``1``, ``-0`` for ``0``), lone surrogates, nesting beyond a limit, a byte order
+mark, trailing text. So equal canonical bytes mean the same request, and a changed spelling is never the same call.
+"""
+
+import json
+import math
+from typing import Any, NoReturn
+
+from palyra.errors import InvalidInput
+from palyra.limits import MAX_JSON_DEPTH
+
+_MAX_SAFE_INTEGER = 2**53 - 1
+_MAX_SAFE_DIGITS = len(str(_MAX_SAFE_INTEGER)) + 1
+
+
+class MalformedJson(InvalidInput):
+    code = "json.malformed"
+    hint = "send one JSON document in UTF-8"
+
+
+class DuplicateKey(InvalidInput):
+    code = "json.duplicate_key"
+    hint = "each key may stand once in an object: two values for one key have no single meaning"
+
+
+class AmbiguousNumber(InvalidInput):
+    code = "json.ambiguous_number"
+    hint = "write whole numbers without fraction or exponent, within ±(2^53 - 1), and no NaN, Infinity or -0"
+
+
+class TooDeep(InvalidInput):
+    code = "json.too_deep"
+    hint = f"nest at most {MAX_JSON_DEPTH} levels"
+
+
+def parse_strict(raw: bytes | str) -> Any:
+    """The value, or an InvalidInput that names what is wrong."""
+    try:
+        text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_float=_float,
+            parse_int=_integer,
+            parse_constant=_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise MalformedJson(f"not UTF-8 at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        raise MalformedJson(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise TooDeep(f"nested deeper than {MAX_JSON_DEPTH} levels") from error
+    _check_tree(value, 1)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise DuplicateKey(f"the key {key[:64]!r} stands twice in one object")
+            seen.add(key)
+    return result
+
+
+def _integer(text: str) -> int:
+    if text == "-0" or len(text) > _MAX_SAFE_DIGITS or abs(value := int(text)) > _MAX_SAFE_INTEGER:
+        raise AmbiguousNumber(f"the integer {text[:32]} is -0 or beyond ±(2^53 - 1)")
+    return value
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise AmbiguousNumber(f"the number {text[:32]} overflows")
+    if value == 0 or (value.is_integer() and abs(value) <= _MAX_SAFE_INTEGER):
+        raise AmbiguousNumber(f"the number {text[:32]} has a second spelling, {int(value)}")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise AmbiguousNumber(f"{text} is not a JSON number")
+
+
+def _check_tree(value: Any, depth: int) -> None:
+    if depth > MAX_JSON_DEPTH:
+        raise TooDeep(f"nested deeper than {MAX_JSON_DEPTH} levels")
+    if type(value) is str:
+        _check_text(value)
+    elif type(value) is dict:
+        for key, item in value.items():
+            _check_text(key)
+            _check_tree(item, depth + 1)
+    elif type(value) is list:
+        for item in value:
+            _check_tree(item, depth + 1)
+
+
+def _check_text(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise MalformedJson(f"a string holds half a surrogate pair: {text[error.start]!r}") from error

@@ -1,0 +1,206 @@
+"""Approvals: a person's yes, bound to exactly what will run.
+
+One table holds every transition; what is not in it is refused. ``once`` is consumed by the call it lets start, in the
+transaction that starts it; the other scopes stay approved until they expire or are withdrawn.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from palyra.canonical import digest_of
+from palyra.clock import rfc3339
+from palyra.errors import Denied, InvalidInput
+from palyra.tools.argument_pattern import ArgumentPattern
+
+BINDING_FORMAT = "palyra.approval.binding.v1"
+
+
+class ApprovalState(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CONSUMED = "consumed"
+    WITHDRAWN = "withdrawn"
+
+
+class ApprovalEvent(StrEnum):
+    APPROVE = "approve"
+    DENY = "deny"
+    EXPIRE = "expire"
+    CONSUME = "consume"
+    WITHDRAW = "withdraw"
+
+
+TRANSITIONS: dict[tuple[ApprovalState, ApprovalEvent], ApprovalState] = {
+    (ApprovalState.PENDING, ApprovalEvent.APPROVE): ApprovalState.APPROVED,
+    (ApprovalState.PENDING, ApprovalEvent.DENY): ApprovalState.DENIED,
+    (ApprovalState.PENDING, ApprovalEvent.EXPIRE): ApprovalState.EXPIRED,
+    (ApprovalState.PENDING, ApprovalEvent.WITHDRAW): ApprovalState.WITHDRAWN,
+    (ApprovalState.APPROVED, ApprovalEvent.CONSUME): ApprovalState.CONSUMED,
+    (ApprovalState.APPROVED, ApprovalEvent.EXPIRE): ApprovalState.EXPIRED,
+    (ApprovalState.APPROVED, ApprovalEvent.WITHDRAW): ApprovalState.WITHDRAWN,
+}
+
+
+class ApprovalScope(StrEnum):
+    ONCE = "once"
+    SESSION = "session"
+    PATTERN = "pattern"
+    TIMEBOXED = "timeboxed"
+
+
+class UnknownApproval(InvalidInput):
+    code = "approval.unknown"
+    hint = "`palyra approvals list` shows what waits"
+    http_status = 404
+
+
+class AlreadyDecided(InvalidInput):
+    code = "approval.already_decided"
+    hint = "an approval is decided once; make the call again to ask anew"
+    http_status = 409
+
+
+class ApprovalExpired(InvalidInput):
+    code = "approval.expired"
+    hint = "make the call again to ask anew"
+    http_status = 409
+
+
+class SelfApproval(Denied):
+    code = "approval.self"
+    hint = "somebody other than the requester must decide"
+
+
+class ChangedCall(InvalidInput):
+    code = "approval.changed_call"
+    hint = "look at the request again: the digest you decided on is not the one that waits"
+    http_status = 409
+
+
+class ScopeIncomplete(InvalidInput):
+    code = "approval.scope_incomplete"
+    hint = "session needs a request made in a session; pattern needs an argument pattern; only pattern takes one"
+
+
+class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a yes is bound to. Anything here that changes makes it another call."""
+
+    principal: str
+    tool: str
+    argument_digest: str
+    bundle_digest: str
+    workspace: str
+    skill: str = ""
+
+    @property
+    def digest(self) -> str:
+        return digest_of({"format": BINDING_FORMAT, **msgspec.structs.asdict(self)})
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    state: ApprovalState
+    binding: ApprovalBinding
+    session: str
+    arguments: dict[str, Any]
+    touches: dict[str, Any]
+    policies: tuple[str, ...]
+    created_ms: int
+    expires_ms: int
+    scope: ApprovalScope | None = None
+    pattern: dict[str, Any] | None = None
+    decided_ms: int | None = None
+    decided_by: str | None = None
+    reason: str = ""
+    consumed_by: str | None = None
+
+    def after(self, event: ApprovalEvent) -> ApprovalState:
+        try:
+            return TRANSITIONS[self.state, event]
+        except KeyError:
+            raise AlreadyDecided(f"this approval is {self.state.value} and cannot {event.value}", id=self.id) from None
+
+    def in_words(self) -> str:
+        """What a yes of this scope lets happen, for the person who gives it."""
+        who, tool = self.binding.principal, self.binding.tool
+        until = rfc3339(self.expires_ms)
+        match self.scope:
+            case ApprovalScope.SESSION:
+                return f"{who} may make exactly this {tool} call any number of times in session {self.session} until {until}"
+            case ApprovalScope.PATTERN:
+                words = ArgumentPattern.parse(self.pattern or {}).in_words()
+                return f"{who} may call {tool} {words}, any number of times until {until}"
+            case ApprovalScope.TIMEBOXED:
+                return f"{who} may call {tool} with any arguments until {until}"
+            case _:
+                return f"{who} may make exactly this {tool} call once, until {until}"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's answer to one request."""
+
+    event: ApprovalEvent
+    by: str
+    scope: ApprovalScope = ApprovalScope.ONCE
+    pattern: dict[str, Any] | None = None
+    expires_ms: int | None = None
+    reason: str = ""
+    argument_digest: str | None = None
+
+
+def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approval:
+    """The approval after the verdict, or the refusal that applies. Expiry is checked by the caller's transaction too."""
+    if approval.state is ApprovalState.PENDING and now_ms >= approval.expires_ms:
+        raise ApprovalExpired(f"the request expired at {rfc3339(approval.expires_ms)}", id=approval.id)
+    state = approval.after(verdict.event)
+    if verdict.event is not ApprovalEvent.WITHDRAW and verdict.by == approval.binding.principal:
+        raise SelfApproval(f"{verdict.by} asked for this and cannot decide it", id=approval.id)
+    if verdict.argument_digest is not None and verdict.argument_digest != approval.binding.argument_digest:
+        raise ChangedCall("the request that waits has other arguments than the ones decided on", id=approval.id)
+    if verdict.event is ApprovalEvent.APPROVE:
+        _check_scope(approval, verdict)
+    return msgspec.structs.replace(
+        approval,
+        state=state,
+        scope=verdict.scope if verdict.event is ApprovalEvent.APPROVE else None,
+        pattern=verdict.pattern,
+        expires_ms=verdict.expires_ms or approval.expires_ms,
+        decided_ms=now_ms,
+        decided_by=verdict.by,
+        reason=verdict.reason,
+    )
+
+
+def _check_scope(approval: Approval, verdict: Verdict) -> None:
+    if verdict.scope is ApprovalScope.SESSION and not approval.session:
+        raise ScopeIncomplete("this request was made outside any session")
+    if (verdict.scope is ApprovalScope.PATTERN) != (verdict.pattern is not None):
+        raise ScopeIncomplete("scope and pattern do not go together")
+    if verdict.pattern is not None and not ArgumentPattern.parse(verdict.pattern).matches(approval.arguments):
+        raise ScopeIncomplete("the pattern does not even cover the call that waits")
+
+
+def covers(
+    approval: Approval, binding: ApprovalBinding, arguments: dict[str, Any], session: str, now_ms: int
+) -> ApprovalScope | None:
+    """The scope under which this approval lets that call run, or None. Every scope binds all but the arguments."""
+    bound = msgspec.structs.replace(approval.binding, argument_digest=binding.argument_digest)
+    if approval.state is not ApprovalState.APPROVED or now_ms >= approval.expires_ms or bound != binding:
+        return None
+    same_arguments = approval.binding.argument_digest == binding.argument_digest
+    match approval.scope:
+        case ApprovalScope.ONCE:
+            fits = same_arguments
+        case ApprovalScope.SESSION:
+            fits = same_arguments and session == approval.session
+        case ApprovalScope.PATTERN:
+            fits = ArgumentPattern.parse(approval.pattern or {}).matches(arguments)
+        case ApprovalScope.TIMEBOXED:
+            fits = True
+        case _:
+            fits = False
+    return approval.scope if fits else None

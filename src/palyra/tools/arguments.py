@@ -1,0 +1,69 @@
+"""Intake: raw text becomes arguments with one canonical form and one digest, or a refusal that says where."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from palyra.canonical import canonical_json
+from palyra.errors import InvalidInput, LimitExceeded
+from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
+from palyra.tools.spec import ToolSpec
+from palyra.strict_json import parse_strict
+
+
+class NotAnObject(InvalidInput):
+    code = "arguments.not_an_object"
+    hint = 'arguments are a JSON object, such as {"text": "hi"}'
+
+
+class InputTooLarge(LimitExceeded):
+    code = "arguments.too_large"
+    hint = "put large content in a workspace file and pass its path"
+
+
+class ArgumentsRefused(InvalidInput):
+    code = "arguments.schema_mismatch"
+    hint = "`palyra tools show TOOL` prints the schema"
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything later in the pipeline refers to ``digest``; nothing later looks at the raw text again."""
+
+    value: dict[str, Any]
+    canonical: bytes
+    digest: str
+
+
+def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict[str, Any]) -> Arguments:
+    """``raw`` is text to be parsed strictly, or an object that came out of a strictly parsed envelope."""
+    if isinstance(raw, dict):
+        value: Any = raw
+    else:
+        size = len(raw) if isinstance(raw, bytes) else len(raw.encode("utf-8", "surrogatepass"))
+        _check_size(spec, size)
+        value = parse_strict(raw)
+    if type(value) is not dict:
+        raise NotAnObject(f"the arguments of {spec.name} are {_describe(value)}, not an object")
+    canonical = canonical_json(value)
+    _check_size(spec, len(canonical))
+    try:
+        check.require(value)
+    except SchemaMismatch as mismatch:
+        raise ArgumentsRefused(
+            f"the arguments of {spec.name} do not fit its schema: {mismatch.message}",
+            where=mismatch.pointer,
+        ) from mismatch
+    return Arguments(value=value, canonical=canonical, digest=hashlib.sha256(canonical).hexdigest())
+
+
+def _check_size(spec: ToolSpec, size: int) -> None:
+    if size > spec.max_input_bytes:
+        raise InputTooLarge(
+            f"{spec.name} accepts {spec.max_input_bytes} bytes of arguments and got {size}", limit=spec.max_input_bytes
+        )
+
+
+def _describe(value: Any) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,400 @@
+"""Drives every call along the one path: intake, decision, approval, reservation, execution, receipt, record.
+
+Nothing runs before the entry that says it starts is on the disk, and nothing is reported before the entry that says how
+it ended is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from palyra.canonical import digest_of
+from palyra.clock import Clock
+from palyra.errors import InternalError, InvalidInput, LimitExceeded, PalyraError, Unavailable
+from palyra.identity.principal import Principal
+from palyra.ids import ApprovalId, CallId, RunId
+from palyra.policy.decision import Outcome as Verdict
+from palyra.policy.explain import grant_in_words
+from palyra.policy.request import policy_request_to_json
+from palyra.signing.dsse import Signer
+from palyra.tools import sqlite_calls
+from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
+from palyra.tools.arguments import Arguments, accept_arguments
+from palyra.tools.attestation import ToolAttestation, attest, execution_sha256
+from palyra.tools.budget import BudgetExhausted, BudgetKind
+from palyra.tools.call import (
+    CallCancelled,
+    CallDenied,
+    CallState,
+    CallTimedOut,
+    ExecutionPlan,
+    Outcome,
+    OutputRefused,
+    OutputTooLarge,
+    PolicyPort,
+    ToolCallConfig,
+    ToolRequestContext,
+    TooManyCalls,
+    UnknownRun,
+    UnknownTool,
+    compile_plan,
+    decide_tool_call,
+    policy_request_for,
+)
+from palyra.tools.catalog import Catalog, CatalogEntry
+from palyra.tools.ports import Store, Transaction
+from palyra.tools.record import CallRecord
+from palyra.tools.schema_check import SchemaMismatch
+from palyra.tools.sqlite_calls import Asked, Started, Waiting
+from palyra.tools.spec import ToolSpec, Touches
+from palyra.tools.waiting import ApprovalNeeded, WaitingRoom
+
+log = logging.getLogger("palyra.broker")
+
+
+class Executor(Protocol):
+    """Runs a plan in one kind of place. Cancelling ``execute`` must leave nothing running."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome: ...
+
+
+class CallObserver(Protocol):
+    def call_ended(self, record: CallRecord) -> None: ...
+
+
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call as a door hands it in. ``arguments`` is raw text, or an object out of a strictly parsed envelope."""
+
+    tool: str
+    arguments: str | bytes | dict[str, Any]
+    principal: Principal
+    actor: str
+    channel: str
+    run_id: RunId | None = None
+    session: str = ""
+    device: str = ""
+    wait_ms: int = 0
+    timeout_ms: int | None = None
+
+
+class Broker:
+    def __init__(
+        self,
+        *,
+        config: ToolCallConfig,
+        catalog: Catalog,
+        executors: Mapping[str, Executor],
+        policy: PolicyPort,
+        store: Store,
+        signer: Signer,
+        clock: Clock,
+        instance: str,
+        observer: CallObserver,
+    ) -> None:
+        self.config = config
+        self.catalog = catalog
+        self._executors = executors
+        self._policy = policy
+        self._store = store
+        self._signer = signer
+        self._clock = clock
+        self._instance = instance
+        self._observer = observer
+        self._running: dict[str, asyncio.Task[CallRecord]] = {}
+        self._accepting = True
+        self.waiting_room = WaitingRoom(store)
+
+    async def call(self, request: CallRequest) -> CallRecord:
+        """The finished record of the call. Denials and failures are records too, with their error in them."""
+        record = await self._call(request)
+        self._observer.call_ended(record)
+        return record
+
+    async def _call(self, request: CallRequest) -> CallRecord:
+        record = CallRecord(
+            call_id=CallId.new(),
+            run_id=str(request.run_id or RunId.new()),
+            tool=request.tool[:128],
+            principal=str(request.principal),
+            actor=request.actor,
+            channel=request.channel,
+            session=request.session,
+            state=CallState.REFUSED,
+            created_ms=self._clock.now_ms(),
+        )
+        if not self._accepting:
+            raise Stopping("the daemon is stopping and takes no more calls")
+        try:
+            entry = self.catalog.entry(request.tool)
+            arguments = accept_arguments(entry.spec, entry.input_check, request.arguments)
+            touches = entry.spec.touches(arguments.value)
+        except (InvalidInput, LimitExceeded, UnknownTool) as error:
+            return await self._refuse(record, error)
+        record = msgspec.structs.replace(record, argument_digest=arguments.digest)
+        asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
+        if denial is not None:
+            return await self._deny(asked, denial)
+        assert plan is not None
+        if len(self._running) >= self.config.max_concurrent_calls:
+            return await self._refuse(record, TooManyCalls(f"{len(self._running)} calls are running"))
+        try:
+            begun = await self._begin(asked, request, touches)
+        except (BudgetExhausted, InvalidInput) as error:
+            return await self._refuse(record, error, asked)
+        if isinstance(begun, CallRecord):
+            return begun
+        return await self._run(begun, entry, plan)
+
+    def _decide(
+        self, record: CallRecord, request: CallRequest, spec: ToolSpec, arguments: Arguments, touches: Touches
+    ) -> tuple[Asked, ExecutionPlan | None, PalyraError | None]:
+        context = ToolRequestContext(
+            principal=request.principal,
+            actor=request.actor,
+            channel=request.channel,
+            run=record.run_id,
+            session=request.session,
+            device=request.device,
+        )
+        question = policy_request_for(self.config, context, spec, arguments, touches)
+        decision = decide_tool_call(self._policy, question)
+        shown = msgspec.to_builtins(decision)
+        plan: ExecutionPlan | None = None
+        denial: PalyraError | None = None
+        if decision.outcome is Verdict.DENY:
+            denial = CallDenied(
+                f"policy denies {spec.name} to {request.principal}: {', '.join(decision.reasons)}",
+                hint=None if decision.missing_grant is None else "; or ".join(grant_in_words(decision.missing_grant)),
+                policies=list(decision.policies),
+            )
+        else:
+            try:
+                plan = compile_plan(
+                    self.config,
+                    spec,
+                    arguments,
+                    decision,
+                    call_id=record.call_id,
+                    run_id=record.run_id,
+                    asked_timeout_ms=request.timeout_ms,
+                )
+            except Unavailable as error:
+                denial = error
+        asked = Asked(
+            record=msgspec.structs.replace(record, decision=shown),
+            context=context,
+            arguments=arguments,
+            decision=shown,
+            policy_request=policy_request_to_json(question),
+            reserve={BudgetKind.CALLS: 1, BudgetKind.WALL_MS: plan.timeout_ms if plan else 1},
+            run_budget=self.config.run_budget,
+            instance=self._instance,
+            executor=spec.executor,
+        )
+        return asked, plan, denial
+
+    async def _begin(self, asked: Asked, request: CallRequest, touches: Touches) -> Started | CallRecord:
+        if asked.decision["outcome"] == Verdict.ALLOW.value:
+            return await self._store.transact(lambda tx: sqlite_calls.start(tx, asked))
+        binding = ApprovalBinding(
+            principal=asked.record.principal,
+            tool=asked.record.tool,
+            argument_digest=asked.arguments.digest,
+            bundle_digest=asked.decision["bundle_digest"],
+            workspace=self.config.workspace,
+        )
+        now = self._clock.now_ms()
+        question = Approval(
+            id=ApprovalId.new(),
+            state=ApprovalState.PENDING,
+            binding=binding,
+            session=asked.context.session,
+            arguments=asked.arguments.value,
+            touches=msgspec.to_builtins(touches),
+            policies=tuple(asked.decision["policies"]),
+            created_ms=now,
+            expires_ms=now + self.config.approval_ttl_ms,
+        )
+        deadline = self._clock.monotonic() + request.wait_ms / 1000
+        while True:
+            begun = await self._store.transact(
+                lambda tx: sqlite_calls.start_approved_or_wait(tx, asked, binding, question)
+            )
+            if isinstance(begun, Started):
+                return begun
+            left = deadline - self._clock.monotonic()
+            decided = await self.waiting_room.wait(begun.approval.id, left) if left > 0 else begun.approval
+            if decided.state is not ApprovalState.APPROVED:
+                return await self._answer_undecided(begun, decided)
+
+    async def _answer_undecided(self, begun: Waiting, approval: Approval) -> CallRecord:
+        if approval.state is ApprovalState.PENDING:
+            return msgspec.structs.replace(begun.record, error=asks_for(approval).as_dict())
+        error = CallDenied(
+            f"the request for approval was {approval.state.value}" + (f": {approval.reason}" if approval.reason else ""),
+            hint="change the call, or ask again",
+            approval_id=approval.id,
+        )
+        denied = msgspec.structs.replace(
+            begun.record, state=CallState.DENIED, error=error.as_dict(), ended_ms=self._clock.now_ms()
+        )
+        return await self._store.transact(lambda tx: sqlite_calls.note_refused(tx, denied))
+
+    async def _run(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
+        plan = msgspec.structs.replace(plan, timeout_ms=begun.granted[BudgetKind.WALL_MS])
+        task = asyncio.create_task(self._execute(begun, entry, plan), name=f"call {plan.call_id}")
+        self._running[plan.call_id] = task
+        task.add_done_callback(lambda _: self._running.pop(plan.call_id, None))
+        # A caller that goes away does not stop the call: only `cancel` does.
+        return await asyncio.shield(task)
+
+    async def _execute(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
+        state, result, error = CallState.SUCCEEDED, None, None
+        receipt: tuple[dict[str, Any], ...] = ()
+        used: dict[BudgetKind, int] = {BudgetKind.CALLS: 1}
+        since = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(plan.timeout_ms / 1000):
+                outcome = await self._executors[entry.spec.executor].execute(plan)
+            receipt = outcome.receipt
+            used |= outcome.used
+            _check_output(entry, plan, outcome.result)
+            result = outcome.result
+        except TimeoutError:
+            state, error = CallState.TIMED_OUT, CallTimedOut(f"{plan.tool} did not finish in {plan.timeout_ms} ms")
+        except asyncio.CancelledError:
+            state, error = CallState.CANCELLED, CallCancelled(f"{plan.tool} was cancelled")
+        except PalyraError as failure:
+            state, error = CallState.FAILED, failure
+        except Exception:
+            log.exception("call %s of %s broke", plan.call_id, plan.tool)
+            state, error = CallState.FAILED, InternalError(f"{plan.tool} broke inside Palyra", call_id=plan.call_id)
+        elapsed = round((self._clock.monotonic() - since) * 1000)
+        used[BudgetKind.WALL_MS] = min(elapsed, plan.timeout_ms)
+        record = msgspec.structs.replace(
+            begun.record,
+            state=state,
+            result=result,
+            error=None if error is None else error.as_dict(),
+            receipt=list(receipt),
+            ended_ms=(begun.record.started_ms or 0) + elapsed,
+        )
+        return await self._finish(record, entry.spec.executor, used)
+
+    async def _finish(self, record: CallRecord, executor: str, used: dict[BudgetKind, int]) -> CallRecord:
+        decision = record.decision or {}
+        output_digest = digest_of(record.result)
+        attestation = ToolAttestation(
+            call_id=record.call_id,
+            run_id=record.run_id,
+            principal=record.principal,
+            tool=record.tool,
+            argument_digest=record.argument_digest,
+            decision=decision["outcome"],
+            policies=tuple(decision["policies"]),
+            bundle_digest=decision["bundle_digest"],
+            approval_id=record.approval_id or "",
+            executor=executor,
+            receipt=tuple(record.receipt),
+            outcome=record.state.value,
+            output_digest=output_digest,
+            started_ms=record.started_ms or 0,
+            ended_ms=record.ended_ms or 0,
+        )
+        envelope = msgspec.to_builtins(attest(attestation, (self._signer,)))
+        record = msgspec.structs.replace(record, attestation=envelope)
+        digest = execution_sha256(attestation)
+        # Cancelling a call must not lose the entry that says so.
+        return await asyncio.shield(
+            self._store.transact(
+                lambda tx: sqlite_calls.finish(tx, record, used, output_digest, digest), essential=True
+            )
+        )
+
+    async def _refuse(self, record: CallRecord, error: PalyraError, asked: Asked | None = None) -> CallRecord:
+        refused = msgspec.structs.replace(
+            record,
+            state=CallState.REFUSED,
+            # Nothing may be written into a run that is not this principal's.
+            run_id="" if isinstance(error, UnknownRun) else record.run_id,
+            error=error.as_dict(),
+            ended_ms=self._clock.now_ms(),
+            decision=None if asked is None else asked.decision,
+        )
+
+        def work(tx: Transaction) -> CallRecord:
+            if asked is not None and not isinstance(error, UnknownRun):
+                sqlite_calls.note_asked(tx, asked)
+            return sqlite_calls.note_refused(tx, refused)
+
+        return await self._store.transact(work)
+
+    async def _deny(self, asked: Asked, error: PalyraError) -> CallRecord:
+        denied = msgspec.structs.replace(
+            asked.record,
+            state=CallState.DENIED if isinstance(error, CallDenied) else CallState.REFUSED,
+            error=error.as_dict(),
+            ended_ms=self._clock.now_ms(),
+        )
+        try:
+            return await self._store.transact(lambda tx: sqlite_calls.note_denied(tx, asked, denied))
+        except InvalidInput as misuse:
+            return await self._refuse(asked.record, misuse)
+
+    async def cancel(self, call_id: str) -> None:
+        """Stops a running call and returns when its end is on record. What does not run here is left as it is."""
+        task = self._running.get(call_id)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def running(self) -> int:
+        return len(self._running)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Takes no more calls, lets the running ones finish for a while, then cancels them."""
+        self._accepting = False
+        tasks = list(self._running.values())
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=grace_seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+
+
+class Stopping(Unavailable):
+    code = "daemon.stopping"
+    hint = "try again when the daemon is back"
+
+
+def asks_for(approval: Approval) -> PalyraError:
+    return ApprovalNeeded(
+        f"{approval.binding.tool} needs a person's approval",
+        hint=f"approve it with: palyra approvals approve {approval.id} - then make the same call again",
+        approval_id=approval.id,
+        expires_ms=approval.expires_ms,
+        default="deny",
+        policies=list(approval.policies),
+    )
+
+
+def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> None:
+    size = len(msgspec.json.encode(result))
+    if size > plan.max_output_bytes:
+        raise OutputTooLarge(
+            f"{plan.tool} returned {size} bytes and may return {plan.max_output_bytes}", limit=plan.max_output_bytes
+        )
+    try:
+        entry.output_check.require(result)
+    except SchemaMismatch as mismatch:
+        raise OutputRefused(f"{plan.tool} broke its own output schema: {mismatch.message}") from mismatch
+

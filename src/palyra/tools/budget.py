@@ -1,0 +1,70 @@
+"""What a run may spend. A call reserves before it starts and settles to what it used; a denial costs nothing."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from palyra import limits
+from palyra.errors import LimitExceeded
+
+
+class BudgetKind(StrEnum):
+    CALLS = "calls"
+    WALL_MS = "wall_ms"
+    EGRESS_BYTES = "egress_bytes"
+    WASM_FUEL = "wasm_fuel"
+    BROWSER_ACTIONS = "browser_actions"
+
+
+class BudgetExhausted(LimitExceeded):
+    code = "budget.exhausted"
+    hint = "start a new run, or one with a larger budget"
+
+
+class RunBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The caps of one run."""
+
+    calls: int = limits.DEFAULT_MAX_CALLS_PER_RUN
+    wall_ms: int = limits.DEFAULT_RUN_WALL_MS
+    egress_bytes: int = limits.DEFAULT_RUN_EGRESS_BYTES
+    wasm_fuel: int = limits.DEFAULT_RUN_WASM_FUEL
+    browser_actions: int = limits.DEFAULT_RUN_BROWSER_ACTIONS
+
+    def cap(self, kind: BudgetKind) -> int:
+        cap: int = getattr(self, kind.value)
+        return cap
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of budget of one run, as the ledger holds it."""
+
+    cap: int
+    reserved: int = 0
+    used: int = 0
+
+    @property
+    def left(self) -> int:
+        return max(0, self.cap - self.reserved - self.used)
+
+
+def reserve(accounts: Mapping[BudgetKind, Account], asked: Mapping[BudgetKind, int]) -> dict[BudgetKind, int]:
+    """How much of each kind this call gets, or BudgetExhausted naming the kind that is out.
+
+    Calls are indivisible. Every other kind is a ceiling for the call: what is left of it is what the call may use.
+    """
+    granted: dict[BudgetKind, int] = {}
+    for kind, amount in asked.items():
+        left = accounts[kind].left
+        if left <= 0 or (kind is BudgetKind.CALLS and left < amount):
+            account = accounts[kind]
+            raise BudgetExhausted(
+                f"this run has used its budget of {kind.value}: {account.used} used and {account.reserved} reserved"
+                f" of {account.cap}",
+                budget=kind.value,
+                cap=account.cap,
+                used=account.used,
+                reserved=account.reserved,
+            )
+        granted[kind] = min(amount, left)
+    return granted

@@ -1,0 +1,214 @@
+"""One tool call: who asks for what, the decision on it, the states it goes through."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from palyra import limits
+from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Unavailable
+from palyra.identity.principal import Principal
+from palyra.policy.decision import Decision
+from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.policy.port import PolicyPort
+from palyra.policy.request import PolicyRequest, tool_request
+from palyra.tools.arguments import Arguments
+from palyra.tools.budget import BudgetKind, RunBudget
+from palyra.tools.spec import ToolSpec, Touches
+
+ToolDecision = Decision
+
+
+class UnknownTool(Denied):
+    code = "tool.unknown"
+    hint = "`palyra tools list` shows the tools there are"
+
+
+class CallDenied(Denied):
+    code = "call.denied"
+    hint = "`palyra policy explain` tells more"
+
+
+class CallTimedOut(LimitExceeded):
+    code = "call.timed_out"
+    hint = "ask for less, or for a longer timeout_ms within the configured maximum"
+    http_status = 504
+
+
+class CallCancelled(Failed):
+    code = "call.cancelled"
+    hint = "somebody asked for this call to stop"
+    http_status = 409
+
+
+class OutputTooLarge(LimitExceeded):
+    code = "call.output_too_large"
+    hint = "ask for a smaller part, or write the result to a workspace file"
+
+
+class OutputRefused(Failed):
+    code = "call.output_mismatch"
+    hint = "the tool returned something its own output schema does not allow: report it to the tool's author"
+
+
+class Unenforceable(Unavailable):
+    code = "call.unenforceable"
+    hint = "policy demands what this tool or machine cannot give; the call is refused rather than weakened"
+
+
+class TooManyCalls(LimitExceeded):
+    code = "call.too_many_at_once"
+    hint = "wait for a running call to finish, then try again"
+
+
+class ToolFailed(Failed):
+    code = "call.tool_failed"
+    hint = "the tool's own message says why"
+    http_status = 422
+
+
+class UnknownCall(InvalidInput):
+    code = "call.unknown"
+    hint = "the id is wrong, or the call belongs to another principal"
+    http_status = 404
+
+
+class UnknownRun(InvalidInput):
+    code = "run.unknown"
+    hint = "leave run_id away to start a run, or use one that this principal started"
+    http_status = 404
+
+
+class CallState(StrEnum):
+    RUNNING = "running"
+    DENIED = "denied"
+    REFUSED = "refused"
+    NEEDS_APPROVAL = "needs_approval"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+
+
+FINAL_STATES = frozenset(CallState) - {CallState.RUNNING}
+
+
+class ToolCallConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The boundaries of every call of this daemon. Whether a tool, principal or channel is allowed is policy's to say,
+    over the directory built from the same settings."""
+
+    directory: EntityDirectory
+    workspace: str
+    timeout_ms: int = limits.DEFAULT_CALL_TIMEOUT_MS
+    max_timeout_ms: int = limits.MAX_CALL_TIMEOUT_MS
+    max_output_bytes: int = limits.MAX_TOOL_OUTPUT_BYTES
+    max_concurrent_calls: int = limits.MAX_CONCURRENT_CALLS
+    run_budget: RunBudget = RunBudget()
+    approval_ttl_ms: int = 900_000
+    max_approval_ttl_ms: int = 86_400_000
+
+    @property
+    def max_calls_per_run(self) -> int:
+        return self.run_budget.calls
+
+
+class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, on whose connection, and in what frame."""
+
+    principal: Principal
+    actor: str
+    channel: str
+    run: str
+    session: str = ""
+    device: str = ""
+    skill: str = ""
+
+
+def policy_request_for(
+    config: ToolCallConfig, context: ToolRequestContext, spec: ToolSpec, arguments: Arguments, touches: Touches
+) -> PolicyRequest:
+    """The question put to policy, made of entities rather than of answers worked out beforehand."""
+    directory = config.directory
+    return tool_request(
+        directory.principal(context.principal),
+        directory.tool(
+            str(spec.name),
+            frozenset(capability.value for capability in spec.metadata.capabilities),
+            spec.metadata.sensitive,
+            spec.tier.value,
+        ),
+        directory.channel(context.channel),
+        workspace=config.workspace,
+        run=context.run,
+        argument_bytes=len(arguments.canonical),
+        paths=touches.paths,
+        hosts=touches.hosts,
+        session=context.session or None,
+        device=Entity(uid=EntityRef("Device", context.device)) if context.device else None,
+    )
+
+
+def decide_tool_call(policy: PolicyPort, request: PolicyRequest) -> ToolDecision:
+    """The verdict of policy on one call. The engine itself turns every error into a denial."""
+    return policy.decide(request)
+
+
+class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision was compiled to. An executor runs with this and nothing else."""
+
+    call_id: str
+    run_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    workspace: str
+    timeout_ms: int
+    max_output_bytes: int
+    read_only: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor brought back: a JSON value, what was really enforced, and what was used beyond time."""
+
+    result: Any
+    receipt: tuple[dict[str, Any], ...] = ()
+    used: dict[BudgetKind, int] = {}
+
+
+def compile_plan(
+    config: ToolCallConfig,
+    spec: ToolSpec,
+    arguments: Arguments,
+    decision: ToolDecision,
+    *,
+    call_id: str,
+    run_id: str,
+    asked_timeout_ms: int | None,
+) -> ExecutionPlan:
+    """The obligations of the decision and the settings become limits; the strictest of each wins."""
+    obligations = decision.obligations
+    if obligations.tier is not None and obligations.tier != spec.tier.value:
+        raise Unenforceable(
+            f"policy obliges {spec.name} to run in tier {obligations.tier}, and it runs in {spec.tier.value}",
+            layer=f"tier {obligations.tier}",
+        )
+    for name in obligations.__struct_fields__:
+        if name != "tier" and getattr(obligations, name) is not None and name not in spec.enforceable:
+            raise Unenforceable(f"policy obliges {spec.name} to {name}, which nothing can hold it to", layer=name)
+    timeout = min(asked_timeout_ms or config.timeout_ms, config.max_timeout_ms)
+    if obligations.timeout_ms is not None:
+        timeout = min(timeout, obligations.timeout_ms)
+    output = config.max_output_bytes
+    if obligations.max_output_bytes is not None:
+        output = min(output, obligations.max_output_bytes)
+    return ExecutionPlan(
+        call_id=call_id,
+        run_id=run_id,
+        tool=str(spec.name),
+        arguments=arguments.value,
+        workspace=config.workspace,
+        timeout_ms=timeout,
+        max_output_bytes=output,
+        read_only=obligations.read_only or False,
+    )

@@ -1,0 +1,89 @@
+"""What a tool is: its name, what it can touch, what its arguments look like."""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Self
+
+import msgspec
+
+from palyra.errors import InvalidInput
+from palyra.limits import MAX_TOOL_INPUT_BYTES, MAX_TOOL_NAME_CHARS
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
+
+
+class InvalidToolName(InvalidInput):
+    code = "tool.malformed_name"
+    hint = "tool names are lower-case words joined by dots, such as fs.read"
+
+
+class ToolName(str):
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, raw: str) -> Self:
+        if len(raw) > MAX_TOOL_NAME_CHARS or not _NAME.fullmatch(raw):
+            raise InvalidToolName(f"{raw[:MAX_TOOL_NAME_CHARS]!r} is not a tool name")
+        return cls(raw)
+
+
+class ToolCapability(StrEnum):
+    PROCESS_EXEC = "process_exec"
+    NETWORK = "network"
+    SECRETS_READ = "secrets_read"
+    FILESYSTEM_READ = "filesystem_read"
+    FILESYSTEM_WRITE = "filesystem_write"
+    ARTIFACTS_READ = "artifacts_read"
+    DEVICE = "device"
+    BROWSER = "browser"
+
+
+SENSITIVE_CAPABILITIES = frozenset(ToolCapability) - {ToolCapability.ARTIFACTS_READ}
+
+
+class ToolMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    capabilities: frozenset[ToolCapability] = frozenset()
+
+    @property
+    def sensitive(self) -> bool:
+        return bool(self.capabilities & SENSITIVE_CAPABILITIES)
+
+
+class Touches(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call with these arguments would reach: shown to the person who approves, and visible to policy."""
+
+    paths: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+
+def touches_nothing(_arguments: Mapping[str, Any]) -> Touches:
+    return Touches()
+
+
+class ToolTier(StrEnum):
+    """Where a tool runs. ``builtin`` tools are our own code, confined by what it opens rather than by a sandbox."""
+
+    BUILTIN = "builtin"
+    A = "a"
+    B = "b"
+    C = "c"
+    WORKER = "worker"
+    BROWSER = "browser"
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    name: ToolName
+    title: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any]
+    metadata: ToolMetadata = ToolMetadata()
+    tier: ToolTier = ToolTier.BUILTIN
+    executor: str
+    max_input_bytes: int = MAX_TOOL_INPUT_BYTES
+    idempotent: bool = False
+    # The obligations, besides its tier, that policy may put on this tool and its executor then holds it to.
+    enforceable: frozenset[str] = frozenset(("timeout_ms", "max_output_bytes"))
+    touches: Callable[[Mapping[str, Any]], Touches] = touches_nothing

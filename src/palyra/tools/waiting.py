@@ -1,0 +1,51 @@
+"""Callers that wait for a person. A decision made here wakes them at once; one made by another process is found by
+looking at the table, which is the truth."""
+
+import asyncio
+
+from palyra.errors import NeedsApproval
+from palyra.tools.approval import Approval, ApprovalState
+from palyra.tools.ports import Store
+from palyra.tools.sqlite_approvals import read_approval
+
+# How soon a decision made in another process is noticed.
+LOOK_AGAIN_SECONDS = 1.0
+
+
+class ApprovalNeeded(NeedsApproval):
+    code = "call.needs_approval"
+
+
+class WaitingRoom:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._bells: dict[str, set[asyncio.Event]] = {}
+
+    def ring(self, approval_id: str) -> None:
+        for bell in self._bells.get(approval_id, ()):
+            bell.set()
+
+    async def wait(self, approval_id: str, seconds: float) -> Approval:
+        """The approval once it is decided, or still pending when the time is up."""
+        bell = asyncio.Event()
+        self._bells.setdefault(approval_id, set()).add(bell)
+        try:
+            return await self._wait(approval_id, bell, asyncio.get_running_loop().time() + seconds)
+        finally:
+            bells = self._bells[approval_id]
+            bells.discard(bell)
+            if not bells:
+                del self._bells[approval_id]
+
+    async def _wait(self, approval_id: str, bell: asyncio.Event, deadline: float) -> Approval:
+        while True:
+            approval = await asyncio.to_thread(read_approval, self._store, approval_id)
+            left = deadline - asyncio.get_running_loop().time()
+            if approval.state is not ApprovalState.PENDING or left <= 0:
+                return approval
+            bell.clear()
+            try:
+                async with asyncio.timeout(min(left, LOOK_AGAIN_SECONDS)):
+                    await bell.wait()
+            except TimeoutError:
+                continue

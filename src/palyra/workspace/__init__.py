@@ -1,0 +1,1 @@
+"""File tools confined beneath a workspace root."""

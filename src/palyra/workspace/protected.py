@@ -1,0 +1,105 @@
+"""Names that the file tools never write: hooks, configuration that runs programs, credentials.
+
+A pattern such as ``.git/hooks`` matches those consecutive names at any depth, and everything beneath them. It also
+matches a *file* put in place of one of its own parents: a file named ``.git`` can point git at another directory's
+hooks. Names are compared as the laxest file system would compare them: without case, compatibility forms,
+invisible characters, trailing dots or trailing spaces.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from palyra.errors import Denied, InvalidInput
+from palyra.workspace.glob import name_pattern
+from palyra.workspace.limits import MAX_PROTECTED_NAMES
+from palyra.workspace.path import shown
+
+_WILD: Final = re.compile(r"[*?\[]")
+_VARIATION_SELECTORS: Final = range(0xFE00, 0xFE10)
+_COMBINING_GRAPHEME_JOINER: Final = "\u034f"
+
+_Part = str | re.Pattern[str]
+
+
+class ProtectedName(Denied):
+    code = "workspace.protected_name"
+    hint = "an operator keeps this name in workspace.protected_names; it can be read, not written"
+
+
+class BadProtectedName(InvalidInput):
+    code = "workspace.bad_protected_name"
+    hint = "write names relative to any directory, such as .git/hooks or .env*"
+
+
+class _Pattern:
+    __slots__ = ("key", "parts", "source")
+
+    def __init__(self, source: str) -> None:
+        names = [name for name in source.split("/") if name not in ("", ".")]
+        if not names or source.startswith("/") or ".." in names or "**" in names or "\0" in source:
+            raise BadProtectedName(f"{shown(source)!r} is not a name to protect")
+        self.source = source
+        self.parts: tuple[_Part, ...] = tuple(
+            name_pattern(folded(name)) if _WILD.search(name) else folded(name) for name in names
+        )
+        head = self.parts[0]
+        # The index files a literal under its whole first name, a wildcard under the letter it starts with, if any.
+        self.key = head if isinstance(head, str) else _WILD.split(folded(names[0]))[0][:1]
+
+
+class ProtectedNames:
+    """An index of patterns: a check costs the length of the path, not the number of patterns."""
+
+    __slots__ = ("_literal", "_wild", "patterns")
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        self.patterns = tuple(patterns)
+        if len(self.patterns) > MAX_PROTECTED_NAMES:
+            raise BadProtectedName(f"at most {MAX_PROTECTED_NAMES} names can be protected")
+        self._literal: dict[str, list[_Pattern]] = {}
+        self._wild: dict[str, list[_Pattern]] = {}
+        for source in self.patterns:
+            pattern = _Pattern(source)
+            index = self._literal if isinstance(pattern.parts[0], str) else self._wild
+            index.setdefault(pattern.key, []).append(pattern)
+
+    def refuse(self, names: Sequence[str]) -> None:
+        """Raises ``ProtectedName`` if a file written at this path would touch a protected name."""
+        found = self.match(names)
+        if found is not None:
+            path = shown("/".join(names))
+            raise ProtectedName(f"{path} is protected by {shown(found)!r}", path=path, pattern=shown(found))
+
+    def match(self, names: Sequence[str]) -> str | None:
+        """The pattern that protects this path, if one does."""
+        plain = [folded(name) for name in names]
+        for start, name in enumerate(plain):
+            for pattern in self._candidates(name):
+                if all(_same(part, each) for part, each in zip(pattern.parts, plain[start:], strict=False)):
+                    return pattern.source
+        return None
+
+    def _candidates(self, name: str) -> Iterable[_Pattern]:
+        yield from self._literal.get(name, ())
+        yield from self._wild.get("", ())
+        if name:
+            yield from self._wild.get(name[0], ())
+
+
+def _same(part: _Part, name: str) -> bool:
+    return part == name if isinstance(part, str) else part.match(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def folded(name: str) -> str:
+    """The spelling under which names are compared."""
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    visible = "".join(char for char in plain if not _invisible(char))
+    return visible.rstrip(". ") or visible
+
+
+def _invisible(char: str) -> bool:
+    return unicodedata.category(char) == "Cf" or ord(char) in _VARIATION_SELECTORS or char == _COMBINING_GRAPHEME_JOINER

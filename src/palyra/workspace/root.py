@@ -1,0 +1,157 @@
+"""An open workspace: a descriptor of its root, the names it protects, and the ways to open something beneath it."""
+
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from palyra.workspace.errors import BadRoot, Busy, Cancelled, Escape, NotRegular, ReadOnly, refusal_of
+from palyra.workspace.limits import CHUNK_BYTES
+from palyra.workspace.openat2 import descriptor_path, held, location, open_beneath, probe
+from palyra.workspace.path import WorkspacePath, decode_name
+from palyra.workspace.protected import ProtectedNames
+
+_REOPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CLOSED = -1
+
+
+class Workspace:
+    """Made by ``open_workspace``. Safe to share between threads until it is closed."""
+
+    def __init__(self, root: Path, descriptor: int, protected: ProtectedNames, *, read_only: bool, got: str) -> None:
+        self.root = root
+        self.protected = protected
+        self.read_only = read_only
+        self._descriptor = descriptor
+        self._got = got
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            os.close(descriptor)
+
+    @property
+    def descriptor(self) -> int:
+        if self._descriptor == _CLOSED:
+            raise BadRoot("the workspace is closed")
+        return self._descriptor
+
+    def receipt(self) -> list[dict[str, Any]]:
+        """What was asked for and what the kernel was seen to enforce when the workspace was opened."""
+        count = len(self.protected.patterns)
+        return [
+            {"layer": "openat2", "asked": "resolve beneath the workspace", "got": self._got},
+            {
+                "layer": "workspace",
+                "asked": "read only" if self.read_only else f"refuse writes to {count} protected names",
+                "got": "writes refused" if self.read_only else "checked by name and by resolved location",
+            },
+        ]
+
+    def open(self, path: WorkspacePath, flags: int) -> int:
+        return open_beneath(self.descriptor, path.encoded(), flags, shown=path.shown())
+
+    def names_of(self, directory: int, shown: str) -> tuple[str, ...]:
+        """Where an open directory really is, as names beneath the root, whatever links led to it."""
+        root, here = location(self.descriptor), location(directory)
+        if here == root:
+            return ()
+        prefix = root if root.endswith(b"/") else root + b"/"
+        if not here.startswith(prefix):
+            raise Escape(f"{shown} was moved out of the workspace while it was opened", path=shown)
+        return tuple(map(decode_name, here.removeprefix(prefix).split(b"/")))
+
+    def refuse_write(self, path: WorkspacePath) -> None:
+        """The refusals that need only the name."""
+        if self.read_only:
+            raise ReadOnly(f"{path.shown()} is in a read-only workspace", path=path.shown())
+        if not path.names:
+            raise NotRegular("the workspace itself is a directory", path=".")
+        self.protected.refuse(path.names)
+
+
+def open_workspace(root: Path, protected: tuple[str, ...], read_only: bool = False) -> Workspace:
+    """Opens the root and tries the confinement on it. Raises ``workspace.openat2_missing`` where it does not hold."""
+    names = ProtectedNames(protected)
+    try:
+        descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise BadRoot(f"{str(root)!r} cannot be opened as a workspace: {error}") from error
+    try:
+        got = probe(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return Workspace(root, descriptor, names, read_only=read_only, got=got)
+
+
+@contextmanager
+def open_regular(directory: int, path: bytes, *, shown: str, follow: bool = True) -> Iterator[int]:
+    """A descriptor to read a regular file with.
+
+    The file is first opened without touching it (O_PATH) and looked at; only a regular file is then reopened through
+    that same descriptor, so that neither a pipe nor a device is ever opened, whatever is swapped meanwhile.
+    """
+    with held(open_beneath(directory, path, os.O_PATH | (0 if follow else os.O_NOFOLLOW), shown=shown)) as handle:
+        refuse_special(os.fstat(handle), shown)
+        try:
+            descriptor = os.open(descriptor_path(handle), _REOPEN)
+        except BlockingIOError as error:
+            raise Busy(f"{shown} is locked by another program", path=shown) from error
+        except OSError as error:
+            raise refusal_of(error, shown) from error
+    with held(descriptor):
+        yield descriptor
+
+
+def refuse_special(status: os.stat_result, shown: str) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    raise NotRegular(f"{shown} is a {kind_of(status.st_mode)}, not a regular file", path=shown)
+
+
+def kind_of(mode: int) -> str:
+    for test, kind in (
+        (stat.S_ISREG, "file"),
+        (stat.S_ISDIR, "directory"),
+        (stat.S_ISLNK, "link"),
+        (stat.S_ISFIFO, "fifo"),
+        (stat.S_ISSOCK, "socket"),
+    ):
+        if test(mode):
+            return kind
+    return "device"
+
+
+def read_up_to(descriptor: int, offset: int, limit: int, *, shown: str, cancelled: threading.Event) -> bytes:
+    """At most ``limit`` bytes from ``offset``; fewer only at the end of the file."""
+    parts: list[bytes] = []
+    while limit > 0:
+        refuse_cancelled(cancelled)
+        try:
+            part = os.pread(descriptor, min(limit, CHUNK_BYTES), offset)
+        except OSError as error:
+            raise refusal_of(error, shown) from error
+        if not part:
+            break
+        parts.append(part)
+        offset += len(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def refuse_cancelled(cancelled: threading.Event) -> None:
+    if cancelled.is_set():
+        raise Cancelled("the call was cancelled")
