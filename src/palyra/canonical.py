@@ -45,7 +45,7 @@ def _is_plain(value: Any) -> bool:
     if kind is list or kind is tuple:
         return all(_is_plain(item) for item in value)
     if kind is int:
-        return -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER
+        return bool(-_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER)
     return kind is bool or value is None
 
 

@@ -108,7 +108,14 @@ class RemoteError(Failed):
     code = "remote.error"
 
     def __init__(
-        self, message: str, *, remote_code: str, hint: str = "", exit_code: int = 1, http_status: int = 500, **details: Any
+        self,
+        message: str,
+        *,
+        remote_code: str,
+        hint: str = "",
+        exit_code: int = 1,
+        http_status: int = 500,
+        **details: Any,
     ) -> None:
         super().__init__(message, hint=hint, **details)
         self.remote_code = remote_code

@@ -13,6 +13,8 @@ from palyra.errors import InvalidInput
 from palyra.limits import MAX_JSON_DEPTH
 
 _MAX_SAFE_INTEGER = 2**53 - 1
+# From here on canonical JSON itself writes a whole number with an exponent, so that it stays a double.
+_FIRST_WITH_EXPONENT = 1e21
 _MAX_SAFE_DIGITS = len(str(_MAX_SAFE_INTEGER)) + 1
 
 
@@ -78,7 +80,7 @@ def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise AmbiguousNumber(f"the number {text[:32]} overflows")
-    if value == 0 or (value.is_integer() and abs(value) <= _MAX_SAFE_INTEGER):
+    if value.is_integer() and abs(value) < _FIRST_WITH_EXPONENT:
         raise AmbiguousNumber(f"the number {text[:32]} has a second spelling, {int(value)}")
     return value
 

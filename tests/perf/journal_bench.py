@@ -60,8 +60,8 @@ def _peer(path: Path) -> sqlite3.Connection:
         "CREATE TABLE events (seq INTEGER PRIMARY KEY, id TEXT, time_ms INTEGER, kind TEXT, actor TEXT, principal TEXT,"
         " run TEXT, call TEXT, payload BLOB, prev_hash BLOB, hash BLOB)",
         "CREATE UNIQUE INDEX by_id ON events (id)",
-        "CREATE INDEX by_run ON events (run, seq)",
-        "CREATE INDEX by_call ON events (call, seq)",
+        "CREATE INDEX by_run ON events (run)",
+        "CREATE INDEX by_call ON events (call)",
     ):
         connection.execute(statement)
     return connection

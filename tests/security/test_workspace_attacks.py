@@ -1,10 +1,9 @@
-"""Attacks on the file tools, performed. Run as a program, this file performs some of them elsewhere:
+"""Attacks on the file tools, performed.
 
-``ordinary DIR`` as an ordinary user (everything is imported before the privileges go, so that a checkout only root can
-read does not matter), ``mounts DIR`` and ``full DIR`` in a mount namespace of its own.
+Run as a program (``test_workspace_attacks.py DIR``) it performs the core of them as an ordinary user. Everything is
+imported before the privileges go, so that a checkout which only root can read does not matter.
 """
 
-import ctypes
 import hashlib
 import os
 import shutil
@@ -13,62 +12,23 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from palyra.canonical import canonical_json
 from palyra.errors import PalyraError
 from palyra.workspace import limits
-from palyra.workspace.root import Workspace, open_workspace
-from palyra.workspace.tools import FILE_TOOLS
+from palyra.workspace.root import open_workspace
+from unit.workspace import mounted
+from unit.workspace.scene import SECRET, TOOLS, call, everything_refused, refused, scene, swapping
 
-TOOLS = {tool.name: tool for tool in FILE_TOOLS}
-PROTECTED = (".git/hooks", ".git/config", ".env*", ".github/workflows")
-SECRET = "the outside secret"
 NOBODY = 65534
-
-
-def call(
-    workspace: Workspace, name: str, cancelled: threading.Event | None = None, /, **arguments: Any
-) -> dict[str, Any]:
-    result = TOOLS[name].run(arguments, workspace, cancelled or threading.Event())
-    canonical_json(result)
-    return result
-
-
-def refused(workspace: Workspace, name: str, cancelled: threading.Event | None = None, /, **arguments: Any) -> str:
-    """The code of the refusal; a call that succeeds is the attack succeeding."""
-    with pytest.raises(PalyraError) as caught:
-        call(workspace, name, cancelled, **arguments)
-    assert SECRET not in str(caught.value.as_dict())
-    return caught.value.code
-
-
-@contextmanager
-def scene(base: Path) -> Iterator[tuple[Workspace, Path, Path]]:
-    """A workspace, its root, and a directory outside with a secret anyone may read and write."""
-    root, outside = base / "workspace", base / "outside"
-    root.mkdir()
-    outside.mkdir()
-    (outside / "secret").write_text(SECRET)
-    with open_workspace(root, PROTECTED) as workspace:
-        yield workspace, root, outside
-    assert (outside / "secret").read_text() == SECRET
-    assert sorted(os.listdir(outside)) == ["secret"]
-    assert not [name for _, _, names in os.walk(root) for name in names if name.startswith(".palyra-")]
-
-
-def everything_refused(workspace: Workspace, path: str, codes: set[str]) -> None:
-    """No tool reads or writes the file at this path."""
-    assert refused(workspace, "fs.read", path=path) in codes
-    assert refused(workspace, "fs.search", query="secret", path=path) in codes
-    assert refused(workspace, "fs.write", path=path, content="pwned", mode="overwrite") in codes
-    assert refused(workspace, "fs.write", path=path, content="pwned", mode="append", create_parents=True) in codes
-    assert refused(workspace, "fs.patch", path=path, edits=[{"old": "the", "new": "pwned"}]) in codes
+RACED_TOOLS = ("fs.read", "fs.write", "fs.list")
+RACE_CODES = {
+    f"workspace.{reason}" for reason in ("escape", "busy", "changed", "exists", "not_found", "symlink", "not_directory")
+}
 
 
 def attack_links(base: Path) -> None:
@@ -189,7 +149,7 @@ def attack_magic_links(base: Path) -> None:
         (root / "magic").symlink_to("/proc/self/root" + str(outside / "secret"))
         (root / "cwd").symlink_to("/proc/self/cwd")
         for path in ("magic", "cwd/x"):
-            everything_refused(workspace, path, {"workspace.escape"})
+            everything_refused(workspace, path, {"workspace.escape", "workspace.symlink"})
     assert secret.read_text() == SECRET
 
 
@@ -243,89 +203,56 @@ def attack_protected_names(base: Path) -> None:
 
 
 def attack_swapped_directory(base: Path) -> None:
-    """A thread keeps exchanging a directory and a link to the outside, in one atomic step each, under our feet."""
-    with scene(base) as (workspace, root, outside):
+    """A directory and a link to the outside change places, atomically, while we read and write through the name."""
+    with scene(base) as (workspace, root, _outside):
         (root / "d").mkdir()
         (root / "d" / "secret").write_text("inside 0")
         (root / "l").symlink_to("../outside")
         (root / "alias").symlink_to("d/../d")
-        stop, swaps = threading.Event(), 0
+        seen: Counter[str] = Counter()
 
-        def swap() -> None:
-            nonlocal swaps
-            exchange = ctypes.CDLL(None).renameat2
-            first, second = os.fsencode(root / "d"), os.fsencode(root / "l")
-            while not stop.is_set():
-                assert exchange(-100, first, -100, second, 2) == 0
-                swaps += 1
+        def attempt(name: str, **arguments: object) -> None:
+            try:
+                result = call(workspace, name, **arguments)
+            except PalyraError as error:
+                assert error.code in RACE_CODES, error
+                seen[f"{name} refused"] += 1
+                return
+            seen[f"{name} done"] += 1
+            assert result.get("content", "inside").startswith("inside")
+            assert not result.get("matches")
+            assert all(entry["name"].startswith(("secret", "n", ".palyra-")) for entry in result.get("entries", ()))
 
-        racer = threading.Thread(target=swap)
-        racer.start()
-        won = {"read": 0, "write": 0, "refused": 0}
-        turn = 0
-        try:
-            while turn < 1500 or swaps < 5000 or not won["read"] or not won["write"] or not won["refused"]:
+        with swapping((root / "d", root / "l")) as swaps:
+            turn = 0
+            while swaps() < 5000 or min(seen[f"{n} {o}"] for n in RACED_TOOLS for o in ("done", "refused")) < 100:
                 turn += 1
-                try:
-                    for path in ("d/secret", "alias/secret"):
-                        assert call(workspace, "fs.read", path=path)["content"].startswith("inside")
-                        won["read"] += 1
-                    if turn % 4 == 0:
-                        call(workspace, "fs.write", path="d/secret", content=f"inside {turn}", mode="overwrite")
-                        won["write"] += 1
-                        call(workspace, "fs.write", path=f"d/new{turn % 50}", content="inside", mode="overwrite")
-                        call(workspace, "fs.write", path=f"d/n{turn}/m", content="inside", create_parents=True)
-                    if turn % 25 == 0:
-                        for match in call(workspace, "fs.search", query="secret")["matches"]:
-                            raise AssertionError(match)
-                        for entry in call(workspace, "fs.list", path="d")["entries"]:
-                            assert entry["name"].startswith(("secret", "n", ".palyra-"))
-                except PalyraError as error:
-                    won["refused"] += 1
-                    assert error.code in {
-                        "workspace.escape",
-                        "workspace.busy",
-                        "workspace.changed",
-                        "workspace.not_found",
-                        "workspace.symlink",
-                        "workspace.not_directory",
-                    }, error
-        finally:
-            stop.set()
-            racer.join()
+                attempt("fs.read", path="d/secret")
+                attempt("fs.read", path="alias/secret")
+                attempt("fs.write", path="d/secret", content=f"inside {turn}", mode="overwrite")
+                attempt("fs.write", path=f"d/new{turn % 50}", content="inside", mode="overwrite")
+                attempt("fs.write", path=f"d/n{turn}/m", content="inside", create_parents=True)
+                attempt("fs.list", path="d")
+                if turn % 20 == 0:
+                    attempt("fs.search", query=SECRET)
 
 
 def attack_swapped_file(base: Path) -> None:
-    """The final name keeps changing between a file, a link to the outside and a pipe that would block a reader."""
+    """The final name changes between a file, a link to the outside and a pipe that would block a reader for ever."""
     with scene(base) as (workspace, root, _outside):
         (root / "link").symlink_to("../outside/secret")
         os.mkfifo(root / "pipe")
         (root / "f").write_text("inside")
-        stop = threading.Event()
-
-        def swap() -> None:
-            exchange = ctypes.CDLL(None).renameat2
-            while not stop.is_set():
-                for other in ("link", "pipe"):
-                    exchange(-100, os.fsencode(root / "f"), -100, os.fsencode(root / other), 2)
-
-        racer = threading.Thread(target=swap)
-        racer.start()
-        try:
-            for _ in range(1000):
+        seen: Counter[str] = Counter()
+        with swapping((root / "f", root / "link"), (root / "f", root / "pipe")) as swaps:
+            while swaps() < 5000 or min(seen["read"], seen["workspace.escape"], seen["workspace.not_regular"]) < 100:
                 try:
                     assert call(workspace, "fs.read", path="f")["content"] == "inside"
+                    seen["read"] += 1
                     call(workspace, "fs.write", path="f", content="inside", mode="overwrite")
                 except PalyraError as error:
-                    assert error.code in {
-                        "workspace.escape",
-                        "workspace.not_regular",
-                        "workspace.symlink",
-                        "workspace.changed",
-                    }
-        finally:
-            stop.set()
-            racer.join()
+                    seen[error.code] += 1
+                    assert error.code in {*RACE_CODES, "workspace.not_regular"}, error
 
 
 def attack_odd_names(base: Path) -> None:
@@ -386,18 +313,16 @@ def test_attack(attack: Callable[[Path], None], tmp_path: Path) -> None:
 
 
 def test_attacks_as_an_ordinary_user() -> None:
-    run_elsewhere("ordinary", ())
+    run_elsewhere(__file__)
 
 
-def test_mounts_inside_are_no_way_out() -> None:
-    run_elsewhere("mounts", namespace())
+@pytest.mark.parametrize("what", ["mounts", "full"])
+def test_attacks_in_a_mount_namespace(what: str) -> None:
+    own_user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    run_elsewhere(mounted.__file__, what, prefix=("unshare", *own_user, "--mount", "--propagation", "private"))
 
 
-def test_a_full_disk_leaves_the_old_file() -> None:
-    run_elsewhere("full", namespace())
-
-
-def test_a_sparse_file_of_exabytes_is_read_in_bounds(tmp_path: Path) -> None:
+def test_a_sparse_file_of_terabytes_is_read_in_bounds(tmp_path: Path) -> None:
     with scene(tmp_path) as (workspace, root, _outside):
         with (root / "sparse").open("wb") as file:
             file.truncate(2**43)
@@ -435,17 +360,14 @@ def test_thousands_of_protected_names_still_protect(tmp_path: Path) -> None:
         call(workspace, "fs.write", path="secret20000/key", content="", create_parents=True)
 
 
-def namespace() -> tuple[str, ...]:
-    own_user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
-    return ("unshare", *own_user, "--mount", "--propagation", "private")
-
-
-def run_elsewhere(what: str, prefix: tuple[str, ...]) -> None:
+def run_elsewhere(program: str, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
     base = Path(tempfile.mkdtemp(prefix="palyra-"))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     try:
-        if what == "ordinary" and os.geteuid() == 0:
+        if program == __file__ and os.geteuid() == 0:
             os.chown(base, NOBODY, NOBODY)
-        done = subprocess.run([*prefix, sys.executable, __file__, what, str(base)], capture_output=True, text=True)
+        argv = [*prefix, sys.executable, program, *arguments, str(base)]
+        done = subprocess.run(argv, capture_output=True, text=True, env=environment)
         assert (done.returncode, done.stdout) == (0, "blocked\n"), done.stderr
     finally:
         shutil.rmtree(base)
@@ -456,6 +378,7 @@ def as_ordinary_user(base: Path) -> None:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
+    assert os.geteuid() != 0
     for attack in CORE_ATTACKS:
         (base / attack.__name__).mkdir()
         attack(base / attack.__name__)
@@ -468,43 +391,6 @@ def as_ordinary_user(base: Path) -> None:
         root.chmod(0o700)
 
 
-def with_mounts(base: Path) -> None:
-    with scene(base) as (workspace, root, outside):
-        (root / "mount").mkdir()
-        mount("-t", "tmpfs", "tmpfs", root / "mount")
-        call(workspace, "fs.write", path="mount/a/file", content="in the mount", create_parents=True)
-        assert call(workspace, "fs.read", path="mount/a/file")["content"] == "in the mount"
-        (root / "mount" / "out").symlink_to("../../outside/secret")
-        (root / "mount" / "back").symlink_to("../mount/a/file")
-        everything_refused(workspace, "mount/out", {"workspace.escape", "workspace.symlink"})
-        assert call(workspace, "fs.read", path="mount/back")["content"] == "in the mount"
-        (root / "mount" / ".git").mkdir()
-        assert refused(workspace, "fs.write", path="mount/.git/config", content="") == "workspace.protected_name"
-        mount("-o", "remount,ro", root / "mount")
-        assert refused(workspace, "fs.write", path="mount/new", content="") == "workspace.read_only"
-        subprocess.run(["umount", root / "mount"], check=True)
-        assert sorted(os.listdir(root)) == ["mount"]
-        assert os.listdir(outside) == ["secret"]
-
-
-def with_full_disk(base: Path) -> None:
-    mount("-t", "tmpfs", "-o", "size=256k,nr_inodes=64", "tmpfs", base)
-    with open_workspace(base, ()) as workspace:
-        call(workspace, "fs.write", path="file", content="old content")
-        for mode, path in (("overwrite", "file"), ("append", "file"), ("create", "a/b/new")):
-            code = refused(workspace, "fs.write", path=path, content="x" * 400_000, mode=mode, create_parents=True)
-            assert code == "workspace.disk_full"
-        big = [{"old": "old", "new": "x" * 400_000}]
-        assert refused(workspace, "fs.patch", path="file", edits=big) == "workspace.disk_full"
-        assert (base / "file").read_text() == "old content"
-        assert os.listdir(base) == ["file"]
-        call(workspace, "fs.write", path="file", content="new content", mode="overwrite")
-
-
-def mount(*arguments: str | Path) -> None:
-    subprocess.run(["mount", *map(str, arguments)], check=True)
-
-
 if __name__ == "__main__":
-    {"ordinary": as_ordinary_user, "mounts": with_mounts, "full": with_full_disk}[sys.argv[1]](Path(sys.argv[2]))
+    as_ordinary_user(Path(sys.argv[1]))
     print("blocked")

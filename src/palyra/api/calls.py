@@ -196,9 +196,7 @@ async def create_run(service: ApiService, request: Request) -> Response:
     ceiling = msgspec.to_builtins(service.broker.config.run_budget)
     if unknown := sorted(body.budget.keys() - ceiling.keys()):
         raise WrongShape(f"{unknown[0]!r} is not a budget; there are {', '.join(ceiling)}")
-    caps = {
-        kind: value if caller.operates else min(value, ceiling[kind]) for kind, value in body.budget.items()
-    }
+    caps = {kind: value if caller.operates else min(value, ceiling[kind]) for kind, value in body.budget.items()}
     budget = RunBudget(**{**ceiling, **caps})
     run_id = RunId.new()
     await service.store.transact(lambda tx: open_run(tx, run_id, principal, caller.actor, budget))

@@ -44,8 +44,8 @@ def call(
     """Asks for one tool call and returns it once it has succeeded.
 
     Every other ending is raised: NeedsApprovalError where a person must be asked, ApiError for a denial, a refusal and
-    a call that ran and failed; its ``call`` is the call as it was recorded. ``wait_ms`` lets the server wait that long for a person's
-    approval first. ``arguments_json`` is sent as typed, for the server's strict parser to judge.
+    a call that ran and failed; its ``call`` is the call as it was recorded. ``wait_ms`` lets the server wait that long
+    for a person's approval first. ``arguments_json`` is sent as typed, for the server's strict parser to judge.
     """
     if arguments is not None and arguments_json is not None:
         raise BadRequestValue("give arguments or arguments_json, not both")

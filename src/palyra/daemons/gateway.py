@@ -68,7 +68,8 @@ class Gateway:
         try:
             self.directory = directory_of(settings)
             self.policy = LivePolicy(policy_dir, self.directory, self.store, state, self.metrics)
-            self._instance, self._instance_lock = InstanceRegistry(state.path("instances")).enter()
+            instance, self._instance_lock = InstanceRegistry(state.path("instances")).enter()
+            self._instance = str(instance)
             self._files = FilesExecutor(settings.workspace.protected_names)
             self.broker = Broker(
                 config=tool_call_config(settings, state, self.directory),
@@ -95,15 +96,13 @@ class Gateway:
             channel=channel,
         )
         self.metrics.watch(names.CALLS_RUNNING, "Calls running now.", self.broker.running)
-        self.metrics.watch(names.JOURNAL_HEAD, "Number of the newest journal entry.", self.store.head_seq)
+        self.metrics.watch(names.JOURNAL_HEAD, "Number of the newest journal entry.", lambda: self.store.head()[0])
         self.metrics.watch(names.APPROVALS_PENDING, "Requests that wait for a person.", self._pending)
 
     def release_abandoned(self) -> int:
         """Ends what dead processes left running on this state directory. Returns how many calls that were."""
         live = InstanceRegistry(self.state.path("instances")).live() | {self._instance}
-        released = self.store.transact_blocking(
-            lambda tx: sqlite_calls.release_abandoned(tx, live, actor=ACTOR)
-        )
+        released = self.store.transact_blocking(lambda tx: sqlite_calls.release_abandoned(tx, live, actor=ACTOR))
         return len(released)
 
     def status(self) -> dict[str, Any]:
@@ -113,7 +112,7 @@ class Gateway:
             "version": version("palyra"),
             "instance": self._instance,
             "policy": self.policy.status(),
-            "journal": {"head": self.store.head_seq(), "degraded": self.store.degraded},
+            "journal": {"head": self.store.head()[0], "degraded": self.store.degraded},
             "workspace": self.broker.config.workspace,
             "running_calls": self.broker.running(),
             "pending_approvals": self._pending(),
@@ -121,7 +120,7 @@ class Gateway:
 
     def missing(self) -> list[str]:
         """What keeps this daemon from taking calls; nothing when it is ready."""
-        return ["journal: the disk is full"] if self.store.degraded else []
+        return [f"journal: {self.store.degraded}"] if self.store.degraded else []
 
     def _pending(self) -> int:
         return len(sqlite_approvals.list_approvals(self.store, ApprovalState.PENDING))
@@ -193,6 +192,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 )
             )
         )
+        failure: Exception | None = None
         async with asyncio.TaskGroup() as beside:
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
@@ -200,10 +200,15 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             ]
             try:
                 yield gateway
+            except Exception as error:
+                # Raised again below: out of the task group it would come wrapped.
+                failure = error
             finally:
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
                 for task in tasks:
                     task.cancel()
+        if failure is not None:
+            raise failure
         with contextlib.suppress(Exception):
             await gateway.store.transact(
                 lambda tx: tx.append(NewEvent(kind="daemon.stopped", actor=ACTOR, payload={})), essential=True

@@ -123,4 +123,3 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def _event(outcome: Swapped | Rejected) -> NewEvent:
     kind = "policy.swapped" if isinstance(outcome, Swapped) else "policy.rejected"
     return NewEvent(kind=kind, actor=ACTOR, payload=msgspec.to_builtins(outcome))
-

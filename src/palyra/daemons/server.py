@@ -78,9 +78,8 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve([listener]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
+        group.create_task(server.serve([listener]))
+        await server.listening.wait()
         state.write_atomic(ADDRESS_FILE, json.dumps({"url": url, "pid": os.getpid()}).encode())
         announce(url, token, gateway)
         await stop.wait()
@@ -92,6 +91,14 @@ async def _serve(
 
 class _Server(uvicorn.Server):
     """Uvicorn without its own signal handling: stopping is a matter of the calls first, and of the sockets second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -43,7 +43,7 @@ def create_token(
     """The record, and the token itself, which nobody can read again afterwards."""
     token = ApiToken(TokenId.new(), Secret(secrets.token_urlsafe(SECRET_BYTES)))
     record = TokenRecord(
-        token_id=token.token_id,
+        token_id=str(token.token_id),
         secret_sha256=token.secret_sha256(),
         principal=str(principal),
         scopes=scopes,

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from palyra.canonical import canonical_json
+from palyra.journal.event import MAX_FIELD_CHARS
 from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
 from palyra.secret import REDACTED, Secret
@@ -31,6 +32,7 @@ _ABOUT = frozenset(
     ("id", "ids", "name", "names", "count", "ref", "refs", "digest", "type", "kind", "scope",
      "scopes", "length", "bytes", "at", "ttl", "seconds", "ms")
 )  # fmt: skip
+_sorted = msgspec.json.Encoder(order="sorted")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 # Keys come from our own code and from agents' arguments; only the former repeat, so the cache is simply emptied.
@@ -60,9 +62,7 @@ class Redactor:
         # Both are replaced whole, never changed in place, so readers need no lock.
         self._needles: tuple[str, ...] = ()
         self._encoded_needles: tuple[bytes, ...] = ()
-        self._secret_keys: dict[str, bool] = {}
-        # Most payloads hold no known value at all; one search over their bytes saves a search in every string.
-        self._without_needles = self
+        self._fit_keys: set[str] = set()
         for secret in known:
             self.register(secret)
 
@@ -78,8 +78,6 @@ class Redactor:
             # A short value is taken out only where it is the whole string: with the quotes around it.
             short = (msgspec.json.encode(each) for each in self._values if len(each) < MIN_KNOWN_CHARS)
             self._encoded_needles = (*(_inside_json(needle) for needle in self._needles), *short)
-            if self._without_needles is self:
-                self._without_needles = Redactor()
 
     def text(self, text: str) -> str:
         """``text`` without known values and without characters that UTF-8 cannot carry; its length is not limited."""
@@ -92,17 +90,70 @@ class Redactor:
                 text = text.replace(needle, REDACTED)
         return text
 
+    def fields(self, actor: str, principal: str, run: str, call: str) -> tuple[str, str, str, str]:
+        """An event's short fields, cleaned and cut to their bound."""
+        together = f"{actor}{principal}{run}{call}"
+        if not self._values and len(together) <= MAX_FIELD_CHARS and together.isascii():
+            return actor, principal, run, call
+        clean = [self.text(field)[:MAX_FIELD_CHARS] for field in (actor, principal, run, call)]
+        return clean[0], clean[1], clean[2], clean[3]
+
     def payload(self, payload: Mapping[str, Any]) -> bytes:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
         needles = self._encoded_needles
-        walk = self if _may_contain(needles, payload) else self._without_needles
-        encoded = canonical_json(walk._mapping(payload, 0))
-        if any(needle in encoded for needle in needles):
-            # A known value is left where the walk could not see it, such as across the parts of a number list.
-            encoded = canonical_json({"redacted": "a known secret ran across several values"})
-        if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
-            encoded = _bounded(encoded)
+        encoded = self._as_it_is(payload)
+        if encoded is None or (needles and any(needle in encoded for needle in needles)):
+            encoded = canonical_json(self._mapping(payload, 0))
+            if any(needle in encoded for needle in needles):
+                # A known value is left where the walk could not see it, such as across the parts of a number list.
+                encoded = canonical_json({"redacted": "a known secret ran across several values"})
+            if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
+                encoded = _bounded(encoded)
         return encoded
+
+    def _as_it_is(self, payload: Mapping[str, Any]) -> bytes | None:
+        """The canonical bytes of a payload that the walk would not change, else None: nearly every event's case."""
+        if type(payload) is not dict or not self._is_fit(payload, 0):
+            return None
+        try:
+            encoded = _sorted.encode(payload)
+        except UnicodeEncodeError:
+            return None
+        return encoded if len(encoded) <= MAX_EVENT_PAYLOAD_BYTES else None
+
+    def _is_fit(self, values: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int) -> bool:
+        if depth > MAX_JSON_DEPTH:
+            return False
+        items: Iterable[Any] = values
+        if isinstance(values, dict):
+            fit_keys = self._fit_keys
+            for key in values:
+                if key not in fit_keys and not self._learn(key):
+                    return False
+            items = values.values()
+        for value in items:
+            kind = type(value)
+            if kind is str:
+                if len(value) > MAX_JOURNAL_STRING_CHARS:
+                    return False
+            elif kind is int:
+                if not -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER:
+                    return False
+            elif kind is dict or kind is list or kind is tuple:
+                if not self._is_fit(value, depth + 1):
+                    return False
+            elif value is not None and kind is not bool:
+                return False
+        return True
+
+    def _learn(self, key: object) -> bool:
+        """Whether this key stands as it is and says nothing secret, remembered for the next time."""
+        if type(key) is not str or not key.isascii() or len(key) > MAX_JOURNAL_STRING_CHARS or names_a_secret(key):
+            return False
+        if len(self._fit_keys) >= _MAX_CACHED_KEYS:
+            self._fit_keys = set()
+        self._fit_keys.add(key)
+        return True
 
     def _value(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -126,7 +177,7 @@ class Redactor:
         clean: dict[str, Any] = {}
         for key, value in mapping.items():
             name = key if type(key) is str else str(key)
-            if self._is_secret_key(name):
+            if names_a_secret(name):
                 clean[_clipped(self.text(name))] = value if value is None else REDACTED
             else:
                 clean[_clipped(self.text(name))] = self._value(value, depth + 1)
@@ -144,25 +195,17 @@ class Redactor:
 
     def _foreign(self, value: Any, depth: int) -> Any:
         """Recording never fails because a value is of an unexpected type: the type's name stands for it."""
-        if isinstance(value, Enum):
-            return self._value(value.value, depth + 1)
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return _clipped(self.text(bytes(value).decode("utf-8", "backslashreplace")))
         if isinstance(value, str):
             return _clipped(self.text(str.__str__(value)))
         if isinstance(value, int):
             return self._number(int(value))
         if isinstance(value, msgspec.Struct):
             return self._mapping(msgspec.structs.asdict(value), depth)
-        return f"[{type(value).__name__}]"
-
-    def _is_secret_key(self, key: str) -> bool:
-        known = self._secret_keys.get(key)
-        if known is None:
-            if len(self._secret_keys) >= _MAX_CACHED_KEYS:
-                self._secret_keys = {}
-            known = self._secret_keys[key] = names_a_secret(key)
-        return known
+        try:
+            plain = value.value if isinstance(value, Enum) else msgspec.to_builtins(value)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            return f"[{type(value).__name__}]"
+        return f"[{type(value).__name__}]" if type(plain) is type(value) else self._value(plain, depth + 1)
 
 
 def _clipped(text: str) -> str:
@@ -184,16 +227,6 @@ def _bounded(encoded: bytes) -> bytes:
         if excess <= 0:
             return canonical_json(parts)
     return canonical_json({"clipped_bytes": len(encoded), "sha256": sha256(encoded).hexdigest()})
-
-
-def _may_contain(needles: tuple[bytes, ...], payload: Mapping[str, Any]) -> bool:
-    if not needles:
-        return False
-    try:
-        rough = msgspec.json.encode(payload)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        return True
-    return any(needle in rough for needle in needles)
 
 
 def _inside_json(needle: str) -> bytes:

@@ -7,7 +7,6 @@ import sqlite3
 from pathlib import Path
 
 from palyra.journal.checkpoint import Checkpoint, InvalidCheckpoint, make_checkpoint, parse_checkpoint
-from palyra.journal.transaction import Head
 from palyra.limits import KIB
 from palyra.signing.dsse import Signer
 
@@ -25,12 +24,10 @@ def sealed_through(connection: sqlite3.Connection) -> int:
     return row[0] if row else 0
 
 
-def seal(connection: sqlite3.Connection, head: Head, *, time_ms: int, signer: Signer) -> Checkpoint | None:
-    """Puts every event up to ``head`` under a checkpoint; the newest one if there is nothing to seal."""
+def seal(connection: sqlite3.Connection, *, time_ms: int, signer: Signer) -> Checkpoint:
+    """Puts the events since the newest checkpoint, of which there is at least one, under another."""
     previous = newest_checkpoint(connection)
     after = previous.last_seq if previous else 0
-    if head.seq <= after:
-        return previous
     rows = connection.execute("SELECT hash FROM events WHERE seq > ? ORDER BY seq", (after,))
     checkpoint = make_checkpoint(previous, [hash_ for (hash_,) in rows], time_ms=time_ms, signer=signer)
     connection.execute(

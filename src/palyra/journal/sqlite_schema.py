@@ -1,7 +1,7 @@
 """The journal's tables in SQLite, and connections that keep their promises.
 
 The triggers make the tables append-only for every program that opens the file in good faith; against one that drops
-them stand the chain and the signed checkpoints.
+them, or that turns recursive triggers off and replaces rows, stand the chain and the signed checkpoints.
 """
 
 import errno
@@ -28,15 +28,11 @@ _DDL = (
         prev_hash BLOB NOT NULL, hash BLOB NOT NULL
     ) STRICT""",
     "CREATE UNIQUE INDEX IF NOT EXISTS events_by_id ON events (id)",
-    "CREATE INDEX IF NOT EXISTS events_by_run ON events (run, seq) WHERE run <> ''",
-    "CREATE INDEX IF NOT EXISTS events_by_call ON events (call, seq) WHERE call <> ''",
+    "CREATE INDEX IF NOT EXISTS events_by_run ON events (run) WHERE run <> ''",
+    "CREATE INDEX IF NOT EXISTS events_by_call ON events (call) WHERE call <> ''",
     """CREATE TABLE IF NOT EXISTS checkpoints (
         number INTEGER PRIMARY KEY, last_seq INTEGER NOT NULL, document BLOB NOT NULL
     ) STRICT""",
-    # An insert extends the chain or is refused: this also stops INSERT OR REPLACE from replacing anything.
-    """CREATE TRIGGER IF NOT EXISTS events_extend BEFORE INSERT ON events
-        WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM events)
-        BEGIN SELECT RAISE(ABORT, 'the journal is append-only: an event takes the next number'); END""",
     """CREATE TRIGGER IF NOT EXISTS checkpoints_extend BEFORE INSERT ON checkpoints
         WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM checkpoints)
         BEGIN SELECT RAISE(ABORT, 'the journal is append-only: a checkpoint takes the next number'); END""",

@@ -1,64 +1,70 @@
 """What one unit of work may do: append events and run statements, all of it committed together or not at all."""
 
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palyra.errors import PalyraError
 from palyra.journal.chain import GENESIS_HASH, event_hash
-from palyra.journal.event import MAX_FIELD_CHARS, Event, NewEvent
+from palyra.journal.event import Event, NewEvent
+from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_faults import fault_of
 from palyra.journal.sqlite_schema import INSERT_EVENT
 
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]
-_RANDOM_BITS = 80
-_ULID_CHARS = 26
-_PAIR_BITS = 10
-_PAIR_MASK = (1 << _PAIR_BITS) - 1
+EventRow = tuple[int, str, int, str, str, str, str, str, bytes, bytes, bytes]
+
 # Statements that would end or leave the transaction all units of a group share.
 _NOT_IN_A_UNIT = frozenset(
     ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "ATTACH", "DETACH", "PRAGMA", "VACUUM")
 )
 
 
-class Head:
-    """The newest event's place, as read inside the transaction that extends it."""
+class Group:
+    """What the units of one commit share: the connection, the chain's head, and event rows not yet inserted.
 
-    __slots__ = ("hash", "seq")
+    The head is read inside the transaction that extends it, because other processes write the same file. Rows are
+    inserted together: before the next statement that could see them, and at the end.
+    """
 
-    def __init__(self, seq: int, hash_: bytes) -> None:
-        self.seq = seq
-        self.hash = hash_
+    def __init__(self, connection: sqlite3.Connection, redactor: Redactor, ids: EventIds, now_ms: int) -> None:
+        self.connection = connection
+        self.ids = ids
+        self.redactor = redactor
+        self.now_ms = now_ms
+        self.seq, self.hash = read_head(connection)
+        self.rows: list[EventRow] = []
+        self.events: list[Event] = []
 
-    @classmethod
-    def read(cls, connection: sqlite3.Connection) -> "Head":
-        row = connection.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-        return cls(*row) if row else cls(0, GENESIS_HASH)
+    def flush(self) -> None:
+        if self.rows:
+            self.connection.executemany(INSERT_EVENT, self.rows)
+            self.rows.clear()
+
+
+def read_head(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    row = connection.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+    return (row[0], row[1]) if row else (0, GENESIS_HASH)
 
 
 class Transaction:
     """Valid only while the work it is given to runs. ``now_ms`` is one instant for the whole unit."""
 
-    def __init__(self, connection: sqlite3.Connection, head: Head, now_ms: int, redactor: Redactor) -> None:
-        self.now_ms = now_ms
+    def __init__(self, group: Group) -> None:
+        self.now_ms = group.now_ms
         self.fault: PalyraError | None = None
-        self.events: list[Event] = []
-        self._connection: sqlite3.Connection | None = connection
-        self._head = head
-        self._redactor = redactor
+        self._group: Group | None = group
+        self._before = (group.seq, group.hash, len(group.events))
+        self._rows_before = len(group.rows)
+        self._in_savepoint = False
         self._changed = 0
 
     def append(self, new: NewEvent) -> Event:
-        """Redacts, chains and inserts. The event is durable when the transaction's caller gets its result."""
-        head, text = self._head, self._redactor.text
-        seq, prev_hash, time_ms, kind = head.seq + 1, head.hash, self.now_ms, new.kind
-        id_ = new_event_id(time_ms)
-        actor, principal = text(new.actor)[:MAX_FIELD_CHARS], text(new.principal)[:MAX_FIELD_CHARS]
-        run, call = text(new.run)[:MAX_FIELD_CHARS], text(new.call)[:MAX_FIELD_CHARS]
-        payload = self._redactor.payload(new.payload)
+        """Redacts, chains and records. The event is durable when the transaction's caller gets its result."""
+        group = self._live()
+        redactor, time_ms, seq, prev_hash = group.redactor, self.now_ms, group.seq + 1, group.hash
+        id_, kind, payload = group.ids.next(time_ms), new.kind, redactor.payload(new.payload)
+        actor, principal, run, call = redactor.fields(new.actor, new.principal, new.run, new.call)
         hash_ = event_hash(
             seq,
             id_.encode(),
@@ -71,7 +77,6 @@ class Transaction:
             payload,
             prev_hash,
         )
-        self._run(INSERT_EVENT, (seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_))
         event = Event(
             seq=seq,
             id=id_,
@@ -85,16 +90,25 @@ class Transaction:
             prev_hash=prev_hash,
             hash=hash_,
         )
-        head.seq, head.hash = seq, hash_
-        self.events.append(event)
+        group.rows.append((seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_))
+        group.events.append(event)
+        group.seq, group.hash = seq, hash_
         return event
 
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a SELECT or of RETURNING; an empty list for anything else."""
         if sql.lstrip()[:10].split(maxsplit=1)[0].rstrip(";").upper() in _NOT_IN_A_UNIT:
             raise ValueError(f"a unit of work may not run {sql[:40]!r}: its transaction is shared with others")
-        cursor = self._run(sql, params)
-        rows = cursor.fetchall() if cursor.description is not None else []
+        group = self._live()
+        try:
+            self._enter_savepoint(group)
+            group.flush()
+            cursor = group.connection.execute(sql, params)
+            rows = cursor.fetchall() if cursor.description is not None else []
+        except sqlite3.Error as error:
+            # Kept aside, so that work which swallows the error still cannot be taken for done.
+            self.fault = self.fault or fault_of(error)
+            raise
         self._changed = cursor.rowcount
         return rows
 
@@ -103,20 +117,34 @@ class Transaction:
         return max(self._changed, 0)
 
     def finish(self) -> None:
-        self._connection = None
+        """Keeps what the unit did, as part of its group."""
+        group, self._group = self._live(), None
+        if self._in_savepoint:
+            group.connection.execute("RELEASE unit")
 
-    def _run(self, sql: str, params: Sequence[Any] | Mapping[str, Any]) -> sqlite3.Cursor:
-        if self._connection is None:
+    def undo(self) -> None:
+        """Takes back what the unit did and nothing else."""
+        group, self._group = self._live(), None
+        del group.rows[self._rows_before :]
+        group.seq, group.hash, events = self._before
+        del group.events[events:]
+        if self._in_savepoint:
+            group.connection.execute("ROLLBACK TO unit")
+            group.connection.execute("RELEASE unit")
+
+    def _enter_savepoint(self, group: Group) -> None:
+        """A unit that only appends needs none: its rows are simply not inserted."""
+        if self._in_savepoint:
+            return
+        own = group.rows[self._rows_before :]
+        del group.rows[self._rows_before :]
+        group.flush()
+        group.connection.execute("SAVEPOINT unit")
+        group.rows += own
+        self._rows_before = 0
+        self._in_savepoint = True
+
+    def _live(self) -> Group:
+        if self._group is None:
             raise RuntimeError("this transaction is over: use it only inside the work it was given to")
-        try:
-            return self._connection.execute(sql, params)
-        except sqlite3.Error as error:
-            # Kept aside, so that work which swallows the error still cannot be taken for done.
-            self.fault = self.fault or fault_of(error)
-            raise
-
-
-def new_event_id(now_ms: int) -> str:
-    """A ULID for this instant. Written out here because the library's takes as long as the whole insert."""
-    number = (now_ms << _RANDOM_BITS) | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
-    return "".join([_PAIRS[(number >> shift) & _PAIR_MASK] for shift in range((_ULID_CHARS - 2) * 5, -1, -_PAIR_BITS)])
+        return self._group

@@ -20,11 +20,12 @@ from palyra.errors import InternalError, PalyraError
 from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
 from palyra.journal.event import Event
+from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
 from palyra.journal.sealing import keep_beside, seal, sealed_through
 from palyra.journal.sqlite_faults import DiskFull, JournalClosed, JournalOverloaded, fault_of
 from palyra.journal.subscription import Subscription
-from palyra.journal.transaction import Head, Transaction
+from palyra.journal.transaction import Group, Transaction, read_head
 from palyra.signing.dsse import Signer
 
 # One group's units: enough for every caller the daemon admits, small enough that the last one's wait stays short.
@@ -59,8 +60,8 @@ class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_seconds: float
 
 
-class _Group(msgspec.Struct, kw_only=True):
-    """What one commit did."""
+class Committed(msgspec.Struct, kw_only=True):
+    """What one commit did, or failed to do."""
 
     outcomes: list[Outcome]
     events: list[Event]
@@ -85,13 +86,14 @@ class Writer:
         self._clock = clock
         self._redactor = redactor
         self._signer = signer
+        self._ids = EventIds()
         self._ballast = ballast
         self._settings = settings
         self._queue: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closed = False
         self._subscriptions: tuple[Subscription, ...] = ()
-        self._published_head = Head.read(connection).seq
+        self._published_head = read_head(connection)[0]
         self._seal_at: float | None = None
         self._note_unsealed(self._published_head - sealed_through(connection))
         self._thread = threading.Thread(target=self._run, name="palyra-journal-writer", daemon=True)
@@ -172,7 +174,7 @@ class Writer:
         if group.checkpoint is not None:
             keep_beside(self._settings.checkpoint_path, group.checkpoint)
 
-    def _attempt_essential(self, units: list[Unit], fault: DiskFull) -> _Group:
+    def _attempt_essential(self, units: list[Unit], fault: DiskFull) -> Committed:
         """The end of work that already ran is recorded with the space held back for it."""
         essential = [unit for unit in units if unit.essential]
         if not essential or not self._ballast.held():
@@ -185,7 +187,7 @@ class Writer:
         group.outcomes += _all_failed([unit for unit in units if not unit.essential], fault).outcomes
         return group
 
-    def _attempt(self, units: Sequence[Unit], *, seal_now: bool) -> _Group:
+    def _attempt(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -203,48 +205,28 @@ class Writer:
             raise fault from error
         return group
 
-    def _perform(self, units: Sequence[Unit], *, seal_now: bool) -> _Group:
+    def _perform(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
         connection = self._connection
-        head = Head.read(connection)
-        group = _Group(outcomes=[], events=[], first_head=head.seq)
-        now_ms = self._clock.now_ms()
-        for unit in units:
-            group.outcomes.append(self._perform_unit(unit, head, now_ms, group.events))
-        sealed = sealed_through(connection)
+        group = Group(connection, self._redactor, self._ids, self._clock.now_ms())
+        first_head = group.seq
+        outcomes = [_perform_unit(unit, group) for unit in units]
+        group.flush()
+        sealed, checkpoint = sealed_through(connection), None
         due = self._seal_at is not None and self._clock.monotonic() >= self._seal_at
-        asked = [index for index, unit in enumerate(units) if unit.seal]
-        if head.seq > sealed and (due or seal_now or asked or head.seq - sealed >= self._settings.checkpoint_events):
-            group.checkpoint = seal(connection, head, time_ms=now_ms, signer=self._signer)
-            sealed = head.seq
-        for index in asked:
-            group.outcomes[index] = (units[index], group.checkpoint, None)
-        group.last_head, group.sealed = head.seq, sealed
-        return group
+        due = due or seal_now or any(unit.seal for unit in units)
+        if group.seq > sealed and (due or group.seq - sealed >= self._settings.checkpoint_events):
+            checkpoint = seal(connection, time_ms=group.now_ms, signer=self._signer)
+            sealed = checkpoint.last_seq
+        return Committed(
+            outcomes=outcomes,
+            events=group.events,
+            first_head=first_head,
+            last_head=group.seq,
+            sealed=sealed,
+            checkpoint=checkpoint,
+        )
 
-    def _perform_unit(self, unit: Unit, head: Head, now_ms: int, events: list[Event]) -> Outcome:
-        connection = self._connection
-        seq, hash_ = head.seq, head.hash
-        transaction = Transaction(connection, head, now_ms, self._redactor)
-        connection.execute("SAVEPOINT unit")
-        try:
-            result = unit.work(transaction)
-        except BaseException as error:
-            transaction.finish()
-            if transaction.fault is not None:
-                raise transaction.fault from error
-            connection.execute("ROLLBACK TO unit")
-            connection.execute("RELEASE unit")
-            head.seq, head.hash = seq, hash_
-            # A future cannot carry a StopIteration.
-            return unit, None, RuntimeError(f"the work raised {error!r}") if isinstance(error, StopIteration) else error
-        transaction.finish()
-        if transaction.fault is not None:
-            raise transaction.fault
-        connection.execute("RELEASE unit")
-        events += transaction.events
-        return unit, result, None
-
-    def _after(self, group: _Group) -> None:
+    def _after(self, group: Committed) -> None:
         if group.last_head:
             self._note_unsealed(group.last_head - group.sealed)
         elif self._seal_at is not None:
@@ -257,7 +239,7 @@ class Writer:
         elif self._seal_at is None:
             self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
 
-    def _tell(self, outcomes: Sequence[Outcome], group: _Group) -> None:
+    def _tell(self, outcomes: Sequence[Outcome], group: Committed) -> None:
         """One wake-up per event loop and commit, however many callers and readers it has there."""
         waiting: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
         for outcome in outcomes:
@@ -282,14 +264,30 @@ class Writer:
                 continue
 
 
-def _all_failed(units: Sequence[Unit], fault: PalyraError, *, cause: BaseException | None = None) -> _Group:
+def _perform_unit(unit: Unit, group: Group) -> Outcome:
+    transaction = Transaction(group)
+    try:
+        result = unit.work(transaction)
+    except BaseException as error:
+        if transaction.fault is not None:
+            raise transaction.fault from error
+        transaction.undo()
+        # A future cannot carry a StopIteration.
+        return unit, None, RuntimeError(f"the work raised {error!r}") if isinstance(error, StopIteration) else error
+    if transaction.fault is not None:
+        raise transaction.fault
+    transaction.finish()
+    return unit, result, None
+
+
+def _all_failed(units: Sequence[Unit], fault: PalyraError, *, cause: BaseException | None = None) -> Committed:
     """Each caller gets an exception of its own: one shared by many tasks would collect all their tracebacks."""
     outcomes: list[Outcome] = []
     for unit in units:
         error = type(fault)(fault.message, hint=fault.hint, **fault.details)
         error.__cause__ = cause or fault.__cause__
         outcomes.append((unit, None, error))
-    return _Group(outcomes=outcomes, events=[])
+    return Committed(outcomes=outcomes, events=[])
 
 
 def _deliver(

@@ -29,7 +29,7 @@ class Blame(msgspec.Struct, frozen=True):
 
 
 def blame_syntax(statement: Statement, error_of: Callable[[str], str | None]) -> Blame:
-    """Where and what the first syntax error is. ``error_of`` gives the parser's message, or None for text that parses."""
+    """Where and what the first syntax error is. ``error_of`` gives the parser's message, if there is one."""
     count = len(statement.tokens)
     message = error_of(statement.text) or ""
     if message == UNFINISHED:

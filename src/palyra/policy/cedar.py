@@ -10,7 +10,7 @@ from palyra.policy.bundle import Bundle, Policy
 from palyra.policy.cedar_check import check_bundle
 from palyra.policy.decision import Answer, Decision, Evaluation, Judgement, MissingGrant, Outcome, judge
 from palyra.policy.explain import Explanation, determining, memberships_of, reasons_in_words
-from palyra.policy.grant import GRANT_ID, find_missing_grant, find_preapproval
+from palyra.policy.grant import TRIAL_ID, find_missing_grant, find_preapproval
 from palyra.policy.index import PolicyIndex, SliceKey
 from palyra.policy.limits import (
     MAX_CACHED_ENTITY_BYTES,
@@ -152,7 +152,7 @@ class CedarEngine:
     def _changed_slice(self, request: PolicyRequest, added: str, narrowed: Mapping[str, str]) -> _Slice:
         if not narrowed:
             part = self._slice_of(request)
-            return _Slice(part.handle.with_added_str(added), (*part.ids, GRANT_ID))
+            return _Slice(part.handle.with_added_str(added), (*part.ids, TRIAL_ID))
         texts, ids = [], []
         for name in self._slice_of(request).ids:
             text = self.policies[name].text
@@ -161,7 +161,7 @@ class CedarEngine:
             ids.append(name)
         if added:
             texts.append(added)
-            ids.append(GRANT_ID)
+            ids.append(TRIAL_ID)
         return _Slice(cedarpy.PolicySet.from_str("\n".join(texts)), tuple(ids))
 
     def _obligations(self, judgement: Judgement) -> Obligations:

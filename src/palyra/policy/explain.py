@@ -93,8 +93,30 @@ def _reasons(judgement: Judgement, request: PolicyRequest, policies: Mapping[str
                 yield f"denied: {code}"
 
 
+def explanation_in_words(explanation: Explanation) -> str:
+    """The whole explanation as a page of text."""
+    return "\n".join(_lines(explanation))
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    yield f"{explanation.outcome.value}: {explanation.principal} {explanation.action} {explanation.resource}"
+    yield from (f"  {line}" for line in (*explanation.reasons, *explanation.errors, *explanation.memberships))
+    for each in (*explanation.determining, *explanation.permits):
+        yield f"\n{each.location}  {each.id}"
+        yield from (f"  | {line}" for line in each.text.splitlines())
+    limits = msgspec.structs.asdict(explanation.obligations)
+    if stated := [f"{name} {value}" for name, value in limits.items() if value is not None]:
+        yield f"\nheld to: {', '.join(stated)}"
+    if spared := explanation.without_asking:
+        yield f"\nto allow it without asking: add {spared.add!r} to {spared.setting}"
+    if explanation.missing_grant:
+        yield "\nto lift this:"
+        yield from (f"- {way}" for way in grant_in_words(explanation.missing_grant))
+    yield f"\nbundle {explanation.bundle_digest}"
+
+
 def grant_in_words(grant: MissingGrant) -> tuple[str, ...]:
-    """How to lift a denial, one way a line, the smallest first."""
+    """How to lift a denial: each entry is one way that suffices, the smallest first."""
     return tuple(_ways(grant))
 
 
@@ -103,10 +125,14 @@ def _ways(grant: MissingGrant) -> Iterator[str]:
     if grant.settings:
         changes = " and ".join(f"add {change.add!r} to {change.setting}" for change in grant.settings)
         yield f"{changes}: {then}"
-    for exception in grant.exceptions:
-        yield f"in {exception.policy} ({exception.location}), before its semicolon: {exception.clause}"
+    steps = [
+        f"in {exception.policy} ({exception.location}) add, before its semicolon, {exception.clause}"
+        for exception in grant.exceptions
+    ]
     if grant.permit:
-        yield f"add a policy:\n{grant.permit}"
+        yield " and ".join((*steps, f"add this policy ({then}):\n{grant.permit}"))
+    elif steps:
+        yield f"{' and '.join(steps)}: {then}"
 
 
 def _short(entity: Entity) -> str:

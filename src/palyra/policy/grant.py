@@ -29,7 +29,8 @@ from palyra.policy.entities import (
 )
 from palyra.policy.request import APPROVED, PolicyRequest
 
-GRANT_ID: Final = "grant"
+# What a trial policy is called in an evaluation; an ``@id`` never contains a space.
+TRIAL_ID: Final = "trial grant"
 
 
 class Trials(Protocol):
@@ -65,12 +66,13 @@ def find_missing_grant(request: PolicyRequest, trials: Trials, policies: Mapping
     if not lifted:
         permit = exact_permit(request)
         lifted = trials.evaluate(goal, added=permit, narrowed=exceptions).answer is Answer.ALLOW
-    if settings:
-        outcome = _outcome(trials.evaluate(_with_members(request, settings)))
-    elif lifted:
-        outcome = _outcome(trials.evaluate(request, added=permit, narrowed=exceptions))
-    else:
+    if not settings and not lifted:
         return None
+    outcome = _outcome(trials.evaluate(request, added=permit, narrowed=exceptions))
+    if settings:
+        by_policy, outcome = outcome, _outcome(trials.evaluate(_with_members(request, settings)))
+        # One answer for both ways: a policy that leads elsewhere than the setting is not offered beside it.
+        lifted = lifted and by_policy is outcome
     changes = tuple(membership.change() for membership in settings)
     return MissingGrant(
         leads_to=outcome,

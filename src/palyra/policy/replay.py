@@ -1,5 +1,6 @@
 """Decides recorded requests again under other policies and tells which verdicts change."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -8,6 +9,10 @@ import msgspec
 from palyra.policy.decision import Outcome
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import UnreadableRequest, policy_request_from_json
+from palyra.secret import REDACTED
+
+# How the journal marks a string it did not keep whole. What was decided on is gone, so it cannot be decided again.
+_SHORTENED = re.compile(r"\[clipped: [0-9]+ characters, sha256 [0-9a-f]{64}\]\Z|" + re.escape(REDACTED))
 
 
 class RecordedDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +58,8 @@ def replay(records: Iterable[RecordedDecision], engine: PolicyPort) -> Iterator[
     """
     for record in records:
         try:
+            if _is_shortened(record.request):
+                raise UnreadableRequest("a part of the request was redacted or shortened when it was recorded")
             request = policy_request_from_json(record.request)
         except UnreadableRequest as error:
             yield NotReplayable(seq=record.seq, call_id=record.call_id, old=record.outcome, why=error.message)
@@ -71,3 +78,15 @@ def replay(records: Iterable[RecordedDecision], engine: PolicyPort) -> Iterator[
                 new_policies=decision.policies,
                 reasons=decision.reasons,
             )
+
+
+def _is_shortened(value: Any) -> bool:
+    match value:
+        case str():
+            return _SHORTENED.search(value) is not None
+        case dict():
+            return any(_is_shortened(key) or _is_shortened(item) for key, item in value.items())
+        case list():
+            return any(map(_is_shortened, value))
+        case _:
+            return False

@@ -15,10 +15,16 @@ class PrometheusMetrics:
     def __init__(self, known_tools: Container[str]) -> None:
         self._known_tools = known_tools
         self._registry = CollectorRegistry()
-        self._calls = Counter(names.CALLS, "Calls by tool and how they ended.", ["tool", "state"], registry=self._registry)
+        self._calls = Counter(
+            names.CALLS, "Calls by tool and how they ended.", ["tool", "state"], registry=self._registry
+        )
         self._seconds = Histogram(names.CALL_SECONDS, "Time from start to end.", ["tool"], registry=self._registry)
-        self._errors = Counter(names.ERRORS, "Calls that ended in an error, by code.", ["code"], registry=self._registry)
-        self._reloads = Counter(names.POLICY_RELOADS, "Policy reloads by outcome.", ["outcome"], registry=self._registry)
+        self._errors = Counter(
+            names.ERRORS, "Calls that ended in an error, by code.", ["code"], registry=self._registry
+        )
+        self._reloads = Counter(
+            names.POLICY_RELOADS, "Policy reloads by outcome.", ["outcome"], registry=self._registry
+        )
 
     def call_ended(self, record: CallRecord) -> None:
         tool = record.tool if record.tool in self._known_tools else "unknown"

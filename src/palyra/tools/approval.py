@@ -130,7 +130,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         until = rfc3339(self.expires_ms)
         match self.scope:
             case ApprovalScope.SESSION:
-                return f"{who} may make exactly this {tool} call any number of times in session {self.session} until {until}"
+                where = f"in session {self.session} until {until}"
+                return f"{who} may make exactly this {tool} call any number of times {where}"
             case ApprovalScope.PATTERN:
                 words = ArgumentPattern.parse(self.pattern or {}).in_words()
                 return f"{who} may call {tool} {words}, any number of times until {until}"
@@ -153,7 +154,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approval:
-    """The approval after the verdict, or the refusal that applies. Expiry is checked by the caller's transaction too."""
+    """The approval after the verdict, or the refusal that applies."""
     if approval.state is ApprovalState.PENDING and now_ms >= approval.expires_ms:
         raise ApprovalExpired(f"the request expired at {rfc3339(approval.expires_ms)}", id=approval.id)
     state = approval.after(verdict.event)

@@ -1,8 +1,8 @@
 """A pattern over arguments that an operator writes: ``{"path": "docs/**", "mode": "append"}``.
 
-Every key of the pattern must be there and match. Strings match as globs in which ``*`` stops at ``/`` and ``**`` does not;
-a value with a ``..`` segment matches no glob. Any other JSON value must be equal. Keys the pattern does not name are free,
-and its wording says so.
+Every key of the pattern must be there and match. Strings match as globs in which ``*`` stops at ``/`` and ``**`` does
+not; a value with a ``..`` segment matches no glob. Any other JSON value must be equal. Keys the pattern does not name
+are free, and its wording says so.
 """
 
 import json
@@ -61,7 +61,7 @@ def _matches(wanted: Any, given: Any) -> bool:
 
 
 def _glob_matches(pattern: str, text: str) -> bool:
-    """Walks all readings of the pattern at once, so that no text makes it slow: a regular expression would backtrack."""
+    """Walks all readings of the pattern at once: a regular expression could be made to backtrack without end."""
     if len(text) > MAX_MATCHED_CHARS:
         return False
     tokens = re.findall(r"\*\*|\*|\?|[^*?]", pattern, re.DOTALL)
@@ -71,10 +71,10 @@ def _glob_matches(pattern: str, text: str) -> bool:
         for at in alive:
             if at == len(tokens):
                 continue
-            token = tokens[at]
-            if token == "**" or (token == "*" and char != "/"):
+            piece = tokens[at]
+            if piece == "**" or (piece == "*" and char != "/"):
                 after.add(at)
-            elif (token == "?" and char != "/") or token == char:
+            elif (piece == "?" and char != "/") or piece == char:
                 after.add(at + 1)
         alive = _skip_stars(tokens, after)
     return len(tokens) in alive

@@ -7,9 +7,9 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput, LimitExceeded
+from palyra.strict_json import parse_strict
 from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
 from palyra.tools.spec import ToolSpec
-from palyra.strict_json import parse_strict
 
 
 class NotAnObject(InvalidInput):

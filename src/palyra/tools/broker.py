@@ -18,6 +18,7 @@ from palyra.identity.principal import Principal
 from palyra.ids import ApprovalId, CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.explain import grant_in_words
+from palyra.policy.port import PolicyPort
 from palyra.policy.request import policy_request_to_json
 from palyra.signing.dsse import Signer
 from palyra.tools import sqlite_calls
@@ -34,7 +35,6 @@ from palyra.tools.call import (
     Outcome,
     OutputRefused,
     OutputTooLarge,
-    PolicyPort,
     ToolCallConfig,
     ToolRequestContext,
     TooManyCalls,
@@ -42,14 +42,15 @@ from palyra.tools.call import (
     UnknownTool,
     compile_plan,
     decide_tool_call,
+    decision_view,
     policy_request_for,
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
 from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
 from palyra.tools.schema_check import SchemaMismatch
-from palyra.tools.sqlite_calls import Asked, Started, Waiting
 from palyra.tools.spec import ToolSpec, Touches
+from palyra.tools.sqlite_calls import Asked, Started, Waiting
 from palyra.tools.waiting import ApprovalNeeded, WaitingRoom
 
 log = logging.getLogger("palyra.broker")
@@ -118,7 +119,7 @@ class Broker:
 
     async def _call(self, request: CallRequest) -> CallRecord:
         record = CallRecord(
-            call_id=CallId.new(),
+            call_id=str(CallId.new()),
             run_id=str(request.run_id or RunId.new()),
             tool=request.tool[:128],
             principal=str(request.principal),
@@ -164,7 +165,7 @@ class Broker:
         )
         question = policy_request_for(self.config, context, spec, arguments, touches)
         decision = decide_tool_call(self._policy, question)
-        shown = msgspec.to_builtins(decision)
+        shown = decision_view(decision)
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
         if decision.outcome is Verdict.DENY:
@@ -211,7 +212,7 @@ class Broker:
         )
         now = self._clock.now_ms()
         question = Approval(
-            id=ApprovalId.new(),
+            id=str(ApprovalId.new()),
             state=ApprovalState.PENDING,
             binding=binding,
             session=asked.context.session,
@@ -237,7 +238,8 @@ class Broker:
         if approval.state is ApprovalState.PENDING:
             return msgspec.structs.replace(begun.record, error=asks_for(approval).as_dict())
         error = CallDenied(
-            f"the request for approval was {approval.state.value}" + (f": {approval.reason}" if approval.reason else ""),
+            f"the request for approval was {approval.state.value}"
+            + (f": {approval.reason}" if approval.reason else ""),
             hint="change the call, or ask again",
             approval_id=approval.id,
         )
@@ -255,7 +257,8 @@ class Broker:
         return await asyncio.shield(task)
 
     async def _execute(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
-        state, result, error = CallState.SUCCEEDED, None, None
+        state, result = CallState.SUCCEEDED, None
+        error: PalyraError | None = None
         receipt: tuple[dict[str, Any], ...] = ()
         used: dict[BudgetKind, int] = {BudgetKind.CALLS: 1}
         since = self._clock.monotonic()
@@ -370,7 +373,6 @@ class Broker:
             await asyncio.wait(late)
 
 
-
 class Stopping(Unavailable):
     code = "daemon.stopping"
     hint = "try again when the daemon is back"
@@ -397,4 +399,3 @@ def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> None
         entry.output_check.require(result)
     except SchemaMismatch as mismatch:
         raise OutputRefused(f"{plan.tool} broke its own output schema: {mismatch.message}") from mismatch
-

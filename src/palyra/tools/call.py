@@ -155,6 +155,22 @@ def decide_tool_call(policy: PolicyPort, request: PolicyRequest) -> ToolDecision
     return policy.decide(request)
 
 
+def decision_view(decision: ToolDecision) -> dict[str, Any]:
+    """A decision as every door shows it: only the obligations that were put, only a grant that is missing."""
+    shown: dict[str, Any] = {
+        "outcome": decision.outcome.value,
+        "policies": list(decision.policies),
+        "reasons": list(decision.reasons),
+        "bundle_digest": decision.bundle_digest,
+    }
+    obligations = msgspec.structs.asdict(decision.obligations)
+    if put := {name: value for name, value in obligations.items() if value is not None}:
+        shown["obligations"] = put
+    if decision.missing_grant is not None:
+        shown["missing_grant"] = msgspec.to_builtins(decision.missing_grant)
+    return shown
+
+
 class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a decision was compiled to. An executor runs with this and nothing else."""
 

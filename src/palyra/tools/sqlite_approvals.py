@@ -21,7 +21,8 @@ from palyra.tools.ports import Store, Transaction
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS approvals (
         approval_id TEXT PRIMARY KEY, state TEXT NOT NULL, principal TEXT NOT NULL, tool TEXT NOT NULL,
-        binding TEXT NOT NULL, session TEXT NOT NULL, expires_ms INTEGER NOT NULL, record BLOB NOT NULL) WITHOUT ROWID""",
+        binding TEXT NOT NULL, session TEXT NOT NULL, expires_ms INTEGER NOT NULL, record BLOB NOT NULL
+        ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS approvals_open ON approvals (state, principal, tool)",
     "CREATE INDEX IF NOT EXISTS approvals_due ON approvals (state, expires_ms)",
 )

@@ -1,5 +1,5 @@
-"""The call ledger in SQL: what starts, ends or is cut off moves the call, its budget, its approval and the journal in one
-transaction."""
+"""The call ledger in SQL: what starts, ends or is cut off moves the call, its budget, its approval and the journal
+in one transaction."""
 
 from collections.abc import Collection
 from typing import Any

@@ -30,7 +30,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget) -> None:
     tx.execute("INSERT INTO runs VALUES (?, ?, ?)", (run_id, principal, tx.now_ms))
     for kind in BudgetKind:
-        tx.execute("INSERT INTO run_budgets (run_id, kind, cap) VALUES (?, ?, ?)", (run_id, kind.value, budget.cap(kind)))
+        tx.execute(
+            "INSERT INTO run_budgets (run_id, kind, cap) VALUES (?, ?, ?)", (run_id, kind.value, budget.cap(kind))
+        )
     tx.append(
         NewEvent(
             kind="run.opened",

@@ -83,7 +83,7 @@ FILE_TOOLS: tuple[FileTool, ...] = (
     FileTool(
         name="fs.patch",
         title="Patch a file",
-        description="Changes an existing file of the workspace by a unified diff or exact replacements, all or nothing.",
+        description="Changes an existing file of the workspace by a unified diff or exact edits, all or nothing.",
         input_schema=schemas.PATCH_INPUT,
         output_schema=schemas.PATCH_OUTPUT,
         capabilities=(*_READS, *_WRITES),

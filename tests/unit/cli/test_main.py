@@ -12,7 +12,7 @@ import pytest
 from palyra.cli import main as program
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.lazy import LazyCommand, load
-from palyra.cli.main import COMMANDS, asks_for_json, root, run
+from palyra.cli.main import COMMANDS, asks_for_json, root, run, run_as_program
 from palyra.errors import Denied, LimitExceeded, NeedsApproval, RemoteError, Unavailable
 
 
@@ -189,3 +189,16 @@ def test_the_table_covers_the_nouns_and_each_present_command_matches_its_entry()
     assert set(expected.split()) <= set(COMMANDS)
     for name in ("config", "completion", "doctor"):
         assert load(name, COMMANDS[name]).name == name
+
+
+def test_another_program_ends_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    @click.option("--port", type=int)
+    @json_option
+    def other(port: int | None) -> None:
+        raise Unavailable("no port", hint="choose one")
+
+    assert run_as_program(other, "palyrad", []) == 6
+    assert "no port" in capsys.readouterr().err
+    assert run_as_program(other, "palyrad", ["--port", "x", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["hint"] == "see `palyrad --help`"

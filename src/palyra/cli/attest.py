@@ -1,0 +1,94 @@
+"""``palyra attest``: check the signed statement of a call, offline, with only the public key."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.terminal import labelled, pretty_json, shown
+
+if TYPE_CHECKING:
+    from palyra.tools.attestation import Evidence
+
+PUBLIC_KEY_FILE = "signing.pub"
+
+
+@click.group()
+def attest() -> None:
+    """Verify the signed statement of a call."""
+
+
+@attest.command()
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--public-key",
+    "public_keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PEM",
+    help="Key of a signer, repeatable; without, signing.pub of the state directory.",
+)
+@json_option
+@pass_invocation
+def verify(invocation: Invocation, file: str, public_keys: tuple[Path, ...]) -> None:
+    """Verify an attestation, or a call's whole JSON document. FILE may be - for standard input.
+
+    Needs no daemon. Every signature must be by a given key, and of a call's document every attested part must agree
+    with the attestation.
+    """
+    from palyra.cli.sources import read_file_or_stdin
+    from palyra.signing.ed25519 import Ed25519Verifier
+    from palyra.tools.attestation import MAX_CALL_DOCUMENT_BYTES, verify_evidence
+
+    keys = public_keys or (invocation.state_path / PUBLIC_KEY_FILE,)
+    verifiers = [Ed25519Verifier.from_pem_file(key) for key in keys]
+    evidence = verify_evidence(read_file_or_stdin(file, MAX_CALL_DOCUMENT_BYTES), verifiers)
+    invocation.output.data(_document(evidence), lambda _: render_evidence(evidence))
+
+
+def _document(evidence: "Evidence") -> dict[str, Any]:
+    import msgspec
+
+    from palyra.tools.attestation import execution_sha256
+
+    return {
+        "verified": evidence.kind,
+        "key_ids": list(evidence.key_ids),
+        "execution_sha256": execution_sha256(evidence.attestation),
+        "attestation": msgspec.to_builtins(evidence.attestation),
+    }
+
+
+def render_evidence(evidence: "Evidence") -> str:
+    from palyra.clock import rfc3339
+    from palyra.tools.attestation import execution_sha256
+
+    about = evidence.attestation
+    what = "The document agrees with its attestation" if evidence.kind == "call" else "The attestation is genuine"
+    facts = labelled(
+        (
+            ("signed by", "\n".join(map(shown, evidence.key_ids))),
+            ("call", shown(about.call_id)),
+            ("run", shown(about.run_id)),
+            ("principal", shown(about.principal)),
+            ("tool", shown(about.tool)),
+            ("arguments", f"sha256 {shown(about.argument_digest)}"),
+            ("decision", f"{shown(about.decision)} by {shown(', '.join(about.policies) or 'no policy')}"),
+            ("bundle", f"sha256 {shown(about.bundle_digest)}"),
+            ("approval", shown(about.approval_id or "none")),
+            ("executor", shown(about.executor)),
+            ("enforced", "\n".join(_receipt_line(entry) for entry in about.receipt) or "nothing recorded"),
+            ("outcome", shown(about.outcome)),
+            ("output", f"sha256 {shown(about.output_digest)}"),
+            ("started", rfc3339(about.started_ms)),
+            ("ended", rfc3339(about.ended_ms)),
+            ("execution", f"sha256 {execution_sha256(about)}"),
+        ),
+        indent=2,
+    )
+    return f"{what}.\n{facts}"
+
+
+def _receipt_line(entry: dict[str, Any]) -> str:
+    return ", ".join(f"{shown(name)} {' '.join(pretty_json(value).split())}" for name, value in entry.items())

@@ -1,0 +1,43 @@
+"""The one way from a command to the API: the running daemon's, or an embedded one when none runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from palyra.cli.invocation import Invocation
+from palyra.client.client import Client
+from palyra.client.local import NoDaemon
+from palyra.client.operations import NotReady
+from palyra.client.protocol import BadAnswer, ClientTimeout, ConnectFailed, ConnectionLost
+
+# A daemon on this machine that lives says so at once.
+PROBE_SECONDS = 2.0
+
+
+@contextmanager
+def open_client(invocation: Invocation) -> Iterator[Client]:
+    """A client that speaks as the owner of the state directory."""
+    client = _daemon_client(invocation.state_path)
+    if client is not None:
+        with client:
+            yield client
+        return
+    from palyra.daemons.gateway import embedded_app
+
+    settings = invocation.settings
+    policy_dir = invocation.locations.policy_dir(settings)
+    with (
+        embedded_app(settings, invocation.state_dir, policy_dir) as (app, token),
+        Client.in_process(app, token=token) as client,
+    ):
+        yield client
+
+
+def _daemon_client(state_dir: Path) -> Client | None:
+    """None where no daemon lives. A port that another user took over is an error, not a reason to go on."""
+    try:
+        with Client.local(state_dir, timeout=PROBE_SECONDS) as probe:
+            probe.health()
+        return Client.local(state_dir)
+    except (NoDaemon, ConnectFailed, ConnectionLost, ClientTimeout, NotReady, BadAnswer):
+        return None

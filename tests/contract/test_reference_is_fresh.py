@@ -1,0 +1,55 @@
+"""The reference pages are what the program says of itself today."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path("scripts") / "generate_reference.py"
+
+
+def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(root / SCRIPT), *arguments], capture_output=True, text=True, cwd=root, check=False
+    )
+
+
+def test_the_pages_on_disk_are_fresh() -> None:
+    result = generate(ROOT, "--check")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The script and its pages in another checkout, so that a test may spoil them."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / SCRIPT, tmp_path / SCRIPT)
+    assert generate(tmp_path).returncode == 0
+    return tmp_path
+
+
+def test_the_check_notices_an_edit_and_a_missing_page_and_repairs_neither(copy: Path) -> None:
+    assert generate(copy, "--check").returncode == 0
+    errors, cli = copy / "docs/reference/errors.md", copy / "docs/reference/cli.md"
+    errors.write_text(errors.read_text().replace("config.unknown_key", "config.unknown"))
+    cli.unlink()
+    result = generate(copy, "--check")
+    assert result.returncode == 1
+    assert "cli.md, errors.md" in result.stderr
+    assert not cli.exists()
+
+
+def test_the_pages_name_what_a_reader_looks_for(copy: Path) -> None:
+    pages = {path.name: path.read_text() for path in (copy / "docs/reference").iterdir()}
+    assert "## `palyra config show`" in pages["cli.md"]
+    assert "--origin" in pages["cli.md"]
+    assert "| `config.unknown_key` | 2 | 400 |" in pages["errors.md"]
+    assert "`PALYRA_TOOLS__MAX_TIMEOUT_MS`" in pages["configuration.md"]
+    assert "integer, at least 0, at most 65,535" in pages["configuration.md"]
+
+
+def test_an_unknown_option_is_refused(copy: Path) -> None:
+    assert generate(copy, "--chek").returncode == 2

@@ -1,0 +1,74 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.canonical import canonical_json
+from palyra.strict_json import AmbiguousNumber, DuplicateKey, MalformedJson, TooDeep, parse_strict
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"a":1,"a":2}', DuplicateKey),
+        ('{"a":1,"\\u0061":1}', DuplicateKey),
+        ('[{"x":{"k":1,"k":1}}]', DuplicateKey),
+        ("NaN", AmbiguousNumber),
+        ("[Infinity]", AmbiguousNumber),
+        ("-Infinity", AmbiguousNumber),
+        ("1e999", AmbiguousNumber),
+        ("1.0", AmbiguousNumber),
+        ("1e0", AmbiguousNumber),
+        ("10E-1", AmbiguousNumber),
+        ("-0", AmbiguousNumber),
+        ("-0.0", AmbiguousNumber),
+        ("0e5", AmbiguousNumber),
+        ("9007199254740992", AmbiguousNumber),
+        ("1" * 5000, AmbiguousNumber),
+        ("[" * 65 + "]" * 65, TooDeep),
+        ("[" * 100_000, TooDeep),
+        ('"\\ud800"', MalformedJson),
+        ('{"\\udfff":1}', MalformedJson),
+        ("\ufeff{}", MalformedJson),
+        ("{} {}", MalformedJson),
+        ("{'a':1}", MalformedJson),
+        ("[1,]", MalformedJson),
+        ("", MalformedJson),
+    ],
+)
+def test_refuses_what_has_two_readings(text: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        parse_strict(text)
+
+
+def test_refuses_bytes_that_are_not_utf8() -> None:
+    with pytest.raises(MalformedJson):
+        parse_strict(b'"\xff"')
+
+
+def test_accepts_the_deepest_that_is_allowed() -> None:
+    assert parse_strict("[" * 64 + "]" * 64)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_ordinary_values_survive(value: object) -> None:
+    assert parse_strict(json.dumps(value)) == value
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_accepted_number_has_one_canonical_spelling(number: float) -> None:
+    try:
+        value = parse_strict(repr(number))
+    except AmbiguousNumber:
+        assert number.is_integer()
+        return
+    again = parse_strict(canonical_json(value))
+    assert again == value and type(again) is type(value)

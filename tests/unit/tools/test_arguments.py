@@ -1,0 +1,45 @@
+import msgspec
+import pytest
+
+from palyra.errors import PalyraError
+from palyra.tools.arguments import accept_arguments
+from palyra.tools.builtin import ECHO, SLEEP
+from palyra.tools.schema_check import SchemaCheck
+from palyra.tools.spec import ToolSpec
+
+
+def accept(raw: object, spec: ToolSpec = ECHO) -> object:
+    return accept_arguments(spec, SchemaCheck(spec.input_schema), raw)  # type: ignore[arg-type]
+
+
+def test_key_order_and_white_space_are_one_call() -> None:
+    spec = msgspec.structs.replace(ECHO, input_schema={"type": "object"})
+    assert accept('{"b":1,"a":"é"}', spec) == accept(' { "a" : "\\u00e9", "b": 1 } ', spec)
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        ("[]", "arguments.not_an_object"),
+        ("null", "arguments.not_an_object"),
+        ('"x"', "arguments.not_an_object"),
+        ("{}", "arguments.schema_mismatch"),
+        ('{"text":1}', "arguments.schema_mismatch"),
+        ('{"text":"a","more":1}', "arguments.schema_mismatch"),
+        ('{"text":"' + "x" * 65536 + '"}', "arguments.too_large"),
+        ('{"text":"a","text":"a"}', "json.duplicate_key"),
+    ],
+)
+def test_refusals_have_codes(raw: str, code: str) -> None:
+    with pytest.raises(PalyraError) as refused:
+        accept(raw)
+    assert refused.value.code == code
+    assert refused.value.hint
+
+
+def test_a_number_has_one_spelling() -> None:
+    accept('{"seconds":1}', SLEEP)
+    accept('{"seconds":0.5}', SLEEP)
+    with pytest.raises(PalyraError) as refused:
+        accept('{"seconds":1.0}', SLEEP)
+    assert refused.value.code == "json.ambiguous_number"

@@ -1,0 +1,182 @@
+"""The one path of a call, with real policy, store and signature."""
+
+import asyncio
+from pathlib import Path
+
+from fakes.house import open_house
+
+from palyra.canonical import digest_of
+from palyra.ids import RunId
+from palyra.signing.ed25519 import Ed25519Verifier
+from palyra.tools.approval import ApprovalEvent
+from palyra.tools.attestation import verify_attestation
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import CallState
+
+WRITE = {"path": "a.txt", "content": "hello"}
+
+
+async def test_an_allowed_call_leaves_its_whole_trace(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        record = await house.call("echo", '{"text":"hi"}')
+        assert record.state is CallState.SUCCEEDED and record.result == {"text": "hi"}
+        assert record.decision is not None and record.decision["policies"] == ["baseline.allowed-tools"]
+        assert house.kinds(call=record.call_id) == ["call.requested", "call.decided", "call.started", "call.finished"]
+        import msgspec
+
+        verifier = Ed25519Verifier.from_pem_file(house.gateway.state.path("signing.pub"))
+        attested = verify_attestation(msgspec.json.encode(record.attestation), (verifier,))
+        assert attested.output_digest == digest_of({"text": "hi"})
+        finished = house.events(call=record.call_id, kind="call.finished")[0][1]
+        assert finished["output_digest"] == attested.output_digest
+        account = house.run(record.run_id).budget[BudgetKind.CALLS]
+        assert (account.reserved, account.used) == (0, 1)
+
+
+async def test_unknown_tools_and_bad_arguments_are_refused_on_record_and_cost_nothing(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        run_id = await house.open_run()
+        for tool, raw, code in [
+            ("no.such", "{}", "tool.unknown"),
+            ("echo", '{"text":"a","text":"b"}', "json.duplicate_key"),
+            ("echo", "{}", "arguments.schema_mismatch"),
+            ("fs.read", '{"path":"../x"}', "workspace.bad_path"),
+        ]:
+            record = await house.call(tool, raw, run_id=run_id)
+            assert record.state is CallState.REFUSED and record.error is not None
+            assert record.error["code"] == code
+            assert house.kinds(call=record.call_id) == ["call.refused"]
+        assert house.run(run_id).budget[BudgetKind.CALLS].used == 0
+
+
+async def test_a_denial_names_the_smallest_grant(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"tools": {"allowed": ["sleep"]}}) as house:
+        record = await house.call("echo", '{"text":"hi"}')
+        assert record.state is CallState.DENIED and record.error is not None and record.decision is not None
+        assert record.error["code"] == "call.denied"
+        assert "tools.allowed" in record.error["hint"]
+        assert record.decision["missing_grant"]["setting"] == "tools.allowed"
+        assert house.kinds(call=record.call_id) == ["call.requested", "call.decided"]
+        assert house.run(record.run_id).budget[BudgetKind.CALLS].used == 0
+
+
+async def test_an_approval_lets_the_same_call_run_once(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.write", WRITE)
+        assert asked.state is CallState.NEEDS_APPROVAL and asked.error is not None
+        assert asked.error["details"]["approval_id"] == asked.approval_id
+        again = await house.call("fs.write", WRITE)
+        assert again.approval_id == asked.approval_id, "the same call asks once"
+        assert not (house.workspace / "a.txt").exists()
+        await house.approve(asked.approval_id)
+        ran = await house.call("fs.write", WRITE)
+        assert ran.state is CallState.SUCCEEDED and ran.approval_id == asked.approval_id
+        assert (house.workspace / "a.txt").read_text() == "hello"
+        assert "approval.consumed" in house.kinds(call=ran.call_id)
+        third = await house.call("fs.write", WRITE)
+        assert third.state is CallState.NEEDS_APPROVAL and third.approval_id != asked.approval_id
+
+
+async def test_a_waiting_caller_is_woken_by_the_decision(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
+        waiting = group.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
+        while not house.events(kind="approval.requested"):
+            await asyncio.sleep(0.01)
+        approval_id = house.events(kind="approval.requested")[0][1]["approval_id"]
+        await house.approve(approval_id)
+        record = await waiting
+        assert record.state is CallState.SUCCEEDED
+        kinds = house.kinds(call=record.call_id)
+        assert kinds.count("call.requested") == 1 and kinds[-1] == "call.finished"
+
+
+async def test_a_waiting_caller_is_told_of_a_no(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
+        waiting = group.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
+        while not house.events(kind="approval.requested"):
+            await asyncio.sleep(0.01)
+        approval_id = house.events(kind="approval.requested")[0][1]["approval_id"]
+        await house.decide(approval_id, ApprovalEvent.DENY, "user:alice", reason="not today")
+        record = await waiting
+        assert record.state is CallState.DENIED and record.error is not None
+        assert "not today" in record.error["message"]
+
+
+async def test_a_timeout_and_a_cancellation_are_recorded_as_such(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        late = await house.call("sleep", '{"seconds":60}', timeout_ms=20)
+        assert late.state is CallState.TIMED_OUT and late.error is not None
+        assert late.error["code"] == "call.timed_out"
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(house.call("sleep", '{"seconds":60}'))
+            while not (started := house.events(kind="call.started")) or len(started) < 2:
+                await asyncio.sleep(0.01)
+            call_id = house.gateway.store.events_since(0, 1000, kind="call.started")[1].call
+            await house.gateway.broker.cancel(call_id)
+            record = await running
+        assert record.state is CallState.CANCELLED
+        account = house.run(record.run_id).budget[BudgetKind.WALL_MS]
+        assert account.reserved == 0 and account.used < 30_000
+
+
+async def test_the_output_limit_and_a_policy_obligation_hold(tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "short.cedar").write_text(
+        '@id("short-sleeps") @obligation_timeout_ms("30")\n'
+        'permit (principal == Agent::"bot", action == Action::"tool.execute", resource == Tool::"sleep");\n'
+        '@id("small-echo") @obligation_max_output_bytes("20")\n'
+        'permit (principal == Agent::"bot", action == Action::"tool.execute", resource == Tool::"echo");\n'
+    )
+    async with open_house(tmp_path) as house:
+        assert (await house.call("sleep", '{"seconds":30}')).state is CallState.TIMED_OUT
+        big = await house.call("echo", {"text": "x" * 100})
+        assert big.state is CallState.FAILED and big.error is not None
+        assert big.error["code"] == "call.output_too_large" and big.result is None
+        assert (await house.call("echo", {"text": "x"})).state is CallState.SUCCEEDED
+
+
+async def test_what_cannot_be_enforced_is_refused(tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "tier.cedar").write_text(
+        '@id("echo-in-c") @obligation_tier("c")\n'
+        'permit (principal, action == Action::"tool.execute", resource == Tool::"echo");\n'
+        '@id("little-memory") @obligation_memory_bytes("1000")\n'
+        'permit (principal, action == Action::"tool.execute", resource == Tool::"sleep");\n'
+    )
+    async with open_house(tmp_path) as house:
+        for tool, raw in [("echo", '{"text":"x"}'), ("sleep", '{"seconds":0}')]:
+            record = await house.call(tool, raw)
+            assert record.error is not None and record.error["code"] == "call.unenforceable"
+            assert "call.started" not in house.kinds(call=record.call_id)
+
+
+async def test_another_principals_run_looks_missing(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        run_id = await house.open_run("agent:alice")
+        record = await house.call("echo", '{"text":"x"}', run_id=run_id)
+        assert record.error is not None and record.error["code"] == "run.unknown"
+        assert house.kinds(run=str(run_id)) == ["run.opened"]
+        fresh = RunId.new()
+        assert (await house.call("echo", '{"text":"x"}', run_id=fresh)).run_id == fresh
+
+
+async def test_too_many_calls_at_once_are_told_to_come_back(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"tools": {"max_concurrent_calls": 1}}) as house, asyncio.TaskGroup() as group:
+        running = group.create_task(house.call("sleep", '{"seconds":60}'))
+        while not house.gateway.broker.running():
+            await asyncio.sleep(0.01)
+        second = await house.call("echo", '{"text":"x"}')
+        assert second.error is not None and second.error["code"] == "call.too_many_at_once"
+        await house.gateway.broker.cancel(house.gateway.store.events_since(0, 99, kind="call.started")[0].call)
+        await running
+
+
+async def test_a_stopping_broker_cancels_what_does_not_end(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
+        running = group.create_task(house.call("sleep", '{"seconds":60}'))
+        while not house.gateway.broker.running():
+            await asyncio.sleep(0.01)
+        await house.gateway.broker.stop(0.01)
+        assert (await running).state is CallState.CANCELLED
