@@ -27,7 +27,7 @@ def canonical_json(value: Any) -> bytes:
 
     try:
         return rfc8785.dumps(value)
-    except (rfc8785.CanonicalizationError, RecursionError) as error:
+    except (rfc8785.CanonicalizationError, RecursionError, UnicodeEncodeError) as error:
         raise NotCanonical(f"this value has no canonical JSON form: {error}") from error
 
 

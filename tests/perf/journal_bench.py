@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from palyra.clock import SystemClock
 from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor
@@ -41,6 +43,8 @@ _NEW = NewEvent(
     payload=_PAYLOAD,
 )
 
+_encode = msgspec.json.Encoder().encode
+
 
 def _append_one(transaction: Transaction) -> None:
     transaction.append(_NEW)
@@ -52,7 +56,7 @@ def _append_group(transaction: Transaction) -> None:
 
 
 def _peer(path: Path) -> sqlite3.Connection:
-    """The same columns, indexes and sync setting; no chain, no redaction, no triggers, no thread."""
+    """The same columns, indexes and sync setting; no ids, no chain, no redaction, no triggers, no thread."""
     connection = sqlite3.connect(path, isolation_level=None)
     for statement in (
         "PRAGMA journal_mode = WAL",
@@ -68,9 +72,13 @@ def _peer(path: Path) -> sqlite3.Connection:
 
 
 def _insert_group(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
+    """Starts from the same values: the payload is written as JSON, by the fastest encoder there is."""
     connection.execute("BEGIN IMMEDIATE")
     for row in rows:
-        connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        payload = _encode(_PAYLOAD)
+        connection.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row[:8], payload, *row[9:])
+        )
     connection.execute("COMMIT")
 
 
@@ -106,7 +114,7 @@ def _grouped_append(folder: Path) -> dict[str, Any]:
         "name": f"journal append, durable, groups of {GROUP}",
         "ours_p50": ours_p50,
         "ours_p99": ours_p99,
-        "peer": "sqlite3 insert, WAL, synchronous=FULL, same rows and indexes",
+        "peer": "sqlite3 insert of the same events: WAL, synchronous=FULL, same indexes",
         "peer_p50": peer_p50,
         "peer_p99": peer_p99,
         "ratio": ours_p50 / peer_p50,

@@ -91,4 +91,5 @@ def render_evidence(evidence: "Evidence") -> str:
 
 
 def _receipt_line(entry: dict[str, Any]) -> str:
-    return ", ".join(f"{shown(name)} {' '.join(pretty_json(value).split())}" for name, value in entry.items())
+    ordered = sorted(entry.items(), key=lambda item: (item[0] != "layer", item[0]))
+    return ", ".join(f"{shown(name)} {' '.join(pretty_json(value).split())}" for name, value in ordered)

@@ -77,10 +77,9 @@ def call(
                 wait_ms=_milliseconds(wait),
                 timeout_ms=_milliseconds(timeout),
             )
-    except NeedsApprovalError as error:
-        _explain_approval(invocation, error)
-        raise
     except ApiError as error:
+        if isinstance(error, NeedsApprovalError):
+            _explain_approval(invocation, error)
         _explain_ending(invocation, error, attestation)
         raise
     if attestation is not None:

@@ -11,7 +11,7 @@ CHAIN_VERSION = 1
 HASH_BYTES = 32
 
 _DOMAIN = b"palyra.journal.event/v1\x00"
-_NUMBERS_AND_LENGTHS = struct.Struct(">qq8I")
+_PREFIX = struct.Struct(f">{len(_DOMAIN)}sqq8I")
 
 # What the first event names as its predecessor.
 GENESIS_HASH = sha256(b"palyra.journal.genesis/v1\x00").digest()
@@ -30,7 +30,8 @@ def event_hash(
     prev_hash: bytes,
 ) -> bytes:
     """Text fields are given as UTF-8 bytes."""
-    prefix = _NUMBERS_AND_LENGTHS.pack(
+    prefix = _PREFIX.pack(
+        _DOMAIN,
         seq,
         time_ms,
         len(id_),
@@ -42,4 +43,37 @@ def event_hash(
         len(payload),
         len(prev_hash),
     )
-    return sha256(b"".join((_DOMAIN, prefix, id_, kind, actor, principal, run, call, payload, prev_hash))).digest()
+    return sha256(b"".join((prefix, id_, kind, actor, principal, run, call, payload, prev_hash))).digest()
+
+
+def text_event_hash(
+    seq: int,
+    id_: str,
+    time_ms: int,
+    kind: str,
+    actor: str,
+    principal: str,
+    run: str,
+    call: str,
+    payload: bytes,
+    prev_hash: bytes,
+) -> bytes:
+    """The same hash of the same event, for the one who writes it and has text: ASCII is encoded in one piece."""
+    text = f"{id_}{kind}{actor}{principal}{run}{call}"
+    if not text.isascii():
+        fields = (kind.encode(), actor.encode(), principal.encode(), run.encode(), call.encode())
+        return event_hash(seq, id_.encode(), time_ms, *fields, payload, prev_hash)
+    prefix = _PREFIX.pack(
+        _DOMAIN,
+        seq,
+        time_ms,
+        len(id_),
+        len(kind),
+        len(actor),
+        len(principal),
+        len(run),
+        len(call),
+        len(payload),
+        len(prev_hash),
+    )
+    return sha256(b"".join((prefix, text.encode(), payload, prev_hash))).digest()

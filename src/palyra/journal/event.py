@@ -37,7 +37,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidEvent(f"{self.kind[:MAX_KIND_CHARS]!r} is not an event kind")
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event in its place. ``payload`` is canonical JSON, already redacted: what was hashed, byte for byte."""
 
     seq: int

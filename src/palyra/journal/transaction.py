@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palyra.errors import PalyraError
-from palyra.journal.chain import GENESIS_HASH, event_hash
+from palyra.journal.chain import GENESIS_HASH, text_event_hash
 from palyra.journal.event import Event, NewEvent
 from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
@@ -62,21 +62,10 @@ class Transaction:
     def append(self, new: NewEvent) -> Event:
         """Redacts, chains and records. The event is durable when the transaction's caller gets its result."""
         group = self._live()
-        redactor, time_ms, seq, prev_hash = group.redactor, self.now_ms, group.seq + 1, group.hash
-        id_, kind, payload = group.ids.next(time_ms), new.kind, redactor.payload(new.payload)
+        redactor, time_ms, seq, prev_hash, kind = group.redactor, self.now_ms, group.seq + 1, group.hash, new.kind
+        id_, payload = group.ids.next(time_ms), redactor.payload(new.payload)
         actor, principal, run, call = redactor.fields(new.actor, new.principal, new.run, new.call)
-        hash_ = event_hash(
-            seq,
-            id_.encode(),
-            time_ms,
-            kind.encode(),
-            actor.encode(),
-            principal.encode(),
-            run.encode(),
-            call.encode(),
-            payload,
-            prev_hash,
-        )
+        hash_ = text_event_hash(seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash)
         event = Event(
             seq=seq,
             id=id_,

@@ -165,7 +165,8 @@ def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttesta
 def verify_call_document(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:
     """Verifies a whole call as a door printed it: the envelope inside, and that the rest says what the envelope says.
 
-    ``raw`` is a CallView or ``{"ok": ..., "data": CallView}``. Only the attested fields are vouched for.
+    ``raw`` is a CallView, ``{"ok": ..., "data": CallView}``, or the document of a failed call, which has it in its
+    error's details. Only the attested fields are vouched for.
     """
     if len(raw) > MAX_CALL_DOCUMENT_BYTES:
         raise AttestationMalformed(f"larger than {MAX_CALL_DOCUMENT_BYTES} bytes")
@@ -208,7 +209,13 @@ def _key_ids(envelope: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _view(document: dict[str, Any]) -> dict[str, Any]:
-    return _object(document["data"], "data") if "ok" in document and "data" in document else document
+    match document:
+        case {"ok": _, "data": data}:
+            return _object(data, "data")
+        case {"ok": False, "error": {"details": {"call": dict() as call}}}:
+            return call
+        case _:
+            return document
 
 
 def _comparisons(view: dict[str, Any], attestation: ToolAttestation) -> Iterable[tuple[str, Any, Any]]:

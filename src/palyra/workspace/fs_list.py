@@ -18,8 +18,8 @@ from palyra.workspace.path import WorkspacePath, decode_name, is_plain, shown
 from palyra.workspace.root import Workspace, kind_of, refuse_cancelled
 from palyra.workspace.walk import OPEN_DIRECTORY, Entry, Shortfall, walk
 
-# File systems hold times that no calendar does; they are shown as the nearest instant that has a date.
-_FIRST_SECOND = -62_135_596_800
+# File systems hold times that no calendar does; they are shown as the nearest instant whose year has four digits.
+_FIRST_SECOND = -30_610_224_000
 _LAST_SECOND = 253_402_300_799
 
 

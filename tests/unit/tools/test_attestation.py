@@ -173,7 +173,9 @@ def test_a_whole_document_verifies_in_both_forms() -> None:
 
 def test_a_call_without_result_attests_the_digest_of_null() -> None:
     failed = msgspec.structs.replace(CALL, outcome="failed", output_digest=digest_of(None))
-    assert verify_call_document(raw(call_view(failed, result=None)), [DAEMON.verifier()]) == failed
+    view = call_view(failed, result=None)
+    for document in (view, {"ok": False, "error": {"code": "call.tool_failed", "details": {"call": view}}}):
+        assert verify_call_document(raw(document), [DAEMON.verifier()]) == failed
 
 
 DECISION = call_view()["decision"]

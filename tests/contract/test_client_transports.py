@@ -1,0 +1,286 @@
+"""What every transport of the client must do, over one application: sockets, asyncio and in-process alike."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fakes.loopback import serving
+from fakes.tiny_api import CALL, TOKEN, TinyApi
+from palyra.client.client import AsyncClient, Client
+from palyra.client.protocol import (
+    ApiError,
+    BadAnswer,
+    BadRequestValue,
+    ClientLimits,
+    ClientTimeout,
+    ConnectionLost,
+    NeedsApprovalError,
+    ResponseTooLarge,
+)
+from palyra.client.views import CallEvent
+from palyra.errors import Denied, ExitCode, NeedsApproval, PalyraError, exit_code_of
+from palyra.secret import Secret
+
+LIMITS = ClientLimits(max_response_bytes=200_000, stream_idle_seconds=20)
+
+
+class Door:
+    """One client, blocking or not, behind one blocking face."""
+
+    def __init__(self, kind: str, api: TinyApi, url: str, **options: Any) -> None:
+        self._runner: asyncio.Runner | None = None
+        options = {"token": TOKEN, "limits": LIMITS, "timeout": 20.0, **options}
+        match kind:
+            case "blocking":
+                self.client: Any = Client(url, **options)
+            case "asgi":
+                self.client = Client.in_process(api.app, **options)
+            case "aio":
+                self._runner = asyncio.Runner()
+                self.client = AsyncClient(url, **options)
+            case "asgi-async":
+                self._runner = asyncio.Runner()
+                self.client = AsyncClient.in_process(api.app, **options)
+
+    def do(self, operation: str, *args: Any, **options: Any) -> Any:
+        made = getattr(self.client, operation)(*args, **options)
+        return made if self._runner is None else self._runner.run(made)
+
+    def events(self, call_id: str, *, at_most: int | None = None, **options: Any) -> list[CallEvent]:
+        if self._runner is None:
+            return self._gather(call_id, at_most, options)
+        return self._runner.run(self._gather_async(call_id, at_most, options))
+
+    def _gather(self, call_id: str, at_most: int | None, options: dict[str, Any]) -> list[CallEvent]:
+        events = []
+        following = self.client.events(call_id, **options)
+        for event in following:
+            events.append(event)
+            if len(events) == at_most:
+                following.close()
+        return events
+
+    async def _gather_async(self, call_id: str, at_most: int | None, options: dict[str, Any]) -> list[CallEvent]:
+        events = []
+        following = self.client.events(call_id, **options)
+        async for event in following:
+            events.append(event)
+            if len(events) == at_most:
+                await following.aclose()
+        return events
+
+    def close(self) -> None:
+        self.do("close")
+        if self._runner is not None:
+            self._runner.close()
+
+
+@pytest.fixture
+def api() -> TinyApi:
+    return TinyApi()
+
+
+@pytest.fixture
+def url(api: TinyApi) -> Iterator[str]:
+    with serving(api.app) as address:
+        yield address
+
+
+@pytest.fixture(params=["blocking", "aio", "asgi", "asgi-async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make_door(kind: str, api: TinyApi, url: str) -> Iterator[Any]:
+    made: list[Door] = []
+
+    def make(**options: Any) -> Door:
+        made.append(Door(kind, api, url, **options))
+        return made[-1]
+
+    yield make
+    for door in made:
+        door.close()
+
+
+@pytest.fixture
+def door(make_door: Any) -> Door:
+    return make_door()  # type: ignore[no-any-return]
+
+
+def test_a_call_goes_out_whole_and_comes_back_typed(door: Door, api: TinyApi) -> None:
+    call = door.do("call", "echo", {"text": "hé\n"}, run_id="r", session="s", principal="agent:a", wait_ms=5)
+    assert (call.status, call.result, call.decision.policies) == ("succeeded", {"text": "hé\n"}, ("p",))
+    assert call.document["field_of_tomorrow"] == 1
+    seen = api.seen[-1]
+    assert seen["body"] == {
+        "tool": "echo",
+        "arguments": {"text": "hé\n"},
+        "run_id": "r",
+        "session": "s",
+        "principal": "agent:a",
+        "wait_ms": 5,
+    }
+    assert seen["headers"]["authorization"] == f"Bearer {TOKEN}"
+    assert seen["headers"]["content-type"] == "application/json"
+
+
+def test_arguments_json_travels_as_typed(door: Door, api: TinyApi) -> None:
+    text = '{"a":1, "a":2, "n": 1.0}'
+    assert door.do("call", "echo", arguments_json=text).result == text
+    assert api.seen[-1]["body"] == {"tool": "echo", "arguments_json": text}
+    with pytest.raises(BadRequestValue):
+        door.do("call", "echo", {}, arguments_json="{}")
+
+
+def test_remote_errors_keep_their_code_hint_exit_code_and_details(door: Door) -> None:
+    with pytest.raises(ApiError) as denied:
+        door.do("call", "denied")
+    assert denied.value.as_dict() == {
+        "code": "call.denied",
+        "message": "call.denied!",
+        "hint": "do so",
+        "details": {"call_id": CALL["call_id"], "message": "a detail named so"},
+    }
+    assert exit_code_of(denied.value) is ExitCode.DENIED
+    assert denied.value.call is None and denied.value.call_id == CALL["call_id"]
+    with pytest.raises(NeedsApprovalError) as asked:
+        door.do("call", "asked")
+    assert (asked.value.approval_id, asked.value.call_id) == ("01AP", "c")
+    assert isinstance(asked.value, NeedsApproval) and exit_code_of(asked.value) is ExitCode.NEEDS_APPROVAL
+    with pytest.raises(ApiError) as failed:
+        door.do("call", "failed")
+    assert failed.value.call is not None and failed.value.call.status == "failed"
+
+
+def test_every_other_operation(door: Door, api: TinyApi) -> None:
+    assert door.do("call_status", "x").call_id == "x"
+    assert door.do("cancel", "a/b?c").call_id == "a/b?c"
+    assert (api.seen[-1]["method"], api.seen[-1]["query"]) == ("DELETE", {})
+    assert [tool.name for tool in door.do("tools")] == ["echo", "sleep"]
+    assert door.do("tool", "fs.read").capabilities == ("network",)
+    assert door.do("start_run", {"calls": 3}).run_id == CALL["run_id"]
+    assert api.seen[-1]["body"] == {"budget": {"calls": 3}}
+    assert door.do("run", "r").budget == {"calls": {"cap": 3}}
+    assert door.do("approvals")[0].tool == "fs.write"
+    assert api.seen[-1]["query"] == {"state": "pending"}
+    door.do("approvals", None)
+    assert api.seen[-1]["query"] == {}
+    assert door.do("approval", "a").state == "pending"
+    decided = door.do("approve", "a", scope="pattern", pattern={"p": 1}, ttl_seconds=9, reason="r", decided_as="user:o")
+    assert (decided.state, decided.decided_by) == ("approved", "user:o")
+    assert api.seen[-1]["body"] == {
+        "decision": "approve",
+        "scope": "pattern",
+        "pattern": {"p": 1},
+        "ttl_seconds": 9,
+        "reason": "r",
+        "as": "user:o",
+    }
+    door.do("deny", "a", reason="no")
+    assert api.seen[-1]["body"] == {"decision": "deny", "reason": "no"}
+    made = door.do("create_token", "agent:a", scopes=("call",), ttl_seconds=5, label="l")
+    assert made.token == Secret("plr_new") and "plr_new" not in repr(made)
+    assert door.do("tokens")[0].label == "l"
+    assert door.do("revoke_token", "t").revoked_at
+    status = door.do("status")
+    assert (status.version, status.document["journal"]) == ("1.2.3", {"head": 9})
+    door.do("health")
+    assert door.do("metrics") == "palyra_calls 1\n"
+    with pytest.raises(PalyraError) as stopping:
+        door.do("ready")
+    assert stopping.value.code == "client.not_ready"
+
+
+def test_events_come_in_order_to_the_last(door: Door) -> None:
+    events = door.events("c")
+    assert [(event.id, event.kind, event.data) for event in events] == [
+        (str(seq), f"step.{seq}", {"seq": seq}) for seq in range(1, 6)
+    ]
+
+
+def test_events_start_after_the_one_already_seen(door: Door) -> None:
+    assert [event.id for event in door.events("c", after="3")] == ["4", "5"]
+
+
+def test_a_cut_stream_goes_on_after_its_last_whole_event(door: Door, api: TinyApi) -> None:
+    api.stream_cuts = 2
+    assert [event.id for event in door.events("c")] == ["1", "2", "3", "4", "5"]
+    followed = [seen["headers"].get("last-event-id") for seen in api.seen if seen["path"].endswith("/events")]
+    assert followed == [None, "2", "4"]
+
+
+def test_a_reader_that_leaves_ends_the_stream(door: Door, api: TinyApi) -> None:
+    assert [event.id for event in door.events("endless", at_most=1)] == ["1"]
+    assert api.disconnected.wait(20)
+
+
+def test_a_silent_stream_is_opened_again_where_it_left_off(make_door: Any, api: TinyApi) -> None:
+    door = make_door(limits=ClientLimits(stream_idle_seconds=0.2))
+    assert [event.id for event in door.events("endless", at_most=3)] == ["1", "2", "3"]
+
+
+def test_events_of_an_unknown_call_are_refused_at_once(door: Door, api: TinyApi) -> None:
+    with pytest.raises(ApiError) as caught:
+        door.events("unknown")
+    assert caught.value.remote_code == "call.unknown"
+    assert len(api.seen) == 1
+
+
+@pytest.mark.parametrize("name", ["redirect", "text", "list", "wrong", "ok-but-500", "deep"])
+def test_an_answer_of_another_kind_is_refused(door: Door, api: TinyApi, name: str) -> None:
+    with pytest.raises(BadAnswer):
+        door.do("tool", name)
+    assert len(api.seen) == 1
+
+
+def test_an_impossible_exit_code_is_not_believed(door: Door) -> None:
+    with pytest.raises(ApiError) as caught:
+        door.do("tool", "bad-exit")
+    assert exit_code_of(caught.value) is ExitCode.FAILED
+    assert (caught.value.hint, caught.value.details) == ("", {})
+
+
+@pytest.mark.parametrize("name", ["large", "flood"])
+def test_an_oversized_answer_is_cut_off(door: Door, name: str) -> None:
+    with pytest.raises(ResponseTooLarge):
+        door.do("tool", name)
+    assert door.do("tool", "still-works").name == "still-works"
+
+
+def test_waiting_has_an_end(make_door: Any) -> None:
+    door = make_door(timeout=0.1)
+    with pytest.raises(ClientTimeout):
+        door.do("call", "slow", {"seconds": 3600}, timeout_ms=50)
+    # A call may honestly take its own timeout, and a person the time they were given.
+    assert door.do("call", "slow", {"seconds": 0.3}, timeout_ms=20_000).status == "succeeded"
+    assert door.do("call", "slow", {"seconds": 0.3}, timeout_ms=1, wait_ms=20_000).status == "succeeded"
+
+
+def test_an_application_that_breaks_shows_as_an_error(door: Door) -> None:
+    with pytest.raises((BadAnswer, ConnectionLost)):
+        door.do("tool", "broken")
+
+
+@pytest.mark.parametrize("token", [None, "plr_wrong"])
+def test_without_the_right_token_nothing_is_told(make_door: Any, token: str | None) -> None:
+    with pytest.raises(ApiError) as caught:
+        make_door(token=token).do("status")
+    assert caught.value.remote_code == "token.rejected"
+    assert exit_code_of(caught.value) is ExitCode.DENIED
+    assert not isinstance(caught.value, Denied)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "\ud800"])
+def test_a_name_that_is_no_path_segment_is_not_sent(door: Door, api: TinyApi, name: str) -> None:
+    with pytest.raises(BadRequestValue):
+        door.do("tool", name)
+    assert api.seen == []
+
+
+def test_names_from_outside_stay_one_segment(door: Door, api: TinyApi) -> None:
+    assert door.do("tool", "../tokens?x=1#y").name == "../tokens?x=1#y"
+    assert api.seen[-1]["query"] == {}

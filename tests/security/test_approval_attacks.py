@@ -1,0 +1,179 @@
+"""Class *Approvals and budgets* of the threats: every trick is played on a running gateway, and the record shows it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from fakes.house import House, open_house
+
+from palyra.errors import PalyraError
+from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, SelfApproval
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import CallState
+
+WRITE = {"path": "a.txt", "content": "hello"}
+
+
+async def approved_write(house: House) -> str:
+    asked = await house.call("fs.write", WRITE)
+    await house.approve(asked.approval_id)
+    assert asked.approval_id is not None
+    return asked.approval_id
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"path": "b.txt", "content": "hello"},
+        {"path": "a.txt", "content": "hello "},
+        {"path": "a.txt", "content": "hello", "mode": "overwrite"},
+        {"path": "./a.txt", "content": "hello"},
+        {"path": "a.txt", "content": "he\u006clo\u200b"},
+    ],
+)
+async def test_a_changed_argument_is_not_covered(tmp_path: Path, changed: dict[str, str]) -> None:
+    async with open_house(tmp_path) as house:
+        approval_id = await approved_write(house)
+        record = await house.call("fs.write", changed)
+        assert record.state is CallState.NEEDS_APPROVAL
+        assert record.approval_id != approval_id
+        assert not list(house.workspace.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        ('{"path":"a.txt","content":"evil","content":"hello"}', "json.duplicate_key"),
+        ('{"path":"a.txt","content":"hello","content":"hello"}', "json.duplicate_key"),
+        ('{"path":"a.txt","content":"hello","p\\u0061th":"a.txt"}', "json.duplicate_key"),
+    ],
+)
+async def test_a_duplicate_key_never_reaches_an_approval(tmp_path: Path, raw: str, code: str) -> None:
+    async with open_house(tmp_path) as house:
+        await approved_write(house)
+        record = await house.call("fs.write", raw)
+        assert record.error is not None and record.error["code"] == code
+        assert not list(house.workspace.iterdir())
+
+
+async def test_one_and_one_point_zero_are_not_one_call(tmp_path: Path) -> None:
+    """`fs.read` with a numeric argument, approved as 1 and tried as 1.0, 1e0, 10e-1."""
+    async with open_house(tmp_path) as house:
+        (house.workspace / "a.txt").write_text("hello")
+        asked = await house.call("fs.read", '{"path":"a.txt","limit":1}')
+        assert asked.state is CallState.NEEDS_APPROVAL
+        await house.approve(asked.approval_id)
+        for spelling in ("1.0", "1e0", "10e-1", "true"):
+            record = await house.call("fs.read", f'{{"path":"a.txt","limit":{spelling}}}')
+            assert record.state is CallState.REFUSED
+        assert house.kinds().count("call.started") == 0
+        assert (await house.call("fs.read", '{"limit":1,"path":"a.txt"}')).state is CallState.SUCCEEDED
+
+
+async def test_the_requester_cannot_approve_itself(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.write", WRITE)
+        with pytest.raises(SelfApproval):
+            await house.approve(asked.approval_id, by="agent:bot")
+        assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
+
+
+async def test_an_approval_is_decided_once_and_never_after_its_time(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
+        asked = await house.call("fs.write", WRITE)
+        await house.approve(asked.approval_id)
+        with pytest.raises(AlreadyDecided):
+            await house.approve(asked.approval_id, by="user:bob")
+        late = await house.call("fs.write", {**WRITE, "path": "late.txt"})
+        while "approval.expired" not in house.kinds():
+            await asyncio.sleep(0.05)
+        with pytest.raises((ApprovalExpired, AlreadyDecided)):
+            await house.approve(late.approval_id)
+        # The approved one has run out as well: nothing is covered any more.
+        assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
+
+
+async def test_one_approval_is_spent_once_by_many_at_the_same_moment(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        approval_id = await approved_write(house)
+        records = await asyncio.gather(*(house.call("fs.write", WRITE) for _ in range(40)))
+        ran = [record for record in records if record.state is CallState.SUCCEEDED]
+        assert len(ran) == 1 and ran[0].approval_id == approval_id
+        assert all(record.state is CallState.NEEDS_APPROVAL for record in records if record is not ran[0])
+        assert house.kinds().count("approval.consumed") == 1
+
+
+async def test_an_approval_does_not_survive_a_change_of_policy(tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    async with open_house(tmp_path) as house:
+        await approved_write(house)
+        (policies / "more.cedar").write_text(
+            '@id("more") permit (principal == Agent::"other", action, resource == Tool::"echo");\n'
+        )
+        await house.gateway.policy.reload()
+        assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
+
+
+async def test_an_approval_covers_one_principal_only(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        await approved_write(house)
+        assert (await house.call("fs.write", WRITE, principal="agent:other")).state is CallState.NEEDS_APPROVAL
+        assert (await house.call("fs.write", WRITE, principal="user:bot")).state is CallState.NEEDS_APPROVAL
+
+
+async def test_a_pattern_cannot_be_walked_out_of(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.write", {"path": "docs/a.md", "content": "x", "create_parents": True})
+        await house.approve(asked.approval_id, scope=ApprovalScope.PATTERN, pattern={"path": "docs/**"})
+        good = await house.call("fs.write", {"path": "docs/b/c.md", "content": "y", "create_parents": True})
+        assert good.state is CallState.SUCCEEDED
+        for path in ("docs", "docs2/a.md", "src/docs/a.md", "DOCS/a.md", "docs\\..\\x"):
+            assert (await house.call("fs.write", {"path": path, "content": "z"})).state is not CallState.SUCCEEDED
+        (house.workspace / "docs" / "out").symlink_to("/")
+        record = await house.call("fs.write", {"path": "docs/out/tmp/planted", "content": "z"})
+        assert record.state is CallState.FAILED and not Path("/tmp/planted").exists()
+
+
+async def test_approvals_survive_a_restart(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.write", WRITE)
+    async with open_house(tmp_path) as house:
+        await house.approve(asked.approval_id)
+    async with open_house(tmp_path) as house:
+        assert (await house.call("fs.write", WRITE)).state is CallState.SUCCEEDED
+
+
+async def test_parallel_calls_at_the_cap_never_overspend(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        run_id = await house.open_run(calls=10)
+        records = await asyncio.gather(*(house.call("echo", '{"text":"x"}', run_id=run_id) for _ in range(64)))
+        assert sum(record.state is CallState.SUCCEEDED for record in records) == 10
+        refused = [record for record in records if record.state is CallState.REFUSED]
+        assert len(refused) == 54
+        assert {record.error["code"] for record in refused if record.error} == {"budget.exhausted"}
+        account = house.run(run_id).budget[BudgetKind.CALLS]
+        assert (account.reserved, account.used) == (0, 10)
+        assert house.kinds(run=str(run_id)).count("call.finished") == 10
+        assert house.kinds(run=str(run_id)).count("call.refused") == 54
+
+
+async def test_a_refusal_for_lack_of_budget_does_not_spend_the_approval(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        run_id = await house.open_run(calls=0)
+        await approved_write(house)
+        refused = await house.call("fs.write", WRITE, run_id=run_id)
+        assert refused.error is not None and refused.error["code"] == "budget.exhausted"
+        assert "approval.consumed" not in house.kinds()
+        assert (await house.call("fs.write", WRITE)).state is CallState.SUCCEEDED
+
+
+async def test_what_a_person_approves_is_what_the_record_shows(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.write", json.dumps(WRITE))
+        kind, payload = house.events(kind="approval.requested")[0]
+        assert kind and payload["argument_digest"] == asked.argument_digest
+        with pytest.raises(PalyraError) as refused:
+            await house.approve(asked.approval_id, argument_digest="0" * 64)
+        assert refused.value.code == "approval.changed_call"
