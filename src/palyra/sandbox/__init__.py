@@ -1,0 +1,1 @@
+"""Processes run with limits (Tier B) or in isolation (Tier C), and the receipt of what really held."""

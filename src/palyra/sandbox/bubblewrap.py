@@ -1,0 +1,147 @@
+"""Finds bubblewrap, learns what it and the host have, and turns a plan into what the launcher starts."""
+
+import os
+import re
+import stat
+import subprocess
+from functools import lru_cache
+from typing import Final
+
+from palyra.sandbox import limits
+from palyra.sandbox.host_facts import HostFacts
+from palyra.sandbox.launch import LaunchSpec, RLimit
+from palyra.sandbox.minimal_root import ETC_REASONS
+from palyra.sandbox.plan import BubblewrapPlan
+from palyra.sandbox.profile import SandboxLimits
+from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
+
+# Never through PATH: whoever can set a variable could otherwise choose the program that builds the sandbox.
+PLACES: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
+INSTALL: Final = "install bubblewrap (apt install bubblewrap)"
+
+_ROOTS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_VERSION: Final = re.compile(r"(\d+(?:\.\d+)*)")
+_OPTION: Final = re.compile(r"^\s*(--[a-z0-9-]+)", re.MULTILINE)
+
+
+def find_bubblewrap(places: tuple[str, ...] = PLACES) -> str:
+    """The installed program. One that other users could have written is passed over."""
+    for place in places:
+        try:
+            status = os.stat(place)
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode) and os.access(place, os.X_OK) and not status.st_mode & stat.S_IWOTH:
+            return place
+    line = ReceiptLine(
+        layer=Layer.MINIMAL_ROOT, asked="bubblewrap", got=f"not found at {', '.join(places)}", held=False
+    )
+    raise unsupported([line], {Layer.MINIMAL_ROOT: INSTALL})
+
+
+def gather_host() -> HostFacts:
+    """What does not change between calls is looked up once; an upgrade of bubblewrap is noticed by its inode."""
+    place = find_bubblewrap()
+    status = os.stat(place)
+    version, options = _describe(place, status.st_ino, status.st_mtime_ns)
+    return _host(place, version, options, os.geteuid(), os.getegid(), _resolver_stamp())
+
+
+@lru_cache(maxsize=4)
+def _describe(place: str, inode: int, changed: int) -> tuple[tuple[int, ...], frozenset[str]]:
+    def said(option: str) -> str:
+        return subprocess.run(
+            [place, option],
+            capture_output=True,
+            text=True,
+            timeout=limits.PROBE_SECONDS,
+            check=False,
+            env={},
+        ).stdout
+
+    found = _VERSION.search(said("--version"))
+    version = tuple(int(part) for part in found[1].split(".")) if found else ()
+    return version, frozenset(_OPTION.findall(said("--help")))
+
+
+@lru_cache(maxsize=4)
+def _host(
+    place: str, version: tuple[int, ...], options: frozenset[str], uid: int, gid: int, stamp: tuple[int, ...]
+) -> HostFacts:
+    links: list[tuple[str, str]] = []
+    directories: list[str] = []
+    for path in _ROOTS:
+        if os.path.islink(path):
+            links.append((path, os.readlink(path)))
+        elif os.path.isdir(path):
+            directories.append(path)
+    etc_paths: list[str] = []
+    etc_links: list[tuple[str, str]] = []
+    for path in ETC_REASONS:
+        if os.path.islink(path):
+            etc_links.append((path, os.readlink(path)))
+        elif os.path.exists(path):
+            etc_paths.append(path)
+    return HostFacts(
+        bwrap=place,
+        bwrap_version=version,
+        bwrap_options=options,
+        uid=uid,
+        gid=gid,
+        root_links=tuple(links),
+        root_directories=tuple(directories),
+        etc_paths=tuple(etc_paths),
+        etc_links=tuple(etc_links),
+        resolv_conf=_text("/etc/resolv.conf"),
+        hosts=_text("/etc/hosts"),
+    )
+
+
+def _resolver_stamp() -> tuple[int, ...]:
+    """Changes when the machine moves to another network."""
+    stamp: list[int] = []
+    for path in ("/etc/resolv.conf", "/etc/hosts"):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        stamp += [status.st_ino, status.st_mtime_ns, status.st_size]
+    return tuple(stamp)
+
+
+def _text(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(limits.MAX_COPIED_FILE_BYTES)
+    except OSError:
+        return b""
+
+
+def rlimits_of(wanted: SandboxLimits) -> tuple[RLimit, ...]:
+    """Limits that bubblewrap itself can live with.
+
+    The number of processes is not among them: counted for the user outside, it would fail where that user is busy. It
+    is set on the waiting sandbox (``readback.limit_processes``), where the kernel counts the sandbox's own processes.
+    """
+    return (
+        RLimit("CPU", wanted.cpu_seconds, wanted.cpu_seconds + 1),
+        RLimit("AS", wanted.memory_bytes, wanted.memory_bytes),
+        RLimit("NOFILE", wanted.open_files, wanted.open_files),
+        RLimit("FSIZE", wanted.file_bytes, wanted.file_bytes),
+        RLimit("CORE", 0, 0),
+    )
+
+
+def to_launch_spec(plan: BubblewrapPlan, *, cgroup_procs: tuple[str, ...] = ()) -> LaunchSpec:
+    """bubblewrap starts in / with an empty environment; ``pass_fds`` are the info and the block descriptor."""
+    return LaunchSpec(
+        argv=plan.argv,
+        env=(),
+        cwd=b"/",
+        rlimits=rlimits_of(plan.profile.limits),
+        no_new_privs=True,
+        new_session=True,
+        data_fds=plan.data_fds,
+        pass_fds=plan.pass_fds,
+        cgroup_procs=cgroup_procs,
+    )

@@ -1,0 +1,103 @@
+"""What a program prints, read as it comes and counted against one quota for both streams.
+
+The pipes are read on the event loop without threads, so nothing outlives the call. Beyond the quota nothing more is
+kept: the part up to it stays, the stream is marked truncated, and ``exceeded`` is set so that the tree is ended.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+# One read: the size of a pipe's buffer.
+CAPTURE_CHUNK_BYTES: Final = 64 * 1024
+
+
+class StreamName(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+Sink = Callable[[StreamName, bytes], None]
+
+
+class _Stream:
+    def __init__(self, name: StreamName) -> None:
+        self.name = name
+        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.reader, False)
+        self.kept = bytearray()
+        self.truncated = False
+        self.open = True
+
+
+class OutputCapture:
+    """Made on the loop that reads. ``sink`` sees every kept chunk as it comes, for logs and terminals."""
+
+    def __init__(self, max_bytes: int, sink: Sink | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._left = max_bytes
+        self._sink = sink
+        self._streams = {name: _Stream(name) for name in StreamName}
+        self._ended = asyncio.Event()
+        self.exceeded = asyncio.Event()
+        for stream in self._streams.values():
+            self._loop.add_reader(stream.reader, self._read, stream)
+
+    def writers(self) -> tuple[int, int]:
+        """The ends to hand to the program; ``handed_over`` closes our copies."""
+        return self._streams[StreamName.STDOUT].writer, self._streams[StreamName.STDERR].writer
+
+    def handed_over(self) -> None:
+        for stream in self._streams.values():
+            if stream.writer >= 0:
+                os.close(stream.writer)
+                stream.writer = -1
+
+    def kept(self, name: StreamName) -> bytes:
+        return bytes(self._streams[name].kept)
+
+    def truncated(self, name: StreamName) -> bool:
+        return self._streams[name].truncated
+
+    async def finished(self) -> None:
+        """Returns when every writer of both streams is gone."""
+        await self._ended.wait()
+
+    def close(self) -> None:
+        """Lets go of everything, whoever still writes."""
+        self.handed_over()
+        for stream in self._streams.values():
+            self._end(stream)
+
+    def _read(self, stream: _Stream) -> None:
+        try:
+            chunk = os.read(stream.reader, CAPTURE_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._end(stream)
+            return
+        fitting = chunk[: self._left]
+        self._left -= len(fitting)
+        if fitting:
+            stream.kept += fitting
+            if self._sink is not None:
+                self._sink(stream.name, fitting)
+        if len(fitting) < len(chunk):
+            stream.truncated = True
+            self.exceeded.set()
+
+    def _end(self, stream: _Stream) -> None:
+        if not stream.open:
+            return
+        stream.open = False
+        with contextlib.suppress(ValueError, OSError):
+            self._loop.remove_reader(stream.reader)
+        os.close(stream.reader)
+        if not any(each.open for each in self._streams.values()):
+            self._ended.set()

@@ -1,0 +1,258 @@
+"""What was read about a waiting sandbox from outside, and the receipt that follows from it.
+
+Pure. Every line says how it was got; a layer that was asked for and not seen did not hold.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from palyra.sandbox.host_facts import Identity
+from palyra.sandbox.minimal_root import ExpectedMount
+from palyra.sandbox.plan import BubblewrapPlan
+from palyra.sandbox.profile import EgressEnforcementMode
+from palyra.sandbox.receipt import Layer, ReceiptLine
+from palyra.workspace.path import decode_name, shown
+
+NAMESPACES: Final = ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup")
+CAPABILITY_SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+FILTER_MODE: Final = "2"
+
+_LAYER_OF_NAMESPACE: Final = {
+    "user": Layer.USER_NAMESPACE,
+    "pid": Layer.PID_NAMESPACE,
+    "net": Layer.NETWORK_NAMESPACE,
+    "mnt": Layer.MOUNT_NAMESPACE,
+    "ipc": Layer.IPC_NAMESPACE,
+    "uts": Layer.UTS_NAMESPACE,
+    "cgroup": Layer.CGROUP_NAMESPACE,
+}
+_OCTAL: Final = re.compile(rb"\\([0-7]{3})")
+_SOURCE: Final = "before the program started, from /proc of its first process"
+
+
+class MountSeen(msgspec.Struct, frozen=True, kw_only=True):
+    path: bytes
+    read_only: bool
+    kind: str
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Read while the sandbox waits. ``parent_user`` is the user namespace around its own, 0 where none was told."""
+
+    pid: int
+    status: dict[str, str]
+    namespaces: dict[str, int]
+    own_namespaces: dict[str, int]
+    parent_user: int
+    mounts: tuple[MountSeen, ...]
+    identities: dict[bytes, Identity | None]
+    limits: dict[str, str]
+    interfaces: tuple[str, ...]
+    terminal: int
+    environment_bytes: int
+
+
+def parse_status(text: str) -> dict[str, str]:
+    """The fields of /proc/PID/status."""
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines()) if value}
+
+
+def parse_mounts(text: bytes) -> tuple[MountSeen, ...]:
+    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there."""
+    seen: dict[bytes, MountSeen] = {}
+    for line in text.split(b"\n"):
+        fields = line.split(b" ")
+        if len(fields) < 10 or b"-" not in fields:
+            continue
+        path = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), fields[4])
+        kind = fields[fields.index(b"-", 6) + 1].decode("ascii", "replace")
+        seen[path] = MountSeen(path=path, read_only=b"ro" in fields[5].split(b","), kind=kind)
+    return tuple(seen.values())
+
+
+def parse_limits(text: str) -> dict[str, str]:
+    """The soft limits of /proc/PID/limits by their printed names."""
+    rows = (re.split(r"\s{2,}", line.strip()) for line in text.splitlines()[1:])
+    return {row[0]: row[1] for row in rows if len(row) >= 3}
+
+
+def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine, ...]:
+    """Everything that can be seen before the program runs. The system call filter is loaded after that."""
+    return (
+        *_namespace_lines(plan, evidence),
+        _line(
+            Layer.CAPABILITIES,
+            "none in any set",
+            _fields(evidence.status, CAPABILITY_SETS),
+            held=all(set(evidence.status.get(name, "?")) == {"0"} for name in CAPABILITY_SETS),
+        ),
+        _line(
+            Layer.NO_NEW_PRIVS,
+            "set",
+            f"NoNewPrivs {evidence.status.get('NoNewPrivs')}",
+            held=evidence.status.get("NoNewPrivs") == "1",
+        ),
+        _line(
+            Layer.NEW_SESSION, "no controlling terminal", f"terminal {evidence.terminal}", held=evidence.terminal == 0
+        ),
+        _nested(evidence),
+        _minimal_root(plan, evidence),
+        _workspace(plan, evidence),
+        _protected(plan, evidence),
+        _line(
+            Layer.ENVIRONMENT,
+            f"{len(plan.environment)} variables and no other",
+            f"{evidence.environment_bytes} bytes of the launcher's own environment",
+            held=evidence.environment_bytes == 0,
+        ),
+        _egress(plan, evidence),
+    )
+
+
+def filter_line(plan: BubblewrapPlan, seen: str | None) -> ReceiptLine:
+    """``seen`` is the Seccomp field of the sandbox's first process after release; None where it had ended already.
+
+    That process and the program load the same filter, each just before it goes on; bubblewrap ends instead of going
+    on where it cannot. So a sandbox that ran its program and was gone before the look had the filter too.
+    """
+    program = plan.facts.seccomp
+    if program is None:
+        return ReceiptLine(layer=Layer.SECCOMP, asked="a filter", got="no filter was given", held=False)
+    asked = f"a filter of {len(program) // 8} instructions"
+    if seen is None:
+        got = "loaded by bubblewrap, which ends where it cannot; the process had ended before /proc was read"
+        return ReceiptLine(layer=Layer.SECCOMP, asked=asked, got=got, held=True)
+    got = f"Seccomp {seen} (after release, from /proc of its first process)"
+    return ReceiptLine(layer=Layer.SECCOMP, asked=asked, got=got, held=seen == FILTER_MODE)
+
+
+def _namespace_lines(plan: BubblewrapPlan, evidence: Evidence) -> Iterable[ReceiptLine]:
+    for name in NAMESPACES:
+        inside, outside = evidence.namespaces.get(name), evidence.own_namespaces.get(name)
+        apart = inside is not None and inside != outside
+        if name in plan.unshared:
+            got = f"{name}:[{inside}], not the launcher's [{outside}]" if apart else f"{name}:[{inside}], shared"
+            yield _line(_LAYER_OF_NAMESPACE[name], "its own", got, held=apart)
+        else:
+            yield _line(_LAYER_OF_NAMESPACE[name], "the host's", f"{name}:[{inside}]", held=not apart)
+
+
+def _nested(evidence: Evidence) -> ReceiptLine:
+    outside = evidence.own_namespaces.get("user")
+    closed = evidence.parent_user not in (0, outside)
+    got = (
+        f"within user:[{evidence.parent_user}], which bubblewrap has set to allow no more"
+        if closed
+        else "its user namespace lies directly in the launcher's"
+    )
+    return _line(Layer.NESTED_USERNS_OFF, "no further user namespaces", got, held=closed)
+
+
+def _minimal_root(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+    seen = {mount.path: mount for mount in evidence.mounts}
+    system = [each for each in plan.expected if each.identity is None]
+    wrong = [*_mismatches(system, seen), *_strangers(plan, evidence)]
+    asked = f"{len(system)} mounts and no other"
+    if wrong:
+        return _line(Layer.MINIMAL_ROOT, asked, "; ".join(wrong[:3]), held=False)
+    return _line(Layer.MINIMAL_ROOT, asked, f"{len(system)} mounts as planned", held=True)
+
+
+def _strangers(plan: BubblewrapPlan, evidence: Evidence) -> list[str]:
+    """Mounts that no line of the plan accounts for, and writable ones within read-only trees."""
+    expected = {each.path: each for each in plan.expected}
+    wrong: list[str] = []
+    for mount in evidence.mounts:
+        if mount.path in expected or mount.path.startswith((b"/dev/", b"/proc/")):
+            continue
+        above = _nearest(mount.path, expected)
+        if above is None or above.path == b"/":
+            wrong.append(f"{_shown(mount.path)} is mounted and was not planned")
+        elif above.read_only and not mount.read_only:
+            wrong.append(f"{_shown(mount.path)} is writable within read-only {_shown(above.path)}")
+    return wrong
+
+
+def _nearest(path: bytes, expected: Mapping[bytes, ExpectedMount]) -> ExpectedMount | None:
+    while path not in (b"", b"/"):
+        path = path.rpartition(b"/")[0] or b"/"
+        if path in expected:
+            return expected[path]
+    return None
+
+
+def _mismatches(expected: Iterable[ExpectedMount], seen: Mapping[bytes, MountSeen]) -> list[str]:
+    wrong: list[str] = []
+    for each in expected:
+        mount = seen.get(each.path)
+        if mount is None:
+            wrong.append(f"{_shown(each.path)} is not mounted")
+        elif mount.read_only is not each.read_only:
+            wrong.append(f"{_shown(each.path)} is {'read-only' if mount.read_only else 'writable'}")
+        elif each.kind and mount.kind != each.kind:
+            wrong.append(f"{_shown(each.path)} is a {mount.kind}")
+    return wrong
+
+
+def _moved(expected: Iterable[ExpectedMount], evidence: Evidence) -> list[str]:
+    return [
+        f"{_shown(each.path)} is not what was looked at"
+        for each in expected
+        if each.identity is not None and evidence.identities.get(each.path) != each.identity
+    ]
+
+
+def _workspace(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+    root = [each for each in plan.expected if each.path == plan.facts.workspace.root]
+    seen = {mount.path: mount for mount in evidence.mounts}
+    wrong = [*_mismatches(root, seen), *_moved(root, evidence)]
+    asked = f"{'read-only' if plan.profile.read_only else 'writable'} at its own path"
+    if wrong or not root:
+        return _line(Layer.WORKSPACE, asked, "; ".join(wrong) or "not planned", held=False)
+    return _line(Layer.WORKSPACE, asked, f"{asked}, the same inode", held=True)
+
+
+def _protected(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+    facts, profile = plan.facts.workspace, plan.profile
+    asked = f"{len(profile.protected_names)} patterns"
+    if profile.read_only:
+        return _line(Layer.PROTECTED_NAMES, asked, "the whole workspace is read-only", held=True)
+    mounts = [each for each in plan.expected if each.identity is not None and each.path != facts.root]
+    seen = {mount.path: mount for mount in evidence.mounts}
+    wrong = [*_mismatches(mounts, seen), *_moved(mounts, evidence)]
+    if facts.shortfall:
+        wrong.append(f"the workspace was not looked through: {facts.shortfall}")
+    if wrong:
+        return _line(Layer.PROTECTED_NAMES, asked, "; ".join(wrong[:3]), held=False)
+    sealed = sum(each.read_only for each in mounts)
+    said = [f"{sealed} read-only, {len(mounts) - sealed} directories above them mounted in place"]
+    if facts.watched_links:
+        said.append(f"{facts.watched_links} links watched, not mounted")
+    if facts.aliased:
+        names = ", ".join(_shown(b"/".join(names)) for names in facts.aliased[:3])
+        said.append(f"{len(facts.aliased)} with another name elsewhere ({names})")
+    return _line(Layer.PROTECTED_NAMES, asked, "; ".join(said), held=True)
+
+
+def _egress(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+    mode = plan.profile.egress
+    if mode is not EgressEnforcementMode.STRICT:
+        return _line(Layer.EGRESS, mode.value, "the host's network; arguments are judged before the start", held=True)
+    alone = set(evidence.interfaces) <= {"lo"}
+    got = f"interfaces: {', '.join(evidence.interfaces) or 'none'}"
+    return _line(Layer.EGRESS, mode.value, got, held=alone and "net" in plan.unshared)
+
+
+def _fields(status: Mapping[str, str], names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {status.get(name, 'unknown')}" for name in names)
+
+
+def _line(layer: Layer, asked: str, got: str, *, held: bool) -> ReceiptLine:
+    return ReceiptLine(layer=layer, asked=asked, got=f"{got} ({_SOURCE})", held=held)
+
+
+def _shown(path: bytes) -> str:
+    return shown(decode_name(path))

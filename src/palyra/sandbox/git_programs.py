@@ -1,0 +1,167 @@
+"""What makes git run a program: configuration given on the command line, a few options, a few subcommands, aliases.
+
+Hooks and the repository's own configuration are not judged here: the sandbox keeps both from being written.
+"""
+
+import re
+from typing import Final
+
+from palyra.sandbox.program_runners import Finding
+
+# Configuration that names no program. Anything else on the command line is refused: git has dozens of settings that
+# hold a command, and every release adds some.
+_HARMLESS_KEYS: Final = re.compile(
+    r"(user\.(name|email|useconfigonly|signingkey)|author\.(name|email)|committer\.(name|email)|color\..*|advice\..*|"
+    r"column\..*|init\.defaultbranch|safe\.directory|commit\.(gpgsign|verbose|cleanup)|tag\.(gpgsign|sort)|"
+    r"core\.(autocrlf|eol|safecrlf|quotepath|filemode|symlinks|ignorecase|precomposeunicode|abbrev|compression|"
+    r"bare|logallrefupdates|whitespace|longpaths|protectntfs|protecthfs|untrackedcache|preloadindex|commentchar)|"
+    r"diff\.(algorithm|renames|renamelimit|context|noprefix|mnemonicprefix|submodule|colormoved|colormovedws|"
+    r"statgraphwidth|wserrorhighlight|interhunkcontext)|merge\.(conflictstyle|ff|renames|renamelimit|stat)|"
+    r"pull\.(rebase|ff)|push\.(default|autosetupremote|followtags)|fetch\.(prune|prunetags|parallel|fsckobjects)|"
+    r"branch\..*\.(remote|merge|rebase|description)|branch\.(sort|autosetupmerge|autosetuprebase)|log\..*|status\..*|"
+    r"blame\..*|grep\.(linenumber|column|patterntype|extendedregexp|fullname|threads)|rebase\.(autosquash|autostash|"
+    r"stat|updaterefs)|rerere\.(enabled|autoupdate)|gc\..*|pack\..*|index\..*|feature\..*|protocol\.version|"
+    r"remote\..*\.(url|fetch|push|pushurl|tagopt|prune|mirror|skipdefaultupdate)|submodule\.(recurse|fetchjobs)|"
+    r"transfer\.(fsckobjects|hiderefs)|receive\.(denycurrentbranch|fsckobjects)|http\.(postbuffer|version|useragent|"
+    r"lowspeedlimit|lowspeedtime|followredirects|sslverify)|i18n\..*|format\.(pretty|signoff|numbered)|stash\..*|help\.autocorrect)"
+)
+# Settings that hold a program, with the values that run none worth naming.
+_HARMLESS_VALUES: Final = {
+    "core.pager": ("", "cat"),
+    "core.editor": ("true", ":"),
+    "sequence.editor": ("true", ":"),
+    "core.fsmonitor": ("false", "0", "no", "off", ""),
+    "core.hookspath": ("/dev/null",),
+    "credential.helper": ("",),
+    "diff.external": ("",),
+    "core.askpass": ("", "true"),
+}
+_SUBCOMMANDS: Final = frozenset(
+    """
+    add write-tree am annotate apply archive worktree blame branch bugreport bundle cat-file check-attr check-ignore
+    check-mailmap check-ref-format checkout whatchanged checkout-index cherry cherry-pick clean clone column commit
+    commit-graph commit-tree config count-objects version describe diagnose diff diff-files diff-index diff-tree
+    verify-tag verify-pack fast-export fast-import fetch fetch-pack fmt-merge-msg for-each-ref format-patch fsck
+    fsck-objects verify-commit gc get-tar-commit-id grep hash-object help index-pack init init-db interpret-trailers log
+    ls-files ls-remote ls-tree mailinfo mailsplit maintenance merge merge-base merge-file merge-ours merge-recursive
+    merge-tree mktag mktree multi-pack-index mv name-rev notes pack-objects pack-redundant pack-refs patch-id pickaxe
+    prune prune-packed pull push range-diff read-tree rebase reflog remote repack replace request-pull rerere reset
+    restore rev-list rev-parse revert rm send-pack var shortlog show show-branch show-index show-ref sparse-checkout
+    stage stash status stripspace submodule switch symbolic-ref tag unpack-file unpack-objects update-index update-ref
+    update-server-info bisect lfs replay refs backfill
+    """.split()
+)
+_GLOBAL_WITH_VALUE: Final = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix"})
+_GLOBAL_FLAGS: Final = frozenset(
+    "-p --paginate -P --no-pager --no-replace-objects --bare --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
+    "--icase-pathspecs --no-optional-locks --no-lazy-fetch --no-advice --version -v --help -h --exec-path --html-path "
+    "--man-path --info-path".split()
+)
+# Options of subcommands. git takes any unambiguous beginning of a long option.
+_LONG: Final = {
+    "--upload-pack": None,
+    "--receive-pack": None,
+    "--exec": None,
+    "--open-files-in-pager": ("grep",),
+    "--ext-diff": None,
+    "--extcmd": None,
+    "--template": ("clone", "init", "init-db"),
+    "--config": ("clone",),
+    "--web": ("help",),
+    "--trailer-command": None,
+    "--sendmail-cmd": None,
+}
+_SHORT: Final = {
+    "clone": "uc",
+    "rebase": "x",
+    "grep": "O",
+    "help": "w",
+}
+_HARMLESS_LONG: Final = frozenset({"--exclude", "--expand-tabs", "--exit-code", "--ex", "--e", "--con", "--conf", "--t"})
+_SECOND_WORDS: Final = {"submodule": "foreach", "bisect": "run", "remote": "ext"}
+_EXT_URL: Final = re.compile(r"(^|=|\s)(ext|fd)::", re.IGNORECASE)
+
+
+def git_finding(args: tuple[str, ...]) -> Finding | None:
+    subcommand, found = _global_options(args)
+    if found is not None or subcommand is None:
+        return found
+    name, rest = args[subcommand], args[subcommand + 1 :]
+    if name not in _SUBCOMMANDS:
+        return _finding(subcommand, f"git {name} runs other programs, or may be an alias that does")
+    for offset, word in enumerate(rest):
+        if _EXT_URL.search(word):
+            return _finding(subcommand + 1 + offset, "a remote of the form ext:: is a command line")
+        if why := _option(name, word, rest[offset + 1] if offset + 1 < len(rest) else ""):
+            return _finding(subcommand + 1 + offset, why)
+    if name in _SECOND_WORDS and _SECOND_WORDS[name] in rest:
+        return _finding(subcommand + 1 + rest.index(_SECOND_WORDS[name]), f"git {name} {_SECOND_WORDS[name]} runs a program")
+    return _config(subcommand, rest) if name == "config" else None
+
+
+def _finding(position: int, why: str) -> Finding:
+    return Finding(program="git", why=why, position=position)
+
+
+def _global_options(args: tuple[str, ...]) -> tuple[int | None, Finding | None]:
+    """Where the subcommand is, or what stands before it that must not."""
+    position = 0
+    while position < len(args):
+        word = args[position]
+        if not word.startswith("-"):
+            return position, None
+        name = word.partition("=")[0]
+        following = args[position + 1] if position + 1 < len(args) else ""
+        if word == "-c":
+            if not _is_harmless(following):
+                return None, _finding(position + 1, "this setting can hold a program for git to run")
+            position += 2
+        elif word in _GLOBAL_WITH_VALUE:
+            position += 2
+        elif word in _GLOBAL_FLAGS or name in ("--git-dir", "--work-tree", "--namespace", "--list-cmds", "--attr-source"):
+            position += 1
+        else:
+            return None, _finding(position, f"git {name} decides which programs git runs")
+    return None, None
+
+
+def _is_harmless(setting: str) -> bool:
+    key, equals, value = setting.partition("=")
+    key = key.lower()
+    if key in _HARMLESS_VALUES:
+        return bool(equals) and value.strip() in _HARMLESS_VALUES[key]
+    return _HARMLESS_KEYS.fullmatch(key) is not None and not _EXT_URL.search(value)
+
+
+def _option(subcommand: str, word: str, following: str) -> str:
+    if word.startswith("--"):
+        name, _, value = word.partition("=")
+        for option, only in _LONG.items():
+            begins = len(name) > len("--") and option.startswith(name) and name not in _HARMLESS_LONG
+            if begins and (only is None or subcommand in only):
+                if option == "--config" and _is_harmless(value or following):
+                    continue
+                return f"{option} names a program for git to run"
+        return ""
+    if not word.startswith("-"):
+        return ""
+    for letter in _SHORT.get(subcommand, ""):
+        if letter in word[1:] and not (subcommand == "clone" and letter == "c" and _is_harmless(word[2:] or following)):
+            return f"git {subcommand} -{letter} names a program for git to run"
+    return ""
+
+
+def _config(subcommand: int, rest: tuple[str, ...]) -> Finding | None:
+    """``git config KEY VALUE`` stores what a later, innocent ``git KEY`` would run. Reading a key is free."""
+    reads = {"--get", "--get-all", "--get-regexp", "--list", "-l", "--unset", "--unset-all", "get", "list", "unset"}
+    if reads & set(rest) and "--edit" not in rest and "-e" not in rest:
+        return None
+    for offset, word in enumerate(rest):
+        if word in ("--edit", "-e", "edit"):
+            return _finding(subcommand + 1 + offset, "git config --edit runs an editor")
+        following = rest[offset + 1] if offset + 1 < len(rest) else None
+        if "." in word and not word.startswith("-"):
+            if following is None or _is_harmless(f"{word}={following}"):
+                return None
+            return _finding(subcommand + 1 + offset, "this setting can hold a program for git to run")
+    return None

@@ -1,0 +1,159 @@
+"""What it takes to start one program, as a value.
+
+A ``LaunchSpec`` names everything the program will have: its arguments, its environment, its descriptors, its limits.
+Whatever it does not name, the program does not get. The launcher carries it out and decides nothing.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from palyra.errors import Failed, InvalidInput, Unavailable
+
+# Descriptors 0, 1 and 2 are handed over with every launch; others are placed from here on.
+FIRST_EXTRA_DESCRIPTOR: Final = 3
+# Targets are small fixed numbers (`bwrap --seccomp 10`); a high one only widens the table the kernel must copy.
+LAST_EXTRA_DESCRIPTOR: Final = 199
+
+# Owner writes, everybody reads: what a program started from an ordinary shell sees.
+ORDINARY_UMASK: Final = 0o022
+
+
+class BadLaunch(InvalidInput):
+    code = "sandbox.bad_launch"
+    hint = "this is how the runner describes a program to the launcher; the caller of a tool does not write it"
+
+
+class LaunchFailed(Failed):
+    """The program never ran. ``stage`` and ``errno`` in the details say which step failed and why."""
+
+    code = "sandbox.launch_failed"
+    hint = "the details name the step that failed before the program could start and the system's reason"
+
+
+class KeeperLost(Failed):
+    """The process that watched over the program was killed, so how the program ended is not known."""
+
+    code = "sandbox.keeper_lost"
+    hint = "something outside the sandbox killed its keeper; the program and all its descendants were ended"
+
+
+class LauncherGone(Unavailable):
+    code = "sandbox.launcher_gone"
+    hint = "the launcher process is not running; the next launch starts it again"
+
+
+class LaunchStage(StrEnum):
+    """The steps between taking the order and running the program, in the order they are done."""
+
+    RECEIVE = "receive"
+    CGROUP = "cgroup"
+    DESCRIPTORS = "descriptors"
+    SESSION = "session"
+    WORKING_DIRECTORY = "working_directory"
+    NO_NEW_PRIVS = "no_new_privs"
+    LANDLOCK = "landlock"
+    RLIMITS = "rlimits"
+    CAPABILITIES = "capabilities"
+    SECCOMP = "seccomp"
+    EXEC = "exec"
+
+
+class RLimit(msgspec.Struct, frozen=True):
+    """One resource limit. ``name`` is the constant of resource(3) without its prefix: ``CPU``, ``AS``, ``NPROC``."""
+
+    name: str
+    soft: int
+    hard: int
+
+
+class LandlockRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program may reach in the file system, on TCP, and among other processes.
+
+    A path of ``read`` that does not exist is passed over, so that one list serves every distribution; a path of
+    ``write`` must exist. ``connect_tcp`` and ``bind_tcp`` left at ``None`` do not restrict TCP; an empty tuple
+    forbids it. Whatever the running kernel's ABI cannot restrict is left out and reported, unless ``least_abi`` says
+    that less will not do.
+    """
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    connect_tcp: tuple[int, ...] | None = None
+    bind_tcp: tuple[int, ...] | None = None
+    scope_signals: bool = True
+    scope_abstract_sockets: bool = True
+    least_abi: int = 1
+
+
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One program to start. ``executable`` is what the kernel runs; ``argv[0]`` is only what the program is told.
+
+    There is no search through PATH. To run exactly the file that was checked, or to work in exactly the directory
+    that was opened, hand over a descriptor and name it as ``/proc/self/fd/N``.
+    """
+
+    argv: tuple[bytes, ...]
+    executable: bytes | None = None
+    env: tuple[tuple[bytes, bytes], ...] = ()
+    cwd: bytes = b"/"
+    rlimits: tuple[RLimit, ...] = ()
+    no_new_privs: bool = True
+    drop_capabilities: bool = False
+    seccomp: bytes | None = None
+    landlock: LandlockRules | None = None
+    new_session: bool = True
+    umask: int = ORDINARY_UMASK
+    data_fds: tuple[tuple[int, bytes], ...] = ()
+    pass_fds: tuple[int, ...] = ()
+    cgroup_procs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.argv:
+            raise BadLaunch("a program needs at least its own name as an argument")
+        if not self.program.startswith(b"/"):
+            raise BadLaunch("the executable must be an absolute path", executable=repr(self.program))
+        if not self.cwd.startswith(b"/"):
+            raise BadLaunch("the working directory must be an absolute path", cwd=repr(self.cwd))
+        texts = (*self.argv, self.program, self.cwd, *(part for pair in self.env for part in pair))
+        if any(b"\0" in text for text in texts):
+            raise BadLaunch("a NUL byte cannot be passed to a program")
+        if any(not name or b"=" in name for name, _ in self.env):
+            raise BadLaunch("an environment name is empty or contains '='")
+        targets = [number for number, _ in self.data_fds] + list(self.pass_fds)
+        if len(set(targets)) != len(targets):
+            raise BadLaunch("two descriptors are placed at the same number", targets=targets)
+        if any(not FIRST_EXTRA_DESCRIPTOR <= number <= LAST_EXTRA_DESCRIPTOR for number in targets):
+            raise BadLaunch(
+                f"descriptors are placed from {FIRST_EXTRA_DESCRIPTOR} to {LAST_EXTRA_DESCRIPTOR}", targets=targets
+            )
+
+    @property
+    def program(self) -> bytes:
+        return self.executable if self.executable is not None else self.argv[0]
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """What was in force at the moment of exec, as the process itself reported it."""
+
+    no_new_privs: bool
+    capabilities_dropped: bool
+    seccomp: bool
+    landlock_abi: int
+    rlimits: int
+    cgroups: int
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """How the program ended. Exactly one of ``exit_code`` and ``signal`` is set.
+
+    ``rusage`` covers the program and the descendants it waited for. ``orphans_killed`` counts the descendants that
+    outlived it and were ended; ``survivors`` those that could not be (they had changed to another user).
+    """
+
+    exit_code: int | None
+    signal: int | None
+    rusage: dict[str, float]
+    orphans_killed: int = 0
+    survivors: int = 0

@@ -1,0 +1,514 @@
+"""Starts programs without ever forking the daemon.
+
+``Launcher`` keeps one zygote process and a few keepers ready (see ``keeper_main``). A launch hands a ``LaunchSpec``
+and descriptors to a ready keeper over a socket; the program runs a few hundred microseconds later. One keeper serves
+one program. Closing the daemon's end of a keeper's socket, on purpose or by dying, ends the program's whole tree.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from palyra.sandbox import launch_wire, rlimit
+from palyra.sandbox.launch import (
+    Applied,
+    BadLaunch,
+    Exit,
+    KeeperLost,
+    LandlockRules,
+    LauncherGone,
+    LaunchFailed,
+    LaunchSpec,
+    LaunchStage,
+)
+
+# Ready keepers. Each is two processes of about 1 MiB of their own; more only helps bursts.
+READY_KEEPERS: Final = 4
+# How long a count of the user's tasks stays good enough to base RLIMIT_NPROC on.
+TASK_COUNT_SECONDS: Final = 1.0
+# Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.
+KEEPER_SECONDS: Final = 30.0
+# The zygote waits for its keepers' trees to end; this long covers a disk that is slow to answer.
+STOP_SECONDS: Final = 10.0
+
+_PACKET_BYTES: Final = 1024
+_STAGES: Final = tuple(LaunchStage)
+_PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[2])
+# Appended, so that nothing installed beside Palyra can take the place of a standard module.
+_ZYGOTE: Final = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from palyra.sandbox.keeper_main import main; main(sys.argv[1:])"
+)
+
+
+class _Keeper:
+    """A keeper that has not been used yet, or whose program is running: the daemon's two sockets to it."""
+
+    def __init__(self, pid: int, control: socket.socket, orders: socket.socket) -> None:
+        self.pid = pid
+        self.program = 0
+        self.control = control
+        self.orders = orders
+
+    def close(self) -> None:
+        self.orders.close()
+        self.control.close()
+
+
+class Child:
+    """A program that was started. ``wait`` and ``kill`` return when nothing of its tree is left."""
+
+    def __init__(self, keeper: _Keeper, applied: Applied, ended: "asyncio.Future[Exit]") -> None:
+        self.pid = keeper.program
+        self.applied = applied
+        self._keeper = keeper
+        self._ended = ended
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._ended)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.done()
+
+    async def kill(self) -> Exit:
+        """SIGKILL to the whole tree, however it hides."""
+        self._tell(launch_wire.KILL_TAG)
+        return await self.wait()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the program itself, not to its descendants. Does nothing once it has ended."""
+        self._tell(launch_wire.SIGNAL.pack(launch_wire.SIGNAL_TAG, number))
+
+    def _tell(self, message: bytes) -> None:
+        if not self._ended.done():
+            with contextlib.suppress(OSError):
+                self._keeper.control.send(message, socket.MSG_NOSIGNAL)
+
+
+class Launcher:
+    """One per event loop. Use ``start`` and ``close``, or ``async with``."""
+
+    def __init__(self, *, ready: int = READY_KEEPERS, python: str = sys.executable) -> None:
+        self._python = python
+        self._wanted_ready = ready
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._ready: deque[_Keeper] = deque()
+        self._waiting: deque[asyncio.Future[_Keeper]] = deque()
+        self._requested = 0
+        self._greeting: dict[int, _Keeper] = {}
+        self._running: dict[int, tuple[_Keeper, asyncio.Future[Exit]]] = {}
+        self._lost: dict[int, asyncio.Future[Exit]] = {}
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self._tasks_counted = (0, float("-inf"))
+
+    async def __aenter__(self) -> "Launcher":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def ready(self) -> int:
+        """How many keepers wait for work."""
+        return len(self._ready)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def zygote_pid(self) -> int | None:
+        return self._zygote.pid if self._zygote is not None else None
+
+    def tasks_of_user(self) -> int:
+        """The user's processes and threads, for RLIMIT_NPROC; counted anew when the last count is stale."""
+        now = asyncio.get_running_loop().time()
+        count, when = self._tasks_counted
+        if now - when > TASK_COUNT_SECONDS:
+            count = rlimit.tasks_of_user()
+            self._tasks_counted = (count, now)
+        own = 1 + len(self._running) + 2 * (len(self._ready) + len(self._greeting) + self._requested)
+        return count + own
+
+    async def start(self) -> None:
+        async with self._starting:
+            if self._closed:
+                raise LauncherGone("the launcher was closed")
+            if self._control is not None:
+                return
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                self._zygote = await asyncio.to_thread(self._start_zygote, theirs.fileno())
+            except OSError as problem:
+                ours.close()
+                raise LauncherGone(f"the launcher process could not be started: {problem.strerror}") from problem
+            finally:
+                theirs.close()
+            ours.setblocking(False)
+            self._control = ours
+            asyncio.get_running_loop().add_reader(ours.fileno(), self._hear_zygote)
+            self._refill()
+
+    def _start_zygote(self, control: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [self._python, "-I", "-S", "-B", "-c", _ZYGOTE, _PACKAGE_ROOT, str(control)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(control,),
+            env={},
+            start_new_session=True,
+        )
+
+    async def close(self) -> None:
+        """Ends every program and its tree, then the launcher's own processes."""
+        self._closed = True
+        for keeper, _ in list(self._running.values()):
+            with contextlib.suppress(OSError):
+                keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
+        ending = [ended for _, ended in self._running.values()] + list(self._lost.values())
+        if ending:
+            await asyncio.wait(ending, timeout=STOP_SECONDS)
+        zygote = self._zygote
+        self._forget_zygote()
+        if zygote is not None:
+            await asyncio.to_thread(_wait_for_end, zygote)
+
+    async def launch(
+        self, spec: LaunchSpec, *, stdin: int, stdout: int, stderr: int, fds: Sequence[int] = ()
+    ) -> Child:
+        """Starts a program. ``fds`` go to the numbers of ``spec.pass_fds``; the caller keeps and closes its own.
+
+        Returns once the program itself runs. Raises ``sandbox.launch_failed`` with the stage and the errno when it
+        could not be started.
+        """
+        if len(fds) != len(spec.pass_fds):
+            raise BadLaunch(f"{len(fds)} descriptors given for {len(spec.pass_fds)} numbers")
+        order = launch_wire.encode_order(_order_of(spec))
+        keeper = await self._take()
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Exit] = loop.create_future()
+        # Whoever launched may be gone by the time it ends; that is no reason to complain.
+        ended.add_done_callback(_look)
+        self._running[keeper.pid] = (keeper, ended)
+        loop.add_reader(keeper.control.fileno(), self._hear_keeper, keeper)
+        try:
+            _send_order(keeper, order, (stdin, stdout, stderr, *fds))
+            if spec.cgroup_procs:
+                groups = b"\0".join(os.fsencode(path) for path in spec.cgroup_procs)
+                keeper.control.send(launch_wire.GROUPS_TAG + groups, socket.MSG_NOSIGNAL)
+            report = await _first_report(loop, keeper.orders)
+        except OSError as problem:
+            await self._abandon(keeper, ended)
+            raise LaunchFailed(
+                f"the program could not be handed over: {problem.strerror}",
+                stage=LaunchStage.RECEIVE.value,
+                errno=problem.errno or 0,
+            ) from problem
+        except BaseException:
+            with contextlib.suppress(OSError):
+                keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
+            raise
+        finally:
+            keeper.orders.close()
+            self._refill()
+        if isinstance(report, Applied):
+            return Child(keeper, report, ended)
+        await self._abandon(keeper, ended)
+        raise report
+
+    async def _abandon(self, keeper: _Keeper, ended: "asyncio.Future[Exit]") -> None:
+        with contextlib.suppress(OSError):
+            keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
+        with contextlib.suppress(KeeperLost):
+            await asyncio.shield(ended)
+
+    async def _take(self) -> _Keeper:
+        """A ready keeper, or the next one that gets ready."""
+        if self._control is None:
+            await self.start()
+        if self._ready:
+            return self._ready.popleft()
+        waiting: asyncio.Future[_Keeper] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._refill()
+        try:
+            async with asyncio.timeout(KEEPER_SECONDS):
+                return await waiting
+        except TimeoutError as late:
+            raise LauncherGone(f"no keeper was ready within {KEEPER_SECONDS:.0f} s") from late
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._ready.appendleft(waiting.result())
+            raise
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+
+    def _refill(self) -> None:
+        """Asks for as many keepers as are missing."""
+        if self._control is None or self._closed:
+            return
+        coming = self._requested + len(self._greeting)
+        missing = self._wanted_ready + len(self._waiting) - len(self._ready) - coming
+        if missing > 0:
+            with contextlib.suppress(OSError):
+                self._control.send(launch_wire.WANT.pack(launch_wire.WANT_TAG, missing), socket.MSG_NOSIGNAL)
+                self._requested += missing
+
+    def _hear_zygote(self) -> None:
+        control = self._control
+        while control is not None and control is self._control:
+            try:
+                message, descriptors, _, _ = socket.recv_fds(control, _PACKET_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                return
+            except OSError:
+                message, descriptors = b"", []
+            tag = message[:1]
+            if tag == launch_wire.MADE_TAG and len(descriptors) == 2:
+                _, pid = launch_wire.MADE.unpack(message)
+                self._greet(pid, descriptors[0], descriptors[1])
+            elif tag == launch_wire.SWEPT_TAG:
+                _, pid = launch_wire.SWEPT.unpack(message)
+                self._conclude_lost(pid, swept=True)
+            elif tag == launch_wire.REFUSED_TAG:
+                _, number = launch_wire.REFUSED.unpack(message)
+                self._refuse_one(number)
+            else:
+                self._forget_zygote()
+
+    def _greet(self, pid: int, control: int, orders: int) -> None:
+        keeper = _Keeper(pid, socket.socket(fileno=control), socket.socket(fileno=orders))
+        keeper.control.setblocking(False)
+        keeper.orders.setblocking(False)
+        self._requested = max(self._requested - 1, 0)
+        self._greeting[pid] = keeper
+        asyncio.get_running_loop().add_reader(control, self._hear_greeting, keeper)
+
+    def _hear_greeting(self, keeper: _Keeper) -> None:
+        asyncio.get_running_loop().remove_reader(keeper.control.fileno())
+        del self._greeting[keeper.pid]
+        try:
+            message = keeper.control.recv(_PACKET_BYTES)
+            tag, version, keeper.program = launch_wire.HELLO.unpack(message)
+            if (tag, version) != (launch_wire.HELLO_TAG, launch_wire.VERSION):
+                raise ValueError("not a greeting")
+        except (OSError, ValueError, launch_wire.struct.error):
+            keeper.close()
+            self._refill()
+            return
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(keeper)
+                return
+        self._ready.append(keeper)
+
+    def _refuse_one(self, number: int) -> None:
+        self._requested = max(self._requested - 1, 0)
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(
+                    LaunchFailed(
+                        f"no process could be made: {os.strerror(number)}",
+                        stage=LaunchStage.RECEIVE.value,
+                        errno=number,
+                    )
+                )
+                return
+
+    def _hear_keeper(self, keeper: _Keeper) -> None:
+        try:
+            message = keeper.control.recv(_PACKET_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        asyncio.get_running_loop().remove_reader(keeper.control.fileno())
+        keeper.control.close()
+        _, ended = self._running.pop(keeper.pid)
+        if message[:1] == launch_wire.DONE_TAG:
+            if not ended.done():
+                ended.set_result(_exit_of(message))
+            return
+        # Killed: the zygote ends what it left behind, and says so.
+        self._lost[keeper.pid] = ended
+        if self._control is None:
+            self._conclude_lost(keeper.pid, swept=False)
+
+    def _conclude_lost(self, pid: int, *, swept: bool) -> None:
+        ended = self._lost.pop(pid, None)
+        if ended is None and pid in self._running:
+            # The zygote was heard before the keeper's own end of file.
+            keeper, ended = self._running.pop(pid)
+            asyncio.get_running_loop().remove_reader(keeper.control.fileno())
+            keeper.control.close()
+        if ended is not None and not ended.done():
+            ended.set_exception(KeeperLost("the keeper of this program was killed", swept=swept))
+
+    def _forget_zygote(self) -> None:
+        """The zygote is gone or to be gone. Keepers notice by themselves and end their trees."""
+        control, self._control = self._control, None
+        if control is not None:
+            asyncio.get_running_loop().remove_reader(control.fileno())
+            control.close()
+        for keeper in self._greeting.values():
+            asyncio.get_running_loop().remove_reader(keeper.control.fileno())
+        for keeper in (*self._ready, *self._greeting.values()):
+            keeper.close()
+        self._ready.clear()
+        self._greeting.clear()
+        self._requested = 0
+        for pid in list(self._lost):
+            self._conclude_lost(pid, swept=False)
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(LauncherGone("the launcher process ended"))
+        zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            with contextlib.suppress(ChildProcessError):
+                zygote.poll()
+
+
+def _wait_for_end(zygote: "subprocess.Popen[bytes]") -> None:
+    try:
+        zygote.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        zygote.kill()
+        zygote.wait()
+
+
+def _look(ended: "asyncio.Future[Exit]") -> None:
+    if not ended.cancelled():
+        ended.exception()
+
+
+def _order_of(spec: LaunchSpec) -> launch_wire.Order:
+    return (
+        launch_wire.VERSION,
+        spec.program,
+        spec.argv,
+        spec.env,
+        spec.cwd,
+        rlimit.numbered(spec.rlimits),
+        spec.no_new_privs,
+        spec.drop_capabilities,
+        spec.seccomp,
+        landlock_order(spec.landlock) if spec.landlock is not None else None,
+        spec.new_session,
+        spec.umask,
+        spec.data_fds,
+        spec.pass_fds,
+        spec.cgroup_procs,
+    )
+
+
+def landlock_order(rules: LandlockRules) -> launch_wire.Landlock:
+    return (
+        rules.read,
+        rules.write,
+        rules.devices,
+        rules.connect_tcp,
+        rules.bind_tcp,
+        rules.scope_signals,
+        rules.scope_abstract_sockets,
+        rules.least_abi,
+    )
+
+
+def _send_order(keeper: _Keeper, order: bytes, descriptors: tuple[int, ...]) -> None:
+    if len(order) < launch_wire.INLINE_ORDER_BYTES:
+        socket.send_fds(keeper.orders, [launch_wire.ORDER_INLINE + order], descriptors, socket.MSG_NOSIGNAL)
+        return
+    memory_file = os.memfd_create("palyra-order")
+    try:
+        with open(memory_file, "wb", closefd=False) as content:
+            content.write(order)
+        socket.send_fds(
+            keeper.orders, [launch_wire.ORDER_IN_MEMORY_FILE], (memory_file, *descriptors), socket.MSG_NOSIGNAL
+        )
+    finally:
+        os.close(memory_file)
+
+
+async def _first_report(loop: asyncio.AbstractEventLoop, orders: socket.socket) -> Applied | LaunchFailed:
+    """Waits until exec closed the socket. What was said before that decides: RUNNING, or which step failed."""
+    heard: asyncio.Future[None] = loop.create_future()
+    messages: list[bytes] = []
+
+    def read() -> None:
+        try:
+            message = orders.recv(_PACKET_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if message:
+            messages.append(message)
+        elif not heard.done():
+            heard.set_result(None)
+
+    loop.add_reader(orders.fileno(), read)
+    try:
+        await heard
+    finally:
+        loop.remove_reader(orders.fileno())
+    return _verdict(messages)
+
+
+def _verdict(messages: list[bytes]) -> Applied | LaunchFailed:
+    last = messages[-1] if messages else b""
+    if last[:1] == launch_wire.RUNNING_TAG:
+        _, no_new_privs, capabilities, seccomp, abi, rlimits, cgroups = launch_wire.RUNNING.unpack(last)
+        return Applied(
+            no_new_privs=bool(no_new_privs),
+            capabilities_dropped=bool(capabilities),
+            seccomp=bool(seccomp),
+            landlock_abi=abi,
+            rlimits=rlimits,
+            cgroups=cgroups,
+        )
+    if last[:1] == launch_wire.FAILED_TAG:
+        _, index, number, subject = launch_wire.FAILED.unpack(last)
+        stage = _STAGES[index].value
+        about = subject.rstrip(b"\0").decode("utf-8", "backslashreplace")
+        reason = os.strerror(number) if number else "not understood"
+        return LaunchFailed(
+            f"the program was not started, {stage} failed: {reason}" + (f" ({about})" if about else ""),
+            stage=stage,
+            errno=number,
+            subject=about,
+        )
+    return LaunchFailed("the program was ended before it could start", stage=LaunchStage.RECEIVE.value, errno=0)
+
+
+def _exit_of(message: bytes) -> Exit:
+    _, status, user, system, *counters = launch_wire.DONE.unpack(message)
+    orphans, survivors = counters[-2:]
+    usage: dict[str, float] = {"user_seconds": user, "system_seconds": system}
+    usage.update(zip(launch_wire.RUSAGE_COUNTERS, counters, strict=False))
+    died = os.WIFSIGNALED(status)
+    return Exit(
+        exit_code=None if died else os.waitstatus_to_exitcode(status),
+        signal=int(signal.Signals(os.WTERMSIG(status))) if died else None,
+        rusage=usage,
+        orphans_killed=orphans,
+        survivors=survivors,
+    )
+
+
+_Callback = Callable[[], None]

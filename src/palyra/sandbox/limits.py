@@ -1,0 +1,64 @@
+"""Every bound of the process sandbox's isolation, with its reason."""
+
+from typing import Final
+
+from palyra.limits import DEFAULT_CALL_TIMEOUT_MS, KIB, MAX_CALL_TIMEOUT_MS, MIB
+
+GIB: Final = 1024 * MIB
+
+# What a call gets where nobody says more. A compiler or a test run fits; a runaway does not hurt the machine.
+DEFAULT_CPU_SECONDS: Final = 60
+DEFAULT_MEMORY_BYTES: Final = 2 * GIB
+DEFAULT_PIDS: Final = 256
+DEFAULT_OPEN_FILES: Final = 1_024
+DEFAULT_FILE_BYTES: Final = 1 * GIB
+# An agent reads what a program prints; more belongs in a file.
+DEFAULT_OUTPUT_BYTES: Final = 64 * KIB
+DEFAULT_TIMEOUT_MS: Final = DEFAULT_CALL_TIMEOUT_MS
+
+# The most a profile may ask for.
+MAX_CPU_SECONDS: Final = 24 * 3_600
+# Small enough that adding two limits never overflows a signed 64-bit rlimit.
+MAX_BYTES: Final = 2**50
+MAX_PIDS: Final = 65_536
+MAX_OPEN_FILES: Final = 1_048_576
+MAX_OUTPUT_BYTES: Final = 64 * MIB
+MAX_TIMEOUT_MS: Final = MAX_CALL_TIMEOUT_MS
+
+# bubblewrap itself needs descriptors and a few processes before the program runs under the same limits.
+MIN_OPEN_FILES: Final = 64
+MIN_PIDS: Final = 4
+
+# What a sandbox may keep in memory as files. The memory limit counts it too, where cgroups are usable.
+TMP_BYTES: Final = 512 * MIB
+HOME_BYTES: Final = 512 * MIB
+SHM_BYTES: Final = 64 * MIB
+RUN_BYTES: Final = 16 * MIB
+
+# bubblewrap 0.8 takes 9,000 arguments and reads the whole mount table for each mount: 250 mounts cost 0.1 s, 2,000 cost
+# seven. Protected names beyond this many mounts are covered by making a directory around them read-only.
+MAX_PROTECTED_MOUNTS: Final = 256
+# Names that lie directly in the root cannot be covered so: they may take this many (about a second).
+MAX_UNFOLDED_MOUNTS: Final = 1_000
+MAX_TOOL_ROOTS: Final = 16
+MAX_EXTRA_ENVIRONMENT: Final = 128
+MAX_ENVIRONMENT_VALUE_BYTES: Final = 32 * KIB
+
+# The walk that looks for protected names. Beyond these the receipt says that the look was not complete.
+MAX_SURVEYED_ENTRIES: Final = 1_000_000
+MAX_SURVEY_DEPTH: Final = 64
+# Links with a protected name are followed to their real place; a chain or a fan of links is cut here.
+MAX_FOLLOWED_LINKS: Final = 256
+# What is said of names that appeared: the receipt stays readable when a program makes a million of them.
+MAX_REPORTED_NAMES: Final = 32
+
+# Files of the host whose text is copied into the sandbox (resolv.conf, hosts).
+MAX_COPIED_FILE_BYTES: Final = 256 * KIB
+
+# bubblewrap's description of the sandbox is a few hundred bytes.
+MAX_INFO_BYTES: Final = 4 * KIB
+# How long a sandbox may take to be built before the call is refused, and how long the filter is waited for.
+READBACK_SECONDS: Final = 10.0
+FILTER_LOOK_SECONDS: Final = 0.02
+
+PROBE_SECONDS: Final = 10.0

@@ -1,0 +1,91 @@
+"""Turns the protected names of a workspace into mounts whose destinations exist, hold no link, and are known by inode.
+
+bubblewrap before 0.12 creates a missing mount point through links in the workspace, on the host (CVE-2026-87766). So it
+is never given a destination beneath the workspace that was not just resolved here with RESOLVE_NO_SYMLINKS; and before
+the program may start, each one is compared with the inode that was seen (``readback``).
+"""
+
+import errno
+import os
+from typing import Final
+
+from palyra.errors import Unavailable
+from palyra.sandbox.host_facts import Identity, Kind, Names, ProtectedMount, WorkspaceFacts, fold, with_ancestors
+from palyra.sandbox.profile import BadProfile, SandboxProfile
+from palyra.sandbox.protected_match import ProtectedMachine
+from palyra.sandbox.survey import Survey, survey
+from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, held, openat2
+from palyra.workspace.path import decode_name, shown
+
+RESOLVE_NO_SYMLINKS: Final = 0x04
+NO_LINKS: Final = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
+_LOOK: Final = os.O_PATH | os.O_NOFOLLOW
+
+
+class WorkspaceMoved(Unavailable):
+    code = "sandbox.workspace_moved"
+    hint = "something renamed or replaced directories of the workspace while the sandbox was prepared; try again"
+
+
+def open_workspace_root(path: str) -> int:
+    """A descriptor of the root. A link on the way is refused: bubblewrap mounts by path and must mean the same."""
+    encoded = os.fsencode(path)
+    with held(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as top:
+        try:
+            return openat2(top, encoded.lstrip(b"/"), os.O_RDONLY | os.O_DIRECTORY, resolve=NO_LINKS)
+        except OSError as error:
+            hint = f"use its real path: {os.path.realpath(path)}" if error.errno == errno.ELOOP else None
+            raise BadProfile(f"the workspace {shown(path)} cannot be opened: {error.strerror}", hint=hint) from error
+
+
+def look(root: int, names: Names) -> Identity:
+    """The inode at a path that passes no link. Raises ``sandbox.workspace_moved`` where there is none any more."""
+    try:
+        with held(openat2(root, b"/".join(names), _LOOK, resolve=NO_LINKS)) as opened:
+            status = os.fstat(opened)
+    except OSError as error:
+        said = shown(decode_name(b"/".join(names)))
+        raise WorkspaceMoved(f"{said} changed while the sandbox was prepared: {error.strerror}", path=said) from error
+    return Identity(status.st_dev, status.st_ino)
+
+
+def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts:
+    """Facts about an open workspace, from what a survey of it has found."""
+    status = os.fstat(root)
+    there = {names for names, each in seen.found.items() if each.kind is not Kind.LINK}
+    protected = fold(frozenset(there | seen.real_places))
+    exact = there | seen.real_places
+    mounts = tuple(
+        ProtectedMount(
+            names=names,
+            identity=look(root, names),
+            read_only=names in protected,
+            reason=_reason(names, seen, in_full=names in protected, asked=names in exact),
+        )
+        for names in sorted(with_ancestors(protected))
+    )
+    return WorkspaceFacts(
+        root=os.fsencode(profile.workspace_root),
+        identity=Identity(status.st_dev, status.st_ino),
+        mounts=() if profile.read_only else mounts,
+        watched_links=sum(each.kind is Kind.LINK for each in seen.found.values()),
+        aliased=tuple(sorted(names for names, each in seen.found.items() if each.links > 1)),
+        shortfall=seen.shortfall,
+    )
+
+
+def gather_workspace(profile: SandboxProfile, machine: ProtectedMachine | None = None) -> tuple[WorkspaceFacts, Survey]:
+    """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
+    with held(open_workspace_root(profile.workspace_root)) as root:
+        seen = survey(root, machine or ProtectedMachine(profile.protected_names))
+        return facts_of(root, profile, seen), seen
+
+
+def _reason(names: Names, seen: Survey, *, in_full: bool, asked: bool) -> str:
+    if not in_full:
+        return "a mount, so that the protected name beneath it cannot be renamed away"
+    if not asked:
+        return "holds more protected names than can be mounted one by one"
+    if names in seen.found:
+        return f"protected by {shown(seen.found[names].pattern)}"
+    return "where a link with a protected name leads"

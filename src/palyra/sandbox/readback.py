@@ -1,0 +1,277 @@
+"""Looks at a sandbox from outside while it waits for leave to start its program.
+
+bubblewrap names the sandbox's first process on one descriptor and waits on another. In between everything but the
+system call filter is in force and can be read. /proc/PID is opened once: that descriptor never shows another process,
+and what it shows must lie in the namespaces that bubblewrap named.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import resource
+import select
+import time
+from types import TracebackType
+from typing import Any, Final, Self
+
+from palyra.errors import Failed
+from palyra.sandbox import limits
+from palyra.sandbox.evidence import (
+    FILTER_MODE,
+    NAMESPACES,
+    Evidence,
+    filter_line,
+    parse_limits,
+    parse_mounts,
+    parse_status,
+    receipt_lines,
+)
+from palyra.sandbox.host_facts import Identity
+from palyra.sandbox.plan import BubblewrapPlan
+from palyra.sandbox.protected_mounts import NO_LINKS
+from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine, refuse_unmet
+from palyra.workspace.openat2 import held, openat2
+
+# _IO(0xb7, 2): the namespace around this one.
+_NS_GET_PARENT: Final = 0xB702
+_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+
+
+class NotBuilt(Failed):
+    """bubblewrap ended, or stayed silent, before its sandbox could be looked at. Its standard error says why."""
+
+    code = "sandbox.not_built"
+    hint = "`palyra doctor` shows which layer this machine does not give"
+
+
+class Gate:
+    """The two pipes between us and bubblewrap. The program starts at ``release`` and in no other case.
+
+    bubblewrap takes the end of the block pipe for leave to go on, so a crash of ours would start the program unseen.
+    The end that it gets is therefore open for both directions: it holds the pipe open itself, and waits until killed.
+    ``child_descriptors`` go to the launcher in the order of the plan's ``pass_fds``; ``handed_over`` then closes them
+    here, so that the end of bubblewrap is seen as the end of the pipe.
+    """
+
+    def __init__(self) -> None:
+        self._info, self._info_child = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(self._info_child, True)
+        reading, self._block = os.pipe2(os.O_CLOEXEC)
+        with held(reading):
+            self._block_child = os.open(f"/proc/self/fd/{reading}", os.O_RDWR | os.O_CLOEXEC)
+
+    @property
+    def child_descriptors(self) -> tuple[int, int]:
+        return self._info_child, self._block_child
+
+    def handed_over(self) -> None:
+        self._info_child = _closed(self._info_child)
+        self._block_child = _closed(self._block_child)
+
+    def wait(self, seconds: float = limits.READBACK_SECONDS) -> dict[str, Any]:
+        """What bubblewrap says about the sandbox; blocks, for threads and tests."""
+        deadline = time.monotonic() + seconds
+        said = b""
+        while True:
+            ready, _, _ = select.select([self._info], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise NotBuilt(f"bubblewrap built no sandbox within {seconds:.0f} s")
+            said, info = self._more(said)
+            if info is not None:
+                return info
+
+    async def described(self, seconds: float = limits.READBACK_SECONDS) -> dict[str, Any]:
+        """The same on an event loop."""
+        loop = asyncio.get_running_loop()
+        said = b""
+        readable = asyncio.Event()
+        loop.add_reader(self._info, readable.set)
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    await readable.wait()
+                    readable.clear()
+                    said, info = self._more(said)
+                    if info is not None:
+                        return info
+        except TimeoutError as error:
+            raise NotBuilt(f"bubblewrap built no sandbox within {seconds:.0f} s") from error
+        finally:
+            loop.remove_reader(self._info)
+
+    def _more(self, said: bytes) -> tuple[bytes, dict[str, Any] | None]:
+        try:
+            part = os.read(self._info, limits.MAX_INFO_BYTES)
+        except BlockingIOError:
+            return said, None
+        said += part
+        if said.rstrip().endswith(b"}"):
+            return said, dict(json.loads(said))
+        if not part or len(said) > limits.MAX_INFO_BYTES:
+            raise NotBuilt("bubblewrap ended before the sandbox was built")
+        return said, None
+
+    def release(self) -> None:
+        """Lets the program start."""
+        os.write(self._block, b"1")
+        self._block = _closed(self._block)
+
+    def close(self) -> None:
+        self.handed_over()
+        self._info = _closed(self._info)
+        self._block = _closed(self._block)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _closed(descriptor: int) -> int:
+    if descriptor >= 0:
+        os.close(descriptor)
+    return -1
+
+
+class Waiting:
+    """A sandbox that waits. Holds /proc/PID of its first process open."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.pid = int(info["child-pid"])
+        try:
+            self._proc = os.open(f"/proc/{self.pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise NotBuilt("the sandbox ended before it was looked at") from error
+        try:
+            named = info.get("mnt-namespace")
+            if named is not None and self._namespace("mnt") != named:
+                raise NotBuilt("the process that bubblewrap named is not in the namespaces that it named")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._proc = _closed(self._proc)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def evidence(self, plan: BubblewrapPlan) -> Evidence:
+        try:
+            return self._evidence(plan)
+        except (OSError, ValueError) as error:
+            raise NotBuilt(f"the sandbox could not be looked at: {error}") from error
+
+    def _evidence(self, plan: BubblewrapPlan) -> Evidence:
+        # The command may hold spaces and brackets; the fields after its last bracket are plain.
+        fields = self._read("stat").rpartition(b")")[2].split()
+        interfaces = [line.partition(b":")[0].strip() for line in self._read("net/dev").splitlines()[2:]]
+        return Evidence(
+            pid=self.pid,
+            status=parse_status(self._read("status").decode("utf-8", "replace")),
+            namespaces={name: self._namespace(name) for name in NAMESPACES},
+            own_namespaces=own_namespaces(),
+            parent_user=self._parent_user(),
+            mounts=parse_mounts(self._read("mountinfo")),
+            identities=self._identities([each.path for each in plan.expected if each.identity is not None]),
+            limits=parse_limits(self._read("limits").decode("ascii", "replace")),
+            interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
+            terminal=int(fields[4]),
+            environment_bytes=len(self._read("environ")),
+        )
+
+    def limit_processes(self, count: int) -> ReceiptLine:
+        """Sets how many processes the sandbox may have, where the kernel counts those of its user namespace alone.
+
+        The host's root user is never refused a process by this limit: there only a cgroup helps.
+        """
+        try:
+            resource.prlimit(self.pid, resource.RLIMIT_NPROC, (count, count))
+            seen = parse_limits(self._read("limits").decode("ascii", "replace")).get("Max processes", "unknown")
+        except OSError as error:
+            seen = f"not set: {error.strerror}"
+        counted = os.geteuid() != 0
+        got = f"RLIMIT_NPROC {seen}" + ("" if counted else ", which does not bind the host's root user")
+        return ReceiptLine(
+            layer=Layer.RLIMITS, asked=f"{count} processes", got=got, held=counted and seen == str(count)
+        )
+
+    def filter_mode(self, seconds: float = limits.FILTER_LOOK_SECONDS) -> str | None:
+        """The Seccomp field after release, or None where the process ended before the filter was seen."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                mode = parse_status(self._read("status").decode("utf-8", "replace")).get("Seccomp")
+            except OSError:
+                return None
+            if mode in (None, FILTER_MODE) or time.monotonic() > deadline:
+                return mode
+
+    def _read(self, name: str) -> bytes:
+        with held(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)) as file:
+            parts: list[bytes] = []
+            while part := os.read(file, 65_536):
+                parts.append(part)
+                if len(parts) * 65_536 > _MAX_FILE_BYTES:
+                    raise ValueError(f"/proc/{self.pid}/{name} is too long")
+            return b"".join(parts)
+
+    def _namespace(self, name: str) -> int:
+        return namespace_number(os.readlink(f"ns/{name}", dir_fd=self._proc))
+
+    def _parent_user(self) -> int:
+        with held(os.open("ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)) as inner:
+            try:
+                parent = fcntl.ioctl(inner, _NS_GET_PARENT)
+            except OSError:
+                return 0
+        with held(parent):
+            return os.fstat(parent).st_ino
+
+    def _identities(self, paths: list[bytes]) -> dict[bytes, Identity | None]:
+        """What the sandbox will find at its own paths, resolved in its own root and past no link."""
+        found: dict[bytes, Identity | None] = {}
+        with held(os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)) as root:
+            for path in paths:
+                try:
+                    with held(openat2(root, path.lstrip(b"/"), os.O_PATH | os.O_NOFOLLOW, resolve=NO_LINKS)) as opened:
+                        status = os.fstat(opened)
+                except OSError:
+                    found[path] = None
+                else:
+                    found[path] = Identity(status.st_dev, status.st_ino)
+        return found
+
+
+def own_namespaces() -> dict[str, int]:
+    return {name: namespace_number(os.readlink(f"/proc/self/ns/{name}")) for name in NAMESPACES}
+
+
+def namespace_number(link: str) -> int:
+    """4026531840 of ``mnt:[4026531840]``."""
+    return int(link.partition("[")[2].rstrip("]"))
+
+
+def release_checked(plan: BubblewrapPlan, gate: Gate, waiting: Waiting) -> Receipt:
+    """Looks, refuses unless every required layer held, lets the program start, then looks for the filter.
+
+    The filter cannot be seen earlier; that it was given is checked before, that it is in force right after.
+    """
+    required = plan.profile.required_layers
+    seen = waiting.evidence(plan)
+    receipt = Receipt.of((*receipt_lines(plan, seen), waiting.limit_processes(plan.profile.limits.pids)))
+    early = required & {line.layer for line in receipt.lines}
+    refuse_unmet(receipt, frozenset(early))
+    if Layer.SECCOMP in required:
+        refuse_unmet(Receipt.of([filter_line(plan, None)]), frozenset({Layer.SECCOMP}))
+    gate.release()
+    return receipt.with_lines([filter_line(plan, waiting.filter_mode())])

@@ -1,0 +1,121 @@
+"""Runs a planned sandbox with real bubblewrap, without the launcher: for tests of the plan itself."""
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
+from palyra.sandbox.host_facts import Facts
+from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
+from palyra.sandbox.profile import SandboxProfile
+from palyra.sandbox.protected_mounts import gather_workspace
+from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
+from palyra.sandbox.receipt import Receipt
+
+# Allows everything: these tests are about what holds without the filter. SECCOMP_RET_ALLOW.
+ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
+PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows")
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+    receipt: Receipt
+
+
+def profile_of(workspace: Path, **changes: Any) -> SandboxProfile:
+    changes.setdefault("protected_names", PATTERNS)
+    return SandboxProfile(workspace_root=str(workspace), **changes)
+
+
+def planned(profile: SandboxProfile, argv: Sequence[str], *, cwd: str | None = None) -> BubblewrapPlan:
+    workspace, _ = gather_workspace(profile)
+    facts = Facts(host=gather_host(), workspace=workspace, seccomp=ALLOW_ALL)
+    return plan_isolated(profile, tuple(map(os.fsencode, argv)), facts, cwd=cwd)
+
+
+def start(plan: BubblewrapPlan, gate: Gate, *, pass_through: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    spec = to_launch_spec(plan)
+    sources: dict[int, int] = {}
+    opened: list[int] = []
+    for number, content in spec.data_fds:
+        memory = os.memfd_create("data", os.MFD_CLOEXEC)
+        os.write(memory, content)
+        os.lseek(memory, 0, os.SEEK_SET)
+        opened.append(memory)
+        sources[number] = memory
+    sources.update(zip(spec.pass_fds, gate.child_descriptors, strict=True))
+
+    def place() -> None:
+        high = {number: os.dup(source) for number, source in sources.items() if os.fstat(source)}
+        lifted = {number: _lift(source) for number, source in high.items()}
+        for number, source in lifted.items():
+            os.dup2(source, number, inheritable=True)
+        os.closerange(max(lifted) + 1, 400)
+
+    process = subprocess.Popen(
+        spec.argv,
+        env={},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        close_fds=False,
+        preexec_fn=place,
+        start_new_session=True,
+    )
+    gate.handed_over()
+    for each in opened:
+        os.close(each)
+    return process
+
+
+def _lift(descriptor: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 100)
+
+
+def run(
+    profile: SandboxProfile,
+    argv: Sequence[str],
+    *,
+    cwd: str | None = None,
+    meanwhile: Callable[[int], None] | None = None,
+) -> Ran:
+    plan = planned(profile, argv, cwd=cwd)
+    with Gate() as gate:
+        process = start(plan, gate)
+        try:
+            with Waiting(gate.wait()) as waiting:
+                if meanwhile is not None:
+                    meanwhile(waiting.pid)
+                receipt = release_checked(plan, gate, waiting)
+            out, err = process.communicate(timeout=60)
+        except NotBuilt as error:
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"{error}: {err.decode(errors='replace')}") from error
+        except BaseException:
+            process.kill()
+            process.communicate()
+            raise
+    return Ran(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"), receipt)
+
+
+def shell(profile: SandboxProfile, script: str, **options: Any) -> Ran:
+    return run(profile, ["/bin/sh", "-c", script], **options)
+
+
+if __name__ == "__main__":
+    ran = shell(profile_of(Path(sys.argv[1])), sys.argv[2])
+    print(ran.out, ran.err, ran.code)
+    for line in ran.receipt.lines:
+        print(msgspec.json.encode(line.as_dict()).decode())
