@@ -170,7 +170,11 @@ class CedarEngine:
     def _missing_grant(self, request: PolicyRequest, judgement: Judgement) -> MissingGrant | None:
         if judgement.outcome is not Outcome.DENY or judgement.errors:
             return None
-        return find_missing_grant(request, self, self.policies)
+        try:
+            return find_missing_grant(request, self, self.policies)
+        except Exception:
+            # The denial stands; only the advice is missing.
+            return None
 
 
 def is_panic(error: BaseException) -> bool:
