@@ -1,6 +1,7 @@
 """What every journal store must do, whatever it keeps its events in. A new backend joins BACKENDS and passes."""
 
 import asyncio
+import itertools
 import threading
 
 import pytest
@@ -55,7 +56,7 @@ async def test_events_are_numbered_without_gaps_and_chained(store):
     await asyncio.gather(*(store.transact(appending(n=number)) for number in range(200)))
     events = store.events_since(0, 1000)
     assert [event.seq for event in events] == list(range(1, 201))
-    for before, after in zip(events, events[1:], strict=False):
+    for before, after in itertools.pairwise(events):
         assert after.prev_hash == before.hash
     assert len({event.id for event in events}) == 200
     assert store.head() == (200, events[-1].hash)
@@ -150,8 +151,16 @@ async def test_a_unit_cannot_end_the_transaction_it_shares(store, sql):
         await store.transact(lambda transaction: transaction.execute(sql))
 
 
-@pytest.mark.parametrize("sql", ["UPDATE events SET actor = 'x'", "DELETE FROM events", "INSERT OR REPLACE INTO events SELECT * FROM events",
-    "UPDATE checkpoints SET last_seq = 1", "DELETE FROM checkpoints"])  # fmt: skip
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE events SET actor = 'x'",
+        "DELETE FROM events",
+        "INSERT OR REPLACE INTO events SELECT * FROM events",
+        "UPDATE checkpoints SET last_seq = 1",
+        "DELETE FROM checkpoints",
+    ],
+)
 async def test_recorded_things_do_not_change(store, house, sql):
     await store.transact(appending(60))
     with pytest.raises(Exception, match="append-only"):

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from fakes.daemon import Daemon, Place
 
 ECHO = ("call", "echo", "--input", '{"text":"hi"}', "--json")

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes.house import House, open_house
 
+from fakes.house import House, open_house
 from palyra.errors import PalyraError
 from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, SelfApproval
 from palyra.tools.budget import BudgetKind

@@ -63,7 +63,7 @@ def policy_bundle(invocation: Invocation) -> "Finding":
 
     if find_spec("palyra.policy") is None:
         return missing("the policy engine is not installed", "install Palyra again")
-    from palyra.daemons.gateway import directory_of
+    from palyra.daemons.entity_directory import directory_of
     from palyra.policy.cedar import CedarEngine
     from palyra.policy.loader import load_bundle
 

@@ -88,6 +88,8 @@ class Writer:
         self._signer = signer
         self._ids = EventIds()
         self._ballast = ballast
+        # Whether the last group met a full disk: for readiness, read by other threads.
+        self.disk_full = False
         self._settings = settings
         self._queue: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
@@ -163,7 +165,9 @@ class Writer:
             units = [unit for unit in units if unit.essential]
         try:
             group = self._attempt(units, seal_now=seal_now)
+            self.disk_full = bool(refused)
         except DiskFull as fault:
+            self.disk_full = True
             group = self._attempt_essential(units, fault)
         except PalyraError as fault:
             group = _all_failed(units, fault)
