@@ -9,6 +9,7 @@ from pathlib import Path
 from fakes.journal_house import JournalHouse, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
+from palyra.journal.sqlite import BALLAST_NAME, SqliteStore
 from palyra.limits import JOURNAL_BALLAST_BYTES, MIB
 
 
@@ -38,7 +39,8 @@ def fill_disk(folder: Path) -> None:
     _write_until_full(filler)
     code, recorded = _append_until_refused(store, recorded)
     seen["code"], seen["nothing_lost"] = code, store.head()[0] == recorded
-    seen["ballast_kept"] = store.degraded is None
+    seen["ballast_kept"] = (folder / BALLAST_NAME).exists()
+    seen["degraded_while_full"] = store.degraded
     seen["verified_full"] = store.reader.verify(house.verifiers).events == recorded
     recorded = store.transact_blocking(appending(text="the end of a call"), essential=True)
     seen["essential_recorded"] = store.head()[0] == recorded
@@ -57,7 +59,7 @@ def fill_disk(folder: Path) -> None:
     print(json.dumps(seen))
 
 
-def _append_until_refused(store, recorded: int) -> tuple[str, int]:
+def _append_until_refused(store: SqliteStore, recorded: int) -> tuple[str, int]:
     for _ in range(20_000):
         try:
             recorded = store.transact_blocking(appending(20, text="x" * 400))

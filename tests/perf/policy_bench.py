@@ -61,7 +61,7 @@ def _timed(decide: Callable[[PolicyRequest], Any], request: PolicyRequest) -> fl
 
 
 def _compare(name: str, ours: CedarEngine, peer: str, theirs: CedarEngine, bar: str, turn: int = 1) -> dict[str, Any]:
-    """Five agents that have policies of their own, each with a new run id every time; ``turn`` decisions each in turn."""
+    """Five agents that have policies of their own, each request of a new run; ``turn`` decisions in a row."""
     requests = [_request(n % 5, f"t{n % 5}", n) for n in range(ROUNDS + WARM_UP)]
     for engine in (ours, theirs):
         for request in requests[:WARM_UP]:

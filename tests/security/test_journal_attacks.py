@@ -124,9 +124,8 @@ def test_text_that_is_not_text_is_damage_and_not_a_crash(house):
     with burglar(house) as connection:
         connection.execute("UPDATE events SET actor = CAST(x'fffe' AS TEXT) WHERE seq = 9")
     assert damage(house) == (Damage.EDITED, 9)
-    assert palyra(house, "tail").exit_code != 0 or True
-    shown = palyra(house, "show", "8")
-    assert shown.exit_code == 0
+    assert palyra(house, "show", "8").exit_code == 0
+    assert "ff" in palyra(house, "show", "9").output
 
 
 # Deletions, cuts, swaps, forks
@@ -249,8 +248,7 @@ def test_the_triggers_refuse_honest_programs(house):
     connection.close()
 
 
-def test_a_writer_refuses_to_build_on_nothing_but_the_stored_head(house):
-    """A daemon that starts on a cut journal goes on from what is there; its next checkpoint does not hide the cut."""
+def test_a_daemon_that_goes_on_after_a_cut_does_not_hide_it(house):
     auditors = load_checkpoint(house.folder / "checkpoint.json")
     with burglar(house) as connection:
         connection.execute("DELETE FROM events WHERE seq > 25")
@@ -258,7 +256,11 @@ def test_a_writer_refuses_to_build_on_nothing_but_the_stored_head(house):
     store = house.open(checkpoint_events=10)
     store.transact_blocking(appending(40))
     store.close()
-    assert damage(house, auditors)[0] is Damage.FORKED
+    assert damage(house, auditors)[0] is Damage.CHECKPOINT
+    store = house.open(checkpoint_events=10)
+    store.transact_blocking(appending(10))
+    store.close()
+    assert damage(house, auditors) == (Damage.FORKED, 31), "its own checkpoint of the same number is another one"
 
 
 # Several processes, crashes, full disks
@@ -316,6 +318,7 @@ def test_a_full_disk_refuses_loses_nothing_and_recovers(tmp_path):
         "code": "journal.disk_full",
         "nothing_lost": True,
         "ballast_kept": True,
+        "degraded_while_full": "the disk is full",
         "verified_full": True,
         "essential_recorded": True,
         "refused_while_degraded": "journal.disk_full",
@@ -390,26 +393,22 @@ def test_secrets_never_reach_the_disk(tmp_path):
         transaction.append(
             NewEvent(kind="call.requested", actor=known, principal=known, run=known, call=known, payload=payload)
         )
-        raise_or_not(transaction)
-
-    def raise_or_not(transaction):
         transaction.append(NewEvent(kind="call.requested", actor="a", payload={"header": basic}))
 
     store.transact_blocking(work)
     files = [path for path in tmp_path.iterdir() if path.is_file() and not path.name.startswith("signing")]
     assert {"palyra.db", "palyra.db-wal"} <= {path.name for path in files}
-    core = base64.b64encode(known.encode())[4:-4]
+    spellings = [
+        known,
+        named,
+        wrapped,
+        base64.b64encode(known.encode())[4:-4].decode(),
+        basic[8:-4],
+        known.encode().hex(),
+    ]
     for path in files:
         raw = path.read_bytes()
-        for secret in (
-            known.encode(),
-            named.encode(),
-            wrapped.encode(),
-            core,
-            basic[8:-4].encode(),
-            known.encode().hex().encode(),
-        ):
-            assert secret not in raw, (path.name, secret)
+        assert [secret for secret in spellings if secret.encode() in raw] == [], path.name
     store.close()
     assert known.encode() not in house.database.read_bytes()
     assert verify(house).events == 2

@@ -175,7 +175,7 @@ class CedarEngine:
         if judgement.outcome is not Outcome.DENY or judgement.errors:
             return None
         try:
-            return find_missing_grant(request, self, self.policies)
+            return find_missing_grant(request, judgement.policies, self, self.policies)
         except Exception:
             # The denial stands; only the advice is missing.
             return None
