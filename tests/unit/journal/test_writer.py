@@ -138,9 +138,14 @@ async def test_only_the_essential_is_tried_again_with_the_ballast_released(house
             raise DiskFull("full")
         return attempt(units, seal_now=seal_now)
 
-    gate = threading.Event()
-    first = asyncio.create_task(store.transact(lambda transaction: gate.wait(30)))
-    await asyncio.sleep(0.01)
+    gate, entered, loop = threading.Event(), asyncio.Event(), asyncio.get_running_loop()
+
+    def hold(_transaction):
+        loop.call_soon_threadsafe(entered.set)
+        gate.wait(30)
+
+    first = asyncio.create_task(store.transact(hold))
+    await entered.wait()
     tasks = [asyncio.create_task(store.transact(appending(n=n), essential=n % 2 == 0)) for n in range(6)]
     await asyncio.sleep(0)
     monkeypatch.setattr(store._writer, "_attempt", full_once)
@@ -150,7 +155,10 @@ async def test_only_the_essential_is_tried_again_with_the_ballast_released(house
     assert [getattr(result, "code", "recorded") for result in results] == ["recorded", "journal.disk_full"] * 3
     assert tried == [6, 3]
     assert not (house.folder / "palyra.ballast").exists()
-    assert await store.transact(appending()) == 4, "there is space, so the ballast is taken again at once"
+    with pytest.raises(DiskFull):
+        await store.transact(appending())
+    house.clock.seconds += 1
+    assert await store.transact(appending()) == 4
     assert (house.folder / "palyra.ballast").exists()
     store.close()
 
