@@ -86,7 +86,7 @@ async def test_an_approval_is_decided_once_and_never_after_its_time(tmp_path: Pa
         with pytest.raises(AlreadyDecided):
             await house.approve(asked.approval_id, by="user:bob")
         late = await house.call("fs.write", {**WRITE, "path": "late.txt"})
-        while "approval.expired" not in house.kinds():
+        while house.kinds().count("approval.expired") < 2:
             await asyncio.sleep(0.05)
         with pytest.raises((ApprovalExpired, AlreadyDecided)):
             await house.approve(late.approval_id)

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +29,7 @@ def test_reads_a_stream_with_every_line_ending() -> None:
 def test_cuts_in_the_stream_change_nothing(cuts: list[int]) -> None:
     parser = EventParser(1000)
     edges = [0, *sorted(cuts), len(STREAM)]
-    events = [event for a, b in zip(edges, edges[1:], strict=False) for event in parser.feed(STREAM[a:b])]
+    events = [event for a, b in itertools.pairwise(edges) for event in parser.feed(STREAM[a:b])]
     assert events == EVENTS
 
 

@@ -1,14 +1,30 @@
 """What is SQLite's own about the store; what every store must do is in tests/contract."""
 
-import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from fakes.journal_house import JournalHouse, appending
 from palyra.errors import PalyraError
 from palyra.journal.sqlite import BALLAST_NAME, CHECKPOINT_NAME, DATABASE_NAME, SqliteStore
+
+READ_AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from palyra.journal.sqlite import SqliteStore
+from palyra.journal.sqlite_schema import open_writer
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setuid(65534)
+print(SqliteStore.open_reader(Path(sys.argv[1])).head()[0])
+try:
+    open_writer(Path(sys.argv[1]), ())
+except Exception as error:
+    print(error.code)
+"""
 
 
 @pytest.fixture
@@ -38,32 +54,18 @@ def test_a_space_that_cannot_be_held_makes_it_degraded_and_refuse(house):
     store.close()
 
 
-def test_a_journal_is_read_from_a_directory_nobody_may_write(house):
+def test_a_journal_is_read_from_a_directory_nobody_may_write():
     """As an ordinary user, because root may write everywhere."""
-    house.fill(5)
-    for path in [house.folder, *house.folder.iterdir()]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    program = (
-        "import os, sys; from pathlib import Path; from palyra.journal.sqlite import SqliteStore\n"
-        "os.setgroups([]) if os.geteuid() == 0 else None\n"
-        "os.setuid(65534) if os.geteuid() == 0 else None\n"
-        "print(SqliteStore.open_reader(Path(sys.argv[1])).head()[0])\n"
-        "from palyra.journal.sqlite_schema import open_writer\n"
-        "try: open_writer(Path(sys.argv[1]), ())\n"
-        "except Exception as error: print(error.code)\n"
-    )
-    _let_others_reach(house.folder)
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(house.database)], capture_output=True, text=True, cwd="/", check=False
-    )
-    house.folder.chmod(0o700)
+    with tempfile.TemporaryDirectory() as folder:
+        house = JournalHouse(Path(folder))
+        house.fill(5)
+        for path in [*house.folder.iterdir(), house.folder]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        done = subprocess.run(
+            [sys.executable, "-c", READ_AS_NOBODY, str(house.database)], capture_output=True, text=True, check=False
+        )
+        house.folder.chmod(0o700)
     assert done.stdout.split() == ["5", "journal.read_only"], done.stderr
-
-
-def _let_others_reach(folder):
-    for parent in folder.parents:
-        if parent.owner() == folder.owner() and os.access(parent, os.W_OK) and parent.stat().st_mode & 0o001 == 0:
-            parent.chmod(parent.stat().st_mode | 0o011)
 
 
 def test_opening_for_reading_makes_nothing(tmp_path):
