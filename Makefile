@@ -35,7 +35,7 @@ test: check
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not soak"
 
 bench: $(STAMP)
-	@$(BIN)/python -m tests.perf
+	@PYTHONPATH=tests $(BIN)/python -m perf
 
 soak: $(STAMP)
 	@$(BIN)/pytest -m soak --timeout 3600 tests/soak

@@ -82,15 +82,18 @@ def api() -> TinyApi:
     return TinyApi()
 
 
-@pytest.fixture
-def url(api: TinyApi) -> Iterator[str]:
-    with serving(api.app) as address:
-        yield address
-
-
 @pytest.fixture(params=["blocking", "aio", "asgi", "asgi-async"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def url(kind: str, api: TinyApi) -> Iterator[str]:
+    if kind.startswith("asgi"):
+        yield ""
+        return
+    with serving(api.app) as address:
+        yield address
 
 
 @pytest.fixture
@@ -158,7 +161,7 @@ def test_remote_errors_keep_their_code_hint_exit_code_and_details(door: Door) ->
 
 def test_every_other_operation(door: Door, api: TinyApi) -> None:
     assert door.do("call_status", "x").call_id == "x"
-    assert door.do("cancel", "a/b?c").call_id == "a/b?c"
+    assert door.do("cancel", "a b?c#d").call_id == "a b?c#d"
     assert (api.seen[-1]["method"], api.seen[-1]["query"]) == ("DELETE", {})
     assert [tool.name for tool in door.do("tools")] == ["echo", "sleep"]
     assert door.do("tool", "fs.read").capabilities == ("network",)

@@ -13,7 +13,8 @@ import uvicorn
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[str]:
     """The address of a real server of this application."""
-    listener = socket.socket()
+    # With the protocol named, asyncio recognises TCP and switches Nagle off: answers come at once.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     # Connections wait in the queue until the server is up.
     listener.listen(128)

@@ -200,3 +200,5 @@ def _json(document: dict[str, Any], status: int, exit_code: int) -> Response:
 async def _flood() -> AsyncIterator[bytes]:
     while True:
         yield b"x" * 65536
+        # Lets the server notice that its client has gone.
+        await asyncio.sleep(0)

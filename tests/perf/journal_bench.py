@@ -76,9 +76,7 @@ def _insert_group(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -
     connection.execute("BEGIN IMMEDIATE")
     for row in rows:
         payload = _encode(_PAYLOAD)
-        connection.execute(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row[:8], payload, *row[9:])
-        )
+        connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row[:8], payload, *row[9:]))
     connection.execute("COMMIT")
 
 

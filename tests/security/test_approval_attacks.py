@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes.house import House, open_house
 
+from fakes.house import House, open_house
 from palyra.errors import PalyraError
 from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, SelfApproval
 from palyra.tools.budget import BudgetKind
@@ -86,7 +86,7 @@ async def test_an_approval_is_decided_once_and_never_after_its_time(tmp_path: Pa
         with pytest.raises(AlreadyDecided):
             await house.approve(asked.approval_id, by="user:bob")
         late = await house.call("fs.write", {**WRITE, "path": "late.txt"})
-        while "approval.expired" not in house.kinds():
+        while house.kinds().count("approval.expired") < 2:
             await asyncio.sleep(0.05)
         with pytest.raises((ApprovalExpired, AlreadyDecided)):
             await house.approve(late.approval_id)

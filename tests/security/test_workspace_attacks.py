@@ -362,7 +362,7 @@ def test_thousands_of_protected_names_still_protect(tmp_path: Path) -> None:
 
 def run_elsewhere(program: str, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
     base = Path(tempfile.mkdtemp(prefix="palyra-"))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     try:
         if program == __file__ and os.geteuid() == 0:
             os.chown(base, NOBODY, NOBODY)

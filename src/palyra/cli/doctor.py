@@ -1,6 +1,5 @@
 """``palyra doctor``: what this machine can enforce."""
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -34,11 +33,10 @@ def doctor(invocation: Invocation) -> None:
 
 def probes(invocation: Invocation) -> "tuple[Probe, ...]":
     """The table of questions. What is not required yet belongs to tiers that say so themselves when they start."""
-    from palyra.doctor import daemon_http, host, kernel
+    from palyra.doctor import host, kernel
     from palyra.doctor.report import Probe
 
     state = invocation.state_path
-    settings = invocation.settings.daemon
     rows = (
         ("python", "runs Palyra", True, host.python),
         ("state directory", "keeps keys, tokens and the journal private", True, lambda: host.state_directory(state)),
@@ -52,18 +50,29 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
         ("user namespaces", "isolate processes without root", False, kernel.user_namespaces),
         ("bubblewrap", "builds Tier C sandboxes", False, host.bubblewrap),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
-        ("daemon", "answers calls", False, lambda: daemon_http.daemon(settings.host, settings.port)),
+        ("daemon", "answers calls", False, lambda: running_daemon(invocation)),
     )
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
 
 
+def running_daemon(invocation: Invocation) -> "Finding":
+    """The daemon of this state directory, wherever it listens."""
+    from palyra.client.address import ServerAddress
+    from palyra.client.local import find_daemon
+    from palyra.doctor import daemon_http
+    from palyra.doctor.report import warn
+
+    try:
+        address = ServerAddress.parse(find_daemon(invocation.state_path).url)
+    except PalyraError as error:
+        return warn(error.message, error.hint)
+    return daemon_http.daemon(address.host, address.port)
+
+
 def policy_bundle(invocation: Invocation) -> "Finding":
     """Loads the bundle that a daemon started now would load."""
+    from palyra.daemons.entity_directory import directory_of
     from palyra.doctor.report import missing, ok
-
-    if find_spec("palyra.policy") is None:
-        return missing("the policy engine is not installed", "install Palyra again")
-    from palyra.daemons.gateway import directory_of
     from palyra.policy.cedar import CedarEngine
     from palyra.policy.loader import load_bundle
 

@@ -11,7 +11,6 @@ from palyra.errors import Failed, InvalidInput
 
 if TYPE_CHECKING:
     from palyra.policy.cedar import CedarEngine
-    from palyra.policy.entities import EntityDirectory
     from palyra.policy.expectation import Failure, ToolFacts
     from palyra.policy.replay import RecordedDecision
     from palyra.policy.request import PolicyRequest
@@ -181,30 +180,17 @@ def _folder(invocation: Invocation, folder: Path | None) -> Path:
     return folder or invocation.locations.policy_dir(invocation.settings)
 
 
-def _directory(invocation: Invocation) -> "EntityDirectory":
-    from palyra.policy.entities import EntityDirectory
-
-    access, tools = invocation.settings.access, invocation.settings.tools
-    return EntityDirectory.from_lists(
-        principals=access.principals,
-        operators=access.operators,
-        groups=access.groups,
-        tools=tools.allowed,
-        preapproved=tools.preapproved,
-        channels=access.channels,
-    )
-
-
 def _engine(invocation: Invocation, folder: Path | None) -> "CedarEngine":
     """The engine over a folder. A folder named on the command line must exist."""
     import msgspec
 
+    from palyra.daemons.entity_directory import directory_of
     from palyra.policy.bundle import BadBundle
     from palyra.policy.cedar import CedarEngine
     from palyra.policy.loader import DEFAULTS_PREFIX, load_bundle
 
     place = _folder(invocation, folder)
-    bundle = load_bundle(place, _directory(invocation), must_exist=folder is not None)
+    bundle = load_bundle(place, directory_of(invocation.settings), must_exist=folder is not None)
     try:
         return CedarEngine(bundle)
     except BadBundle as error:
@@ -221,13 +207,14 @@ def _engine(invocation: Invocation, folder: Path | None) -> "CedarEngine":
 def _tool_request(
     invocation: Invocation, principal: str, tool: str, channel: str, *, approved: bool, arguments: str | None
 ) -> "PolicyRequest":
+    from palyra.daemons.entity_directory import directory_of
     from palyra.daemons.tool_set import builtin_catalog
     from palyra.identity.principal import Principal
     from palyra.policy.request import tool_request
     from palyra.tools.arguments import accept_arguments
     from palyra.tools.spec import Touches
 
-    directory = _directory(invocation)
+    directory = directory_of(invocation.settings)
     who = directory.principal(Principal.parse(principal))
     entry = builtin_catalog().entry(tool)
     spec = entry.spec

@@ -5,7 +5,6 @@ the application in the caller's loop; the blocking form keeps a loop in a thread
 """
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
@@ -61,9 +60,7 @@ class _Exchange:
 
     async def close(self) -> None:
         self._gone.set()
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await _end(self._task)
 
     async def _serve(self, app: App) -> None:
         path, _, query = self._request.path.partition("?")
@@ -211,9 +208,7 @@ class _Lifespan:
             if not self._task.done():
                 await self._ask("shutdown")
         finally:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await _end(self._task)
 
     async def _ask(self, step: str) -> None:
         self._to_app.put_nowait({"type": f"lifespan.{step}"})
@@ -287,6 +282,12 @@ class BlockingAsgiStream:
 
     def close(self) -> None:
         self._transport.run(self._inner.close())
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    """Cancels and waits, without mistaking a cancellation of the caller for the task's."""
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def _finish_tasks() -> None:

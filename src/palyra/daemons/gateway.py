@@ -17,6 +17,7 @@ from palyra.api.service import ApiService
 from palyra.clock import MS_PER_SECOND, SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.entity_directory import directory_of
 from palyra.daemons.instances import InstanceRegistry
 from palyra.daemons.operator_token import operator_token
 from palyra.daemons.policy_watch import LivePolicy
@@ -147,18 +148,6 @@ class Gateway:
         self._files.close()
         self.store.close()
         self._instance_lock.release(remove=True)
-
-
-def directory_of(settings: Settings) -> EntityDirectory:
-    access, tools = settings.access, settings.tools
-    return EntityDirectory.from_lists(
-        principals=access.principals,
-        operators=access.operators,
-        groups=access.groups,
-        tools=tools.allowed,
-        preapproved=tools.preapproved,
-        channels=access.channels,
-    )
 
 
 def tool_call_config(settings: Settings, state: StateDir, directory: EntityDirectory) -> ToolCallConfig:

@@ -190,7 +190,9 @@ class ExportReader:
             )
         if next(remaining, None) is not None:
             raise JournalTampered("the file goes on after its last line", seq=expected, kind=Damage.FORKED)
-        if (self._trailer.last_seq, self._trailer.head_hash) != (expected - 1, head_hash):
+        sealed_through = self.checkpoints[-1].last_seq if self.checkpoints else 0
+        stated = (self._trailer.last_seq, self._trailer.head_hash, self._trailer.sealed_through)
+        if stated != (expected - 1, head_hash, sealed_through):
             raise JournalTampered(
                 f"the file says it ends at event {self._trailer.last_seq}, and ends at {expected - 1}",
                 seq=expected,

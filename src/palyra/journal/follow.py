@@ -9,7 +9,7 @@ from palyra.journal.sqlite_reader import JournalReader
 
 # Writes that come together are one wake-up; a watch that missed something is made good after this long.
 _GATHER_MS = 50
-_LOOK_AGAIN_MS = 5_000
+_LOOK_AGAIN_MS = 1_000
 _PAGE = 500
 
 
@@ -36,8 +36,6 @@ def follow(
         yield_on_timeout=True,
         stop_event=stop,
         recursive=False,
-        # The generator below reads once before the first change, when the watch is already in place.
-        raise_interrupt=True,
     )
     while True:
         current = reader.data_version()

@@ -189,9 +189,8 @@ class Redactor:
             clean = self.text(shown)
             if clean != shown:
                 return clean
-        if isinstance(value, int):
-            return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _clipped(shown)
-        return value if value - value == 0 else shown
+        # Also a float: beyond this it is spelled as an integer, and read back as one that has no canonical form.
+        return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _clipped(shown)
 
     def _foreign(self, value: Any, depth: int) -> Any:
         """Recording never fails because a value is of an unexpected type: the type's name stands for it."""

@@ -81,7 +81,9 @@ class SqliteStore:
     @property
     def degraded(self) -> str | None:
         """Why new work is refused at the moment, or None."""
-        return None if self._ballast.held() else "the space held back for a full disk could not be taken"
+        if not self._ballast.held():
+            return "the space held back for a full disk could not be taken"
+        return "the disk is full" if self._writer.disk_full else None
 
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         """Runs ``work`` in the writer's thread and returns its result once it is on disk.

@@ -101,9 +101,13 @@ def _open_read_only(path: Path, mode: str, text_as_bytes: bool) -> sqlite3.Conne
     except BaseException:
         connection.close()
         raise
-    if text_as_bytes:
-        connection.text_factory = bytes
+    connection.text_factory = bytes if text_as_bytes else _readable
     return connection
+
+
+def _readable(raw: bytes) -> str:
+    """Someone's broken text is shown as escapes: a reader must not fail on what verifying will name."""
+    return raw.decode("utf-8", "backslashreplace")
 
 
 def _apply(connection: sqlite3.Connection, schema: Sequence[str]) -> None:

@@ -88,6 +88,8 @@ class Writer:
         self._signer = signer
         self._ids = EventIds()
         self._ballast = ballast
+        # Whether the last group met a full disk: for readiness, read by other threads.
+        self.disk_full = False
         self._settings = settings
         self._queue: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
@@ -163,12 +165,12 @@ class Writer:
             units = [unit for unit in units if unit.essential]
         try:
             group = self._attempt(units, seal_now=seal_now)
+            self.disk_full = bool(refused)
         except DiskFull as fault:
+            self.disk_full = True
             group = self._attempt_essential(units, fault)
-        except PalyraError as fault:
-            group = _all_failed(units, fault)
-        except Exception as bug:
-            group = _all_failed(units, InternalError(f"the journal's writer failed ({type(bug).__name__})"), cause=bug)
+        except Exception as error:
+            group = _all_failed(units, error)
         self._after(group)
         self._tell([*refused, *group.outcomes], group)
         if group.checkpoint is not None:
@@ -182,8 +184,8 @@ class Writer:
         self._ballast.release()
         try:
             group = self._attempt(essential, seal_now=False)
-        except PalyraError as second_fault:
-            group = _all_failed(essential, second_fault)
+        except Exception as error:
+            group = _all_failed(essential, error)
         group.outcomes += _all_failed([unit for unit in units if not unit.essential], fault).outcomes
         return group
 
@@ -280,13 +282,18 @@ def _perform_unit(unit: Unit, group: Group) -> Outcome:
     return unit, result, None
 
 
-def _all_failed(units: Sequence[Unit], fault: PalyraError, *, cause: BaseException | None = None) -> Committed:
+def _all_failed(units: Sequence[Unit], error: Exception) -> Committed:
     """Each caller gets an exception of its own: one shared by many tasks would collect all their tracebacks."""
+    cause: BaseException | None = error
+    if isinstance(error, PalyraError):
+        fault, cause = error, error.__cause__
+    else:
+        fault = InternalError(f"the journal's writer failed ({type(error).__name__})")
     outcomes: list[Outcome] = []
     for unit in units:
-        error = type(fault)(fault.message, hint=fault.hint, **fault.details)
-        error.__cause__ = cause or fault.__cause__
-        outcomes.append((unit, None, error))
+        own = type(fault)(fault.message, hint=fault.hint, **fault.details)
+        own.__cause__ = cause
+        outcomes.append((unit, None, own))
     return Committed(outcomes=outcomes, events=[])
 
 

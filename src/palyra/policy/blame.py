@@ -1,7 +1,7 @@
 """Finds the place in a policy that an error message of Cedar's is about.
 
-For a syntax error the statement's tokens are offered to the parser in growing prefixes: a prefix that is merely
-unfinished is reported as such, and the first one that is reported as anything else ends at the token that is wrong.
+For a syntax error prefixes of the statement's tokens are offered to the parser, each closed with a semicolon: the
+shortest one for which it reports the same error as for the whole ends at the token that is wrong.
 For every other error the message quotes a name, and the place is where the policy uses it.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 from palyra.policy.scanner import Statement, tokens
 
 UNFINISHED = "unexpected end of input"
+UNREADABLE = "invalid token"
 _UNEXPECTED = re.compile(r"unexpected token `(.*)`", re.DOTALL)
 _QUOTED = re.compile(r"`([^`]+)`")
 _AFTER_COLON = re.compile(r": (@?\w+)\Z")
@@ -30,30 +31,24 @@ class Blame(msgspec.Struct, frozen=True):
 
 def blame_syntax(statement: Statement, error_of: Callable[[str], str | None]) -> Blame:
     """Where and what the first syntax error is. ``error_of`` gives the parser's message, if there is one."""
-    count = len(statement.tokens)
     message = error_of(statement.text) or ""
+    last = statement.tokens[-1]
     if message == UNFINISHED:
-        return Blame(
-            statement.tokens[-1].end - 1, "the policy is not finished here: a `;`, or something before it, is missing"
-        )
-    finished, wrong = 0, count
-    while wrong - finished > 1:
-        middle = (finished + wrong) // 2
-        partial = error_of(statement.prefix(middle))
-        if partial in (UNFINISHED, None):
-            finished = middle
+        return Blame(last.end - 1, "the policy is not finished here: a `;`, or something before it, is missing")
+    unexpected = _UNEXPECTED.search(message)
+    if unexpected is None and message != UNREADABLE:
+        return Blame(place_of_names(statement, message), message)
+    if unexpected is not None and unexpected[1] == ";":
+        return Blame(last.start, message)
+    sound, wrong = 0, len(statement.tokens)
+    while wrong - sound > 1:
+        middle = (sound + wrong) // 2
+        # The semicolon ends what Cedar would otherwise call unfinished, because it looks for a way to go on.
+        if error_of(statement.prefix(middle) + " ;") == message:
+            wrong = middle
         else:
-            wrong, message = middle, partial or ""
-    last = statement.tokens[wrong - 1]
-    if unexpected := _UNEXPECTED.search(message):
-        # Cedar may notice only one token later, while it tries to recover.
-        for token in reversed(statement.tokens[:wrong]):
-            if token.text == unexpected[1]:
-                return Blame(token.start, message)
-        return Blame(last.start, message)
-    if wrong < count:
-        return Blame(last.start, message)
-    return Blame(place_of_names(statement, message), message)
+            sound = middle
+    return Blame(statement.tokens[wrong - 1].start, message)
 
 
 def blame_validation(statement: Statement, messages: list[str], vocabulary: frozenset[str]) -> list[Blame]:

@@ -1,5 +1,6 @@
 """Cedar as the policy engine: parsed policy sets and entities are reused, and every failure is a denial."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from palyra.policy.obligations import Obligations, strictest
 from palyra.policy.request import PolicyRequest, cedar_entity, cedar_value
 
 _INVALID_REQUEST: Final = "failed to build request"
+_POSITION: Final = "policy"
+_FAILED_POLICY: Final = re.compile(r"\Aerror while evaluating policy `policy([0-9]+)`")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -125,11 +128,12 @@ class CedarEngine:
 
     def _entities_of(self, request: PolicyRequest) -> Any:
         """The request's entities, parsed and checked against the schema once for as long as they are cached."""
-        distinct = {entity.uid: entity for entity in request.everyone()}
-        for entity in request.everyone():
-            if distinct[entity.uid] != entity:
-                raise ValueError(f"{entity.uid} is described twice, differently")
-        document = _encode([cedar_entity(entity) for entity in distinct.values()])
+        everyone = request.everyone()
+        distinct = {entity.uid: entity for entity in everyone}
+        if len(distinct) != len(everyone) and any(distinct[entity.uid] != entity for entity in everyone):
+            raise ValueError("the request describes one entity twice, differently")
+        # An entity without attributes encodes to what Cedar wants as it is.
+        document = _encode([cedar_entity(entity) if entity.attrs else entity for entity in distinct.values()])
         if len(document) > MAX_REQUEST_BYTES:
             raise ValueError(f"the entities are larger than {MAX_REQUEST_BYTES} bytes")
         parsed = self._entities.get(document)
@@ -170,7 +174,11 @@ class CedarEngine:
     def _missing_grant(self, request: PolicyRequest, judgement: Judgement) -> MissingGrant | None:
         if judgement.outcome is not Outcome.DENY or judgement.errors:
             return None
-        return find_missing_grant(request, self, self.policies)
+        try:
+            return find_missing_grant(request, judgement.policies, self, self.policies)
+        except Exception:
+            # The denial stands; only the advice is missing.
+            return None
 
 
 def is_panic(error: BaseException) -> bool:
@@ -184,14 +192,14 @@ def _parse_slice(policies: tuple[Policy, ...]) -> _Slice:
 
 
 def _evaluation(result: Any, ids: tuple[str, ...]) -> Evaluation:
-    names = {f"policy{position}": name for position, name in enumerate(ids)}
-    errors = tuple(map(str, result.diagnostics.errors))
-    if result.decision is cedarpy.Decision.NoDecision:
+    decision, diagnostics = result.decision, result.diagnostics
+    errors = tuple(map(str, diagnostics.errors))
+    if decision is cedarpy.Decision.NoDecision:
         invalid = any(error.startswith(_INVALID_REQUEST) for error in errors)
         return Evaluation(answer=Answer.INVALID if invalid else Answer.FAILED, errors=errors)
     if errors:
-        failed = tuple(name for position, name in names.items() if any(f"`{position}`" in error for error in errors))
-        return Evaluation(answer=Answer.POLICY_ERRORS, policies=failed, errors=errors)
-    determined = tuple(sorted((names[reason] for reason in result.diagnostics.reasons), key=ids.index))
-    answer = Answer.ALLOW if result.decision is cedarpy.Decision.Allow else Answer.DENY
-    return Evaluation(answer=answer, policies=determined)
+        failed = sorted({int(number) for error in errors for number in _FAILED_POLICY.findall(error)})
+        return Evaluation(answer=Answer.POLICY_ERRORS, policies=tuple(ids[n] for n in failed), errors=errors)
+    determined = sorted(int(reason.removeprefix(_POSITION)) for reason in diagnostics.reasons)
+    answer = Answer.ALLOW if decision is cedarpy.Decision.Allow else Answer.DENY
+    return Evaluation(answer=answer, policies=tuple(ids[position] for position in determined))

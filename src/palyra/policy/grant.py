@@ -53,14 +53,13 @@ class _Membership(NamedTuple):
         return SettingChange(setting=self.setting, add=glob_literal(name))
 
 
-def find_missing_grant(request: PolicyRequest, trials: Trials, policies: Mapping[str, Policy]) -> MissingGrant | None:
-    """What would lift the denial of this request; None where the denial is not for lack of a grant, or nothing does."""
+def find_missing_grant(
+    request: PolicyRequest, forbids: tuple[str, ...], trials: Trials, policies: Mapping[str, Policy]
+) -> MissingGrant | None:
+    """What would lift the denial of this request, which these forbids hold up even with approval; None if nothing."""
     goal = request.with_context(**{APPROVED: True}) if may_be_approved(request) else request
-    blocked = trials.evaluate(goal)
-    if blocked.answer is not Answer.DENY:
-        return None
     settings = _sufficient_settings(goal, trials)
-    exceptions = {name: exception_clause(request, policies[name]) for name in blocked.policies if name in policies}
+    exceptions = {name: exception_clause(request, policies[name]) for name in forbids}
     permit = ""
     lifted = bool(exceptions) and trials.evaluate(goal, narrowed=exceptions).answer is Answer.ALLOW
     if not lifted:

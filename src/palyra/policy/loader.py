@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from palyra.errors import InvalidInput, LimitExceeded, Unavailable
 from palyra.policy.bundle import SCHEMA_NAME, Bundle
@@ -84,15 +84,20 @@ def _read(policy_dir: Path, name: str) -> bytes:
             raise PolicyFileRefused(f"{path} is a link out of the policy directory")
         # Not following a last link, and not waiting for a FIFO's writer, whatever was put there since.
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with _regular(path, descriptor) as file:
+            content = file.read(MAX_POLICY_FILE_BYTES + 1)
     except OSError as error:
-        raise PolicyFileRefused(f"{path} cannot be opened: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PolicyFileRefused(f"{path} is not a regular file")
-        content = file.read(MAX_POLICY_FILE_BYTES + 1)
+        raise PolicyFileRefused(f"{path} cannot be read: {error.strerror}") from error
     if len(content) > MAX_POLICY_FILE_BYTES:
         raise PolicyFileTooLarge(f"{path} is larger than {MAX_POLICY_FILE_BYTES} bytes")
     return content
+
+
+def _regular(path: Path, descriptor: int) -> BinaryIO:
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise PolicyFileRefused(f"{path} is not a regular file")
 
 
 def _text(path: Path, content: bytes) -> str:

@@ -12,6 +12,7 @@ REQUEST_FORMAT_VERSION: Final = 1
 TOOL_EXECUTE: Final = "tool.execute"
 APPROVED: Final = "approved"
 _ENTITY_ESCAPE: Final = "__entity"
+_PLAIN: Final = frozenset((str, bool, int))
 
 
 class UnreadableRequest(InvalidInput):
@@ -77,6 +78,8 @@ def tool_request(
 
 def cedar_value(value: Any) -> Any:
     """A value as Cedar's JSON wants it: references to entities are marked, sets are lists."""
+    if type(value) in _PLAIN:
+        return value
     match value:
         case EntityRef():
             return {_ENTITY_ESCAPE: {"type": value.type, "id": value.id}}

@@ -93,9 +93,12 @@ class ToolAttestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def to_statement(self) -> dict[str, Any]:
         """The in-toto Statement (v1) about this call."""
+        return self._statement(execution_sha256(self))
+
+    def _statement(self, digest: str) -> dict[str, Any]:
         return {
             "_type": STATEMENT_TYPE,
-            "subject": [{"name": SUBJECT_PREFIX + self.call_id, "digest": {"sha256": execution_sha256(self)}}],
+            "subject": [{"name": SUBJECT_PREFIX + self.call_id, "digest": {"sha256": digest}}],
             "predicateType": PREDICATE_TYPE,
             "predicate": msgspec.to_builtins(self),
         }
@@ -106,33 +109,39 @@ def execution_sha256(attestation: ToolAttestation) -> str:
 
     Lengths make the encoding injective: no text moved from one field to its neighbour gives the same digest.
     """
-    hasher = hashlib.sha256(_part(EXECUTION_DOMAIN))
-    for name in ToolAttestation.__struct_fields__:
-        hasher.update(_part(name.encode()))
-        hasher.update(_part(_field(getattr(attestation, name))))
-    return hasher.hexdigest()
+    parts = [_part(EXECUTION_DOMAIN)]
+    for name, encoded in _FIELD_NAMES:
+        parts += (encoded, _part(_field(getattr(attestation, name))))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _part(data: bytes) -> bytes:
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
+_FIELD_NAMES = tuple((name, _part(name.encode())) for name in ToolAttestation.__struct_fields__)
+
+
 def _field(value: Any) -> bytes:
-    match value:
-        case None:
-            return b"none"
-        case str():
-            return b"text" + value.encode()
-        case int():
-            return b"integer" + str(value).encode()
-        case dict():
-            return b"json" + canonical_json(value)
-        case _:
-            return b"list" + b"".join(_part(_field(item)) for item in value)
+    if isinstance(value, str):
+        return b"text" + value.encode()
+    if value is None:
+        return b"none"
+    if isinstance(value, int):
+        return b"integer" + str(value).encode()
+    if isinstance(value, dict):
+        return b"json" + canonical_json(value)
+    return b"list" + b"".join([_part(_field(item)) for item in value])
 
 
 def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
-    return sign_envelope(PAYLOAD_TYPE, canonical_json(attestation.to_statement()), signers)
+    return attest_with_digest(attestation, signers)[0]
+
+
+def attest_with_digest(attestation: ToolAttestation, signers: Sequence[Signer]) -> tuple[Envelope, str]:
+    """The envelope, and the execution digest in it: for who records it elsewhere too."""
+    digest = execution_sha256(attestation)
+    return sign_envelope(PAYLOAD_TYPE, canonical_json(attestation._statement(digest)), signers), digest
 
 
 def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:

@@ -24,7 +24,7 @@ from palyra.signing.dsse import Signer
 from palyra.tools import sqlite_calls
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
 from palyra.tools.arguments import Arguments, accept_arguments
-from palyra.tools.attestation import ToolAttestation, attest, execution_sha256
+from palyra.tools.attestation import ToolAttestation, attest_with_digest
 from palyra.tools.budget import BudgetExhausted, BudgetKind
 from palyra.tools.call import (
     CallCancelled,
@@ -302,7 +302,7 @@ class Broker:
             decision=decision["outcome"],
             policies=tuple(decision["policies"]),
             bundle_digest=decision["bundle_digest"],
-            approval_id=record.approval_id or "",
+            approval_id=record.approval_id,
             executor=executor,
             receipt=tuple(record.receipt),
             outcome=record.state.value,
@@ -310,9 +310,8 @@ class Broker:
             started_ms=record.started_ms or 0,
             ended_ms=record.ended_ms or 0,
         )
-        envelope = msgspec.to_builtins(attest(attestation, (self._signer,)))
-        record = msgspec.structs.replace(record, attestation=envelope)
-        digest = execution_sha256(attestation)
+        envelope, digest = attest_with_digest(attestation, (self._signer,))
+        record = msgspec.structs.replace(record, attestation=msgspec.to_builtins(envelope))
         # Cancelling a call must not lose the entry that says so.
         return await asyncio.shield(
             self._store.transact(

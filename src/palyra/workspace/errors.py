@@ -106,6 +106,11 @@ class ProcMissing(Unavailable):
     hint = "mount a /proc of this process's own pid namespace"
 
 
+class RegexUnavailable(Unavailable):
+    code = "workspace.regex_unavailable"
+    hint = "the process that runs regular expressions could not be started; search for plain text instead"
+
+
 _BY_ERRNO: Final[dict[int, tuple[type[PalyraError], str]]] = {
     errno.EXDEV: (Escape, "leads out of the workspace"),
     errno.ELOOP: (SymlinkRefused, "is or passes a link that is not followed"),

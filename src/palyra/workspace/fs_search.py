@@ -35,7 +35,9 @@ class Query(Protocol):
     def find(self, lines: Sequence[str], wanted: int, keep_going: Callable[[], None]) -> list[Found]: ...
 
 
-class _Stop(Exception):  # noqa: N818 - it ends the walk, nobody sees it
+class _Stop(Exception):
+    """Ends the walk; nobody outside sees it."""
+
     def __init__(self, reason: str) -> None:
         self.reason = reason
 

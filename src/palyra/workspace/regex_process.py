@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from palyra.workspace.errors import BadPattern, Cancelled, IoFailed
+from palyra.workspace.errors import BadPattern, Cancelled, IoFailed, RegexUnavailable
 from palyra.workspace.limits import POLL_SECONDS, REGEX_CPU_SECONDS, REGEX_MEMORY_BYTES
 from palyra.workspace.match import Found, check_query
 
@@ -21,8 +21,8 @@ _CHILD = Path(__file__).with_name("regex_child.py").read_text(encoding="utf-8")
 _MS = 1000
 
 
-class TimeUp(Exception):  # noqa: N818 - it ends a search early, it is not an error that anyone sees
-    """The search's own deadline passed."""
+class TimeUp(Exception):
+    """The search's own deadline passed. It ends a search early and is not an error that anyone sees."""
 
 
 class RegexProcess:
@@ -36,15 +36,7 @@ class RegexProcess:
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _CHILD, str(REGEX_CPU_SECONDS), str(REGEX_MEMORY_BYTES)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            cwd="/",
-            env={},
-        )
+        self._child = self._start()
         try:
             verdict = self._ask(json.dumps(self._settings).encode())
         except BaseException:
@@ -54,6 +46,20 @@ class RegexProcess:
             self.close()
             raise BadPattern(f"the regular expression is not usable: {verdict['error']}")
         return self
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _CHILD, str(REGEX_CPU_SECONDS), str(REGEX_MEMORY_BYTES)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                cwd="/",
+                env={},
+            )
+        except OSError as error:
+            raise RegexUnavailable(f"no process for the regular expression: {error.strerror}") from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

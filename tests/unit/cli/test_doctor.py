@@ -50,7 +50,7 @@ def test_the_text_form_has_every_check_and_its_fix(doctor: Any) -> None:
     assert code == 0
     for name in ("landlock", "seccomp", "user namespaces", "bubblewrap", "cgroups", "openat2"):
         assert f"\n{name} " in shown.out
-    assert "start it with `palyra up`" in shown.out
+    assert "start one with `palyra up`" in shown.out
     assert shown.err == ""
 
 

@@ -14,7 +14,9 @@ FORBID = Evaluation(answer=Answer.DENY, policies=("forbid",))
 BROKEN = Evaluation(answer=Answer.POLICY_ERRORS, policies=("odd",), errors=("overflow",))
 
 
-def judged(request: PolicyRequest, as_it_is: Evaluation, approved: Evaluation) -> tuple[Outcome, tuple[str, ...], tuple[str, ...]]:
+def judged(
+    request: PolicyRequest, as_it_is: Evaluation, approved: Evaluation
+) -> tuple[Outcome, tuple[str, ...], tuple[str, ...]]:
     verdict = judge(request, lambda asked: approved if asked.context["approved"] else as_it_is)
     return verdict.outcome, verdict.policies, verdict.reasons
 

@@ -64,7 +64,9 @@ def test_placing_an_entity_replaces_its_sets_and_keeps_its_attributes(directory:
     assert parents(placed) == {'ToolSet::"allowed"'}
     assert placed.attrs == tool.attrs
     assert parents(directory.placed(directory.channel("cli"))) == {'ChannelSet::"allowed"'}
-    assert directory.placed(directory.principal(Principal.parse("agent:w")))  == directory.principal(Principal.parse("agent:w"))
+    assert directory.placed(directory.principal(Principal.parse("agent:w"))) == directory.principal(
+        Principal.parse("agent:w")
+    )
     host = Entity(uid=EntityRef("Host", "h"))
     assert directory.placed(host) is host
 

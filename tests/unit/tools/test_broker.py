@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 from fakes.house import open_house
-
 from palyra.canonical import digest_of
 from palyra.ids import RunId
 from palyra.signing.ed25519 import Ed25519Verifier

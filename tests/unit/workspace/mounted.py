@@ -22,7 +22,7 @@ def with_mounts(base: Path) -> None:
         assert call(workspace, "fs.read", path="mount/back")["content"] == "in the mount"
         (root / "mount" / ".git").mkdir()
         assert refused(workspace, "fs.write", path="mount/.git/config", content="") == "workspace.protected_name"
-        mount("-o", "remount,ro", root / "mount")
+        mount("-o", "remount,bind,ro", root / "mount")
         assert refused(workspace, "fs.write", path="mount/new", content="") == "workspace.read_only"
         subprocess.run(["umount", root / "mount"], check=True)
 

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from palyra.workspace import regex_process
-from palyra.workspace.errors import BadPattern, Cancelled, IoFailed
+from palyra.workspace.errors import BadPattern, Cancelled, IoFailed, RegexUnavailable
 from palyra.workspace.match import Found
 from palyra.workspace.regex_process import RegexProcess, TimeUp
 
@@ -65,3 +65,9 @@ def test_a_closed_process_answers_nothing() -> None:
     regex.close()
     with pytest.raises(IoFailed):
         regex.find(["a"], 1, going)
+
+
+def test_a_process_that_cannot_start_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regex_process.sys, "executable", "/nonexistent/python")
+    with pytest.raises(RegexUnavailable), process("a"):
+        pass

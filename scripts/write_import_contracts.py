@@ -1,0 +1,105 @@
+"""Writes `.importlinter` from the one list below: which modules are adapters. Every other module of a concept is core.
+
+Run it after adding a module; a test compares its output with the file.
+"""
+
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+SOURCE = TOP / "src" / "palyra"
+TARGET = TOP / ".importlinter"
+
+# Named after a technology or a resource: they do the I/O and decide nothing.
+ADAPTERS = {
+    "client": ("aio", "asgi", "blocking", "client", "local"),
+    "config": ("load", "location", "state_dir", "toml_file"),
+    "doctor": ("cgroup_membership", "daemon_http", "host", "kernel"),
+    "identity": ("sqlite_tokens",),
+    "journal": (
+        "ballast",
+        "follow",
+        "sealing",
+        "sqlite",
+        "sqlite_faults",
+        "sqlite_reader",
+        "sqlite_schema",
+        "subscription",
+        "transaction",
+        "writer",
+    ),
+    "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
+    "signing": ("ed25519",),
+    "telemetry": ("prometheus",),
+    "tools": ("broker", "builtin", "sqlite_approvals", "sqlite_calls", "sqlite_runs", "waiting"),
+    "workspace": (
+        "fs_list",
+        "fs_patch",
+        "fs_read",
+        "fs_search",
+        "fs_write",
+        "openat2",
+        "regex_child",
+        "regex_process",
+        "replacement",
+        "root",
+        "tools",
+        "walk",
+    ),
+}
+# Composition roots and doors: nothing below them may know them.
+OUTER = ("palyra.cli", "palyra.daemons", "palyra.api")
+INPUT_OUTPUT = (
+    *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
+    *("cedarpy", "cryptography", "prometheus_client", "starlette", "uvicorn", "uvloop", "watchfiles"),
+)
+
+
+def modules() -> list[str]:
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        if parts[-1] != "__init__":
+            found.append(".".join(("palyra", *parts)))
+    return found
+
+
+def adapters() -> dict[str, list[str]]:
+    return {concept: [f"palyra.{concept}.{name}" for name in names] for concept, names in ADAPTERS.items()}
+
+
+def core() -> list[str]:
+    outside = {name for names in adapters().values() for name in names}
+    return [name for name in modules() if name not in outside and not name.startswith(tuple(f"{o}." for o in OUTER))]
+
+
+def contracts() -> str:
+    every_adapter = [name for names in adapters().values() for name in names]
+    sections = [
+        "# Written by scripts/write_import_contracts.py.\n[importlinter]\nroot_package = palyra\n"
+        "include_external_packages = True\n",
+        _forbidden("core", "Core does no I/O and knows no adapter", core(), [*INPUT_OUTPUT, *every_adapter, *OUTER]),
+        _forbidden("inward", "Adapters know no door and no composition root", every_adapter, list(OUTER)),
+        _forbidden("doors", "The API knows neither the daemons nor the command line", ["palyra.api"], list(OUTER[:2])),
+    ]
+    for concept, own in adapters().items():
+        others = [name for name in every_adapter if name not in own]
+        sections.append(
+            _forbidden(f"adapters-{concept}", f"Adapters of {concept} meet others in a daemon", own, others)
+        )
+    return "\n".join(sections)
+
+
+def _forbidden(key: str, name: str, source: list[str], forbidden: list[str]) -> str:
+    lines = [f"[importlinter:contract:{key}]", f"name = {name}", "type = forbidden", "source_modules ="]
+    lines += [f"    {module}" for module in source]
+    lines += ["forbidden_modules ="]
+    lines += [f"    {module}" for module in forbidden]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    text = contracts()
+    if "--check" in sys.argv:
+        sys.exit(0 if TARGET.exists() and TARGET.read_text() == text else "run scripts/write_import_contracts.py")
+    TARGET.write_text(text)

@@ -1,0 +1,295 @@
+"""``palyra journal``: read the record, check that nobody changed it, and hand it to others.
+
+Works on the state directory itself, whether or not a daemon runs on it.
+"""
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.output import one_line
+from palyra.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from palyra.journal.checkpoint import Checkpoint
+    from palyra.journal.event import Event
+    from palyra.journal.sqlite_reader import JournalReader
+    from palyra.journal.verify import VerifyReport
+    from palyra.signing.dsse import Verifier
+
+PUBLIC_KEY_NAME: Final = "signing.pub"
+DEFAULT_TAIL: Final = 20
+_BARE = re.compile(r"[!-~]+")
+
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+class NoCheckpointYet(Unavailable):
+    code = "journal.no_checkpoint"
+    hint = "one is made after a thousand events, a minute after the first unsealed one, and when the daemon stops"
+
+
+class UnreadableFile(InvalidInput):
+    code = "journal.unreadable_file"
+    hint = "check the path and its permissions"
+
+
+@click.group()
+def journal() -> None:
+    """Read, verify and export the record."""
+
+
+@journal.command()
+@click.option(
+    "-n", "--lines", default=DEFAULT_TAIL, show_default=True, type=click.IntRange(0, 10_000), help="How many."
+)
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with new events as they are recorded.")
+@click.option("--run", default="", metavar="RUN", help="Only events of this run.")
+@click.option("--call", default="", metavar="CALL", help="Only events of this call.")
+@click.option("--kind", default="", metavar="KIND", help="Only events of this kind, such as call.finished.")
+@json_option
+@pass_invocation
+def tail(invocation: Invocation, lines: int, following: bool, run: str, call: str, kind: str) -> None:
+    """Show the newest events, one a line."""
+    if following and invocation.output.json:
+        raise click.UsageError("--follow has no end and --json is one document: give one of them")
+    with _reader(invocation) as reader:
+        head = reader.head()[0]
+        newest = reader.events_since(0, lines, run=run, call=call, kind=kind, newest_first=True)
+        events = newest[::-1]
+        invocation.output.data({"events": [as_json(event) for event in events]}, lambda _: _lines(events))
+        if following:
+            from palyra.journal.follow import follow
+
+            invocation.output.flush()
+            after = max(head, events[-1].seq) if events else head
+            for event in follow(reader, after, run=run, call=call, kind=kind):
+                invocation.output.text(as_line(event))
+                invocation.output.flush()
+
+
+@journal.command()
+@click.argument("event", metavar="SEQ|EVENT_ID")
+@json_option
+@pass_invocation
+def show(invocation: Invocation, event: str) -> None:
+    """Show one event in full."""
+    from palyra.ids import EventId
+
+    with _reader(invocation) as reader:
+        wanted = int(event) if event.isascii() and event.isdigit() and len(event) < 19 else EventId.parse(event)
+        invocation.output.data(as_json(reader.event(wanted)))
+
+
+@journal.command()
+@click.argument("export_file", metavar="[FILE.jsonl]", required=False, type=_file)
+@click.option("--checkpoint", "kept", multiple=True, metavar="FILE", type=_file, help="A checkpoint you kept.")
+@click.option("--public-key", "keys", multiple=True, metavar="FILE", type=_file, help="The signer's public key (PEM).")
+@json_option
+@pass_invocation
+def verify(invocation: Invocation, export_file: Path | None, kept: Sequence[Path], keys: Sequence[Path]) -> None:
+    """Check every event, the chain and the signed checkpoints.
+
+    Without FILE.jsonl the journal in the state directory is checked, against the copy of its newest checkpoint that
+    lies beside it too. Someone who could write the whole state directory could have replaced that copy and the public
+    key: keep both elsewhere and give them with --checkpoint and --public-key.
+    """
+    verifiers = _verifiers(invocation, keys)
+    anchors = [_load_checkpoint(path) for path in kept]
+    with invocation.output.working("verifying"):
+        if export_file is not None:
+            report, beside = _verify_export(export_file, verifiers, anchors), False
+        else:
+            copy = _copy_beside(invocation)
+            beside = copy is not None
+            with _reader(invocation) as reader:
+                report = reader.verify(verifiers, anchors=[*anchors, *([copy] if copy else [])])
+    if export_file is None and report.checkpoints and not beside:
+        invocation.output.warning(
+            "the copy of the newest checkpoint beside the journal is missing: a cut tail would not show"
+        )
+    invocation.output.data(report, _report_lines)
+
+
+@journal.command()
+@click.option("--out", metavar="FILE", type=_file, help="Write to FILE instead of standard output.")
+@click.option("--from", "first", default=1, metavar="SEQ", type=click.IntRange(1), help="The first event.")
+@click.option("--to", "last", default=None, metavar="SEQ", type=click.IntRange(1), help="The last event.")
+@json_option
+@pass_invocation
+def export(invocation: Invocation, out: Path | None, first: int, last: int | None) -> None:
+    """Write events as lines of JSON that other tools read and `palyra journal verify` checks."""
+    from palyra.journal.export import export_lines
+
+    if out is None and invocation.output.json:
+        raise click.UsageError("the export itself goes to standard output: give --out FILE with --json")
+    with _reader(invocation) as reader:
+        verifier, start, items = reader.walk(_verifiers(invocation, ()), first_seq=first, last_seq=last)
+        lines = export_lines(items, start)
+        if out is None:
+            _to_stdout(invocation, lines)
+            return
+        _to_file(out, lines)
+    report = verifier.report
+    data = {"file": str(out), "events": report.events, "first_seq": report.first_seq, "last_seq": report.last_seq,
+            "sealed_through": report.sealed_through}  # fmt: skip
+    invocation.output.data(data, lambda _: f"{report.events} events, {report.first_seq} to {report.last_seq}, in {out}")
+
+
+@journal.command()
+@click.option("--out", metavar="FILE", type=_file, help="Write to FILE instead of standard output.")
+@json_option
+@pass_invocation
+def checkpoint(invocation: Invocation, out: Path | None) -> None:
+    """Print the newest checkpoint, for an auditor to keep."""
+    import json
+
+    with _reader(invocation) as reader:
+        newest = reader.newest_checkpoint()
+    if newest is None:
+        raise NoCheckpointYet("the journal has no checkpoint yet")
+    document = newest.to_json()
+    if out is not None:
+        _to_file(out, [document + b"\n"])
+        invocation.output.data(
+            {"file": str(out), "number": newest.number, "last_seq": newest.last_seq},
+            lambda _: f"checkpoint {newest.number}, up to event {newest.last_seq}, in {out}",
+        )
+        return
+    invocation.output.data(json.loads(document), lambda _: document.decode())
+
+
+def as_json(event: "Event") -> dict[str, Any]:
+    from palyra.clock import rfc3339
+
+    return {
+        "seq": event.seq,
+        "id": event.id,
+        "time": rfc3339(event.time_ms),
+        "time_ms": event.time_ms,
+        "kind": event.kind,
+        "actor": event.actor,
+        "principal": event.principal,
+        "run": event.run,
+        "call": event.call,
+        "payload": event.payload_value(),
+        "prev_hash": event.prev_hash.hex(),
+        "hash": event.hash.hex(),
+    }
+
+
+def as_line(event: "Event") -> str:
+    """One line whatever the event holds: no field of it can look like another field, or like another line."""
+    from palyra.clock import rfc3339
+
+    payload = event.payload.decode("utf-8", "backslashreplace")
+    fields = [str(event.seq), rfc3339(event.time_ms), *map(_field, (event.kind, event.actor))]
+    named = (("principal", event.principal), ("run", event.run), ("call", event.call))
+    fields += [f"{name}={_field(value)}" for name, value in named if value]
+    return one_line("  ".join([*fields, payload]))
+
+
+def _field(value: str) -> str:
+    return value if _BARE.fullmatch(value) else repr(value)
+
+
+def _lines(events: "Iterable[Event]") -> str | None:
+    return "\n".join(as_line(event) for event in events) or None
+
+
+def _report_lines(report: "VerifyReport") -> str:
+    if not report.events:
+        return "the journal is empty"
+    return (
+        f"sound: {report.events} events, {report.first_seq} to {report.last_seq}\n"
+        f"checkpoints: {report.checkpoints} signed by {', '.join(report.key_ids) or 'nobody'}, "
+        f"up to event {report.sealed_through}; {report.unsealed} events not sealed yet\n"
+        f"compared with {report.anchors} kept {'checkpoint' if report.anchors == 1 else 'checkpoints'}\n"
+        f"head: {report.head_hash}"
+    )
+
+
+def _reader(invocation: Invocation) -> "JournalReader":
+    from palyra.journal.sqlite import DATABASE_NAME, SqliteStore
+
+    return SqliteStore.open_reader(invocation.state_path / DATABASE_NAME)
+
+
+def _verifiers(invocation: Invocation, keys: Sequence[Path]) -> "list[Verifier]":
+    from palyra.signing.ed25519 import Ed25519Verifier
+
+    return [Ed25519Verifier.from_pem_file(path) for path in keys or (invocation.state_path / PUBLIC_KEY_NAME,)]
+
+
+def _load_checkpoint(path: Path) -> "Checkpoint":
+    from palyra.journal.sealing import load_checkpoint
+
+    try:
+        return load_checkpoint(path)
+    except OSError as error:
+        raise UnreadableFile(f"cannot read {path}: {error.strerror}") from error
+
+
+def _copy_beside(invocation: Invocation) -> "Checkpoint | None":
+    from palyra.journal.sqlite import CHECKPOINT_NAME
+
+    path = invocation.state_path / CHECKPOINT_NAME
+    return _load_checkpoint(path) if path.exists() else None
+
+
+def _verify_export(path: Path, verifiers: "Sequence[Verifier]", anchors: "Sequence[Checkpoint]") -> "VerifyReport":
+    from palyra.journal.export import ExportReader
+    from palyra.journal.verify import JournalVerifier
+
+    reader = ExportReader(_file_lines(path))
+    verifier = JournalVerifier(verifiers, anchors=anchors, start=reader.start)
+    return verifier.verify(reader.rows(_file_lines(path)), reader.checkpoints)
+
+
+def _file_lines(path: Path) -> Iterator[bytes]:
+    from palyra.journal.export import MAX_LINE_BYTES
+
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                yield line
+    except OSError as error:
+        raise UnreadableFile(f"cannot read {path}: {error.strerror}") from error
+
+
+def _to_stdout(invocation: Invocation, lines: Iterable[bytes]) -> None:
+    """Bytes as they are into a pipe or file; on a terminal what could steer it is spelled out."""
+    if sys.stdout.isatty():
+        for line in lines:
+            invocation.output.text(line.decode("utf-8", "backslashreplace").rstrip("\n"))
+        return
+    stream = sys.stdout.buffer
+    for line in lines:
+        stream.write(line)
+    stream.flush()
+
+
+def _to_file(path: Path, lines: Iterable[bytes]) -> None:
+    """Appears under its name only when it is whole."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UnreadableFile(f"cannot write in {path.parent}: {error.strerror}") from error
+    try:
+        with open(descriptor, "wb") as file:
+            for line in lines:
+                file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

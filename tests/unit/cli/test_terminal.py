@@ -1,0 +1,61 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.cli.terminal import command_line, labelled, pretty_json, shown, shown_block
+
+HOSTILE = [
+    "\x1b[2J",
+    "\x07",
+    "\x9b31m",
+    "\u202eevil",
+    "\u200b",
+    "\u2028",
+    "\ufeff",
+    "\U000e0041",
+    "\x7f",
+    "\ud800",
+    "\r",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_steers_a_terminal_is_spelled_out(text: str) -> None:
+    for made in (shown(text), shown_block(text), pretty_json(text)):
+        assert made.isprintable() and "\\" in made
+
+
+@given(st.text())
+def test_one_line_is_always_printable(text: str) -> None:
+    assert shown(text).isprintable()
+    assert shown_block(text).replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_letters_of_any_script_stay() -> None:
+    assert shown("naïve 漢字 العربية") == "naïve 漢字 العربية"
+    assert shown("a\nb\tc") == "a\\nb\\tc"
+    assert shown_block("a\nb\tc") == "a\nb\tc"
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@given(JSON_VALUES)
+def test_pretty_json_is_exact_and_harmless(value: object) -> None:
+    made = pretty_json(value)
+    assert json.loads(made) == value
+    assert all(line.isprintable() for line in made.split("\n"))
+
+
+def test_a_value_cannot_pose_as_a_label() -> None:
+    made = labelled((("tool", "x\nstate  approved"), ("state", "pending"), ("empty", "")))
+    assert made.split("\n") == ["tool   x", "       state  approved", "state  pending"]
+
+
+def test_commands_can_be_copied() -> None:
+    assert command_line("palyra", "--state-dir", "/a b/c'd", "x") == "palyra --state-dir '/a b/c'\"'\"'d' x"
+    assert command_line("$(reboot)", "", "\x1b[2J") == "'$(reboot)' '' '\\x1b[2J'"

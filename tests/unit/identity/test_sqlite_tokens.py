@@ -1,0 +1,82 @@
+"""Tokens in the table: the secret is shown once and is nowhere on the disk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.journal_house import JournalHouse
+from palyra.identity import sqlite_tokens
+from palyra.identity.api_token import TokenRecord, TokenScope, Unauthenticated, UnknownToken
+from palyra.identity.principal import Principal
+from palyra.ids import TokenId
+from palyra.journal.sqlite import SqliteStore
+
+BOT = Principal.parse("agent:bot")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> JournalHouse:
+    return JournalHouse(tmp_path)
+
+
+@pytest.fixture
+def store(house: JournalHouse) -> Iterator[SqliteStore]:
+    opened = house.open(schema=sqlite_tokens.SCHEMA)
+    yield opened
+    opened.close()
+
+
+def create(store: SqliteStore, ttl_ms: int | None = None) -> tuple[TokenRecord, str]:
+    record, text = store.transact_blocking(
+        lambda tx: sqlite_tokens.create_token(tx, BOT, (TokenScope.CALL,), actor="user:op", label="l", ttl_ms=ttl_ms)
+    )
+    return record, text.reveal()
+
+
+def test_only_the_hash_of_a_token_is_kept(house: JournalHouse, store: SqliteStore) -> None:
+    _, text = create(store)
+    secret = text.rpartition("_")[2].encode() if text.count("_") == 2 else text[31:].encode()
+    store.seal()
+    for file in house.folder.iterdir():
+        assert secret not in file.read_bytes(), file.name
+
+
+def test_two_tokens_share_nothing(store: SqliteStore) -> None:
+    assert len({create(store)[1][31:] for _ in range(20)}) == 20
+
+
+def test_a_token_works_until_it_is_revoked_and_never_again(house: JournalHouse, store: SqliteStore) -> None:
+    record, text = create(store)
+    assert sqlite_tokens.authenticate(store, text, house.clock.now).principal == "agent:bot"
+    token_id = TokenId(record.token_id)
+    first = store.transact_blocking(lambda tx: sqlite_tokens.revoke_token(tx, token_id, actor="user:op"))
+    again = store.transact_blocking(lambda tx: sqlite_tokens.revoke_token(tx, token_id, actor="user:op"))
+    assert first.revoked_ms == again.revoked_ms, "the first moment stays"
+    with pytest.raises(Unauthenticated):
+        sqlite_tokens.authenticate(store, text, house.clock.now)
+    events = store.events_since(0, 10)
+    assert [event.kind for event in events] == ["credential.created", "credential.revoked"]
+    assert events[0].payload_value() == {"id": record.token_id, "scopes": ["call"], "label": "l", "run_id": ""}
+
+
+def test_a_token_ends_by_itself(house: JournalHouse, store: SqliteStore) -> None:
+    record, text = create(store, ttl_ms=1_000)
+    assert record.expires_ms is not None
+    sqlite_tokens.authenticate(store, text, record.expires_ms - 1)
+    with pytest.raises(Unauthenticated):
+        sqlite_tokens.authenticate(store, text, record.expires_ms)
+
+
+def test_the_right_id_with_another_secret_is_not_accepted(store: SqliteStore) -> None:
+    _, mine = create(store)
+    _, theirs = create(store)
+    with pytest.raises(Unauthenticated):
+        sqlite_tokens.authenticate(store, theirs[:31] + mine[31:], 0)
+
+
+def test_an_id_is_a_value_and_not_sql(store: SqliteStore) -> None:
+    create(store)
+    with pytest.raises(UnknownToken):
+        store.transact_blocking(lambda tx: sqlite_tokens.revoke_token(tx, TokenId("' OR 1=1 --"), actor="x"))
+    assert all(record.revoked_ms is None for record in sqlite_tokens.list_tokens(store))

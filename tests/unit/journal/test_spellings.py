@@ -1,0 +1,42 @@
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
+
+
+@given(
+    st.text(min_size=MIN_KNOWN_CHARS, max_size=40).filter(lambda text: text.isprintable()),
+    st.binary(max_size=7),
+    st.binary(max_size=7),
+)
+def test_a_value_is_found_in_base64_wherever_it_stands(value, before, after):
+    encoded = base64.b64encode(before + value.encode() + after).decode()
+    urlsafe = base64.urlsafe_b64encode(before + value.encode() + after).decode()
+    needles = spellings_of(value)
+    assert any(needle in encoded for needle in needles)
+    assert any(needle in urlsafe for needle in needles)
+
+
+@given(st.text(min_size=MIN_KNOWN_CHARS, max_size=40).filter(lambda text: text.isprintable()))
+def test_a_value_is_found_escaped(value):
+    needles = spellings_of(value)
+    for spelled in (
+        value, quote(value), quote(value, safe=""), quote_plus(value), json.dumps(value), value.encode().hex(),
+        value.encode().hex().upper(),
+    ):  # fmt: skip
+        assert any(needle in spelled for needle in needles), spelled
+
+
+def test_each_long_line_of_a_key_file_is_secret_by_itself():
+    lines = ["-----BEGIN PRIVATE KEY-----", "MC4CAQAwBQYDK2VwBCIEIA0123456789", "short", "-----END PRIVATE KEY-----"]
+    needles = spellings_of("\n".join(lines))
+    assert lines[1] in needles
+    assert not {"short", lines[0], lines[3]} & needles
+
+
+def test_a_value_too_short_to_search_for_has_no_spellings():
+    assert spellings_of("abc") == frozenset()

@@ -1,0 +1,82 @@
+"""Changes are told, also of a directory that comes later or goes away."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from palyra.policy import watcher
+from palyra.policy.watcher import watch_directory
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "WATCH_DEBOUNCE_MS", 50)
+    monkeypatch.setattr(watcher, "WATCH_RECHECK_MS", 100)
+
+
+class Watch:
+    """Counts what a watcher tells, and lets a test wait for the next."""
+
+    def __init__(self, path: Path) -> None:
+        self._told = asyncio.Event()
+        self._stream: AsyncIterator[None] = watch_directory(path)
+        self._task = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        async for _ in self._stream:
+            self._told.set()
+
+    async def tells(self, change: object) -> None:
+        """Repeats the change until it is told: the watch may only just be starting."""
+        assert callable(change)
+        self._told.clear()
+        async with asyncio.timeout(60):
+            while not self._told.is_set():
+                change()
+                try:
+                    await asyncio.wait_for(self._told.wait(), 1)
+                except TimeoutError:
+                    continue
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+@pytest.fixture
+async def watch(tmp_path: Path) -> AsyncIterator[Watch]:
+    watching = Watch(tmp_path / "policies")
+    yield watching
+    await watching.stop()
+
+
+async def test_the_life_of_a_directory(watch: Watch, tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    written = iter(range(1000))
+
+    def edit() -> None:
+        (folder / "x.cedar").write_text(f"// {next(written)}")
+
+    await watch.tells(lambda: folder.mkdir(exist_ok=True))
+    await watch.tells(edit)
+    await watch.tells(lambda: shutil.rmtree(folder, ignore_errors=True))
+    await watch.tells(lambda: folder.mkdir(exist_ok=True))
+    await watch.tells(edit)
+
+
+async def test_a_directory_swapped_for_another_is_noticed(watch: Watch, tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    await watch.tells(lambda: folder.mkdir(exist_ok=True))
+    generation = iter(range(1000))
+
+    def swap() -> None:
+        fresh = tmp_path / f"new{next(generation)}"
+        fresh.mkdir()
+        folder.rename(tmp_path / f"old{next(generation)}")
+        fresh.rename(folder)
+
+    await watch.tells(swap)
+    await watch.tells(lambda: (folder / "y.cedar").write_text(f"// {next(generation)}"))

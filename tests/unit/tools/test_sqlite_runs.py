@@ -1,0 +1,96 @@
+"""The budget ledger: what is reserved, what is settled, whose run it is."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.journal_house import JournalHouse
+from palyra.ids import RunId
+from palyra.journal.sqlite import SqliteStore
+from palyra.tools import sqlite_runs
+from palyra.tools.budget import BudgetExhausted, BudgetKind, RunBudget
+from palyra.tools.call import UnknownRun
+
+RUN = RunId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
+ASKED = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 1_000}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = JournalHouse(tmp_path).open(schema=sqlite_runs.SCHEMA)
+    yield opened
+    opened.close()
+
+
+def open_run(store: SqliteStore, **caps: int) -> None:
+    store.transact_blocking(lambda tx: sqlite_runs.open_run(tx, RUN, "agent:bot", "user:op", RunBudget(**caps)))
+
+
+def account(store: SqliteStore, kind: BudgetKind) -> tuple[int, int, int]:
+    found = sqlite_runs.read_run(store, RUN, None).budget[kind]
+    return found.cap, found.reserved, found.used
+
+
+def test_a_run_has_an_account_of_every_kind_and_its_opening_is_on_record(store: SqliteStore) -> None:
+    open_run(store, calls=3)
+    run = sqlite_runs.read_run(store, RUN, "agent:bot")
+    assert set(run.budget) == set(BudgetKind)
+    event = store.events_since(0, 10)[0]
+    assert (event.kind, event.principal, event.run) == ("run.opened", "agent:bot", RUN)
+    assert event.payload_value()["budget"]["calls"] == 3
+
+
+def test_reserve_then_settle_books_what_was_used_and_gives_the_rest_back(store: SqliteStore) -> None:
+    open_run(store, calls=2, wall_ms=1_500)
+    granted = store.transact_blocking(lambda tx: sqlite_runs.reserve_budget(tx, RUN, ASKED))
+    assert account(store, BudgetKind.WALL_MS) == (1_500, 1_000, 0)
+    store.transact_blocking(
+        lambda tx: sqlite_runs.settle_budget(tx, RUN, granted, {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 7})
+    )
+    assert account(store, BudgetKind.CALLS) == (2, 0, 1)
+    assert account(store, BudgetKind.WALL_MS) == (1_500, 0, 7)
+
+
+def test_a_crash_gives_everything_back(store: SqliteStore) -> None:
+    open_run(store, calls=2)
+    granted = store.transact_blocking(lambda tx: sqlite_runs.reserve_budget(tx, RUN, ASKED))
+    store.transact_blocking(lambda tx: sqlite_runs.settle_budget(tx, RUN, granted, {}))
+    assert account(store, BudgetKind.CALLS) == (2, 0, 0)
+
+
+def test_one_kind_that_is_out_leaves_the_others_untouched(store: SqliteStore) -> None:
+    open_run(store, calls=5, wall_ms=0)
+    with pytest.raises(BudgetExhausted) as caught:
+        store.transact_blocking(lambda tx: sqlite_runs.reserve_budget(tx, RUN, ASKED))
+    assert caught.value.details["budget"] == "wall_ms"
+    assert account(store, BudgetKind.CALLS) == (5, 0, 0)
+
+
+async def test_many_at_once_never_reserve_more_than_the_cap(store: SqliteStore) -> None:
+    await store.transact(lambda tx: sqlite_runs.open_run(tx, RUN, "agent:bot", "user:op", RunBudget(calls=5)))
+    outcomes = await asyncio.gather(
+        *(store.transact(lambda tx: sqlite_runs.reserve_budget(tx, RUN, ASKED)) for _ in range(40)),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(outcome, dict) for outcome in outcomes) == 5
+    assert account(store, BudgetKind.CALLS) == (5, 5, 0)
+
+
+def test_somebody_elses_run_looks_like_a_missing_one(store: SqliteStore) -> None:
+    open_run(store)
+    with pytest.raises(UnknownRun) as theirs:
+        sqlite_runs.read_run(store, RUN, "agent:eve")
+    with pytest.raises(UnknownRun) as missing:
+        sqlite_runs.read_run(store, RunId("01ARZ3NDEKTSV4RRFFQ69G5FAX"), "agent:eve")
+    assert theirs.value.message.replace(RUN, "") == missing.value.message.replace("01ARZ3NDEKTSV4RRFFQ69G5FAX", "")
+    with pytest.raises(UnknownRun):
+        store.transact_blocking(lambda tx: sqlite_runs.ensure_run(tx, RUN, "agent:eve", "x", RunBudget()))
+
+
+def test_a_run_is_opened_once_and_keeps_its_caps(store: SqliteStore) -> None:
+    open_run(store, calls=3)
+    store.transact_blocking(lambda tx: sqlite_runs.ensure_run(tx, RUN, "agent:bot", "x", RunBudget(calls=99)))
+    assert account(store, BudgetKind.CALLS)[0] == 3
+    assert [event.kind for event in store.events_since(0, 10)] == ["run.opened"]
