@@ -5,7 +5,7 @@ The types are the single source: validation, ``palyra config show`` and the refe
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +13,7 @@ from msgspec import Meta
 from palyra import limits
 from palyra.errors import InvalidInput, PalyraError
 from palyra.identity.principal import Principal
+from palyra.sandbox import limits as sandbox
 
 ENV_PREFIX: Final = "PALYRA_"
 ENV_SEPARATOR: Final = "__"
@@ -68,7 +69,12 @@ class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    allowed: Annotated[Patterns, _says("Tools that policies may permit at all, as globs.")] = ("echo", "sleep", "fs.*")
+    allowed: Annotated[Patterns, _says("Tools that policies may permit at all, as globs.")] = (
+        "echo",
+        "sleep",
+        "fs.*",
+        "process.*",
+    )
     preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
     timeout_ms: Annotated[Millis, _says("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
     max_timeout_ms: Annotated[Millis, _says("Longest deadline a call may ask for.")] = limits.MAX_CALL_TIMEOUT_MS
@@ -100,6 +106,37 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     dir: Annotated[str, _says("Folder of `*.cedar` files; empty means `policies` beside the settings file.")] = ""
 
 
+class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    enabled: Annotated[bool, _says("Whether programs may be run at all.")] = True
+    tier: Annotated[Literal["b", "c"], _says("Where programs run: b is a limited process, c an isolated one.")] = "c"
+    egress: Annotated[
+        Literal["none", "preflight", "strict"],
+        _says("Network: none restricts nothing, preflight checks arguments, strict gives none but allowed hosts."),
+    ] = "strict"
+    allowed_hosts: Annotated[Patterns, _says("Hosts programs may reach, as HOST or HOST:PORT.")] = ()
+    read_only: Annotated[bool, _says("Whether programs see the workspace without being able to change it.")] = False
+    allow_interpreters: Annotated[bool, _says("Whether shells, interpreters and programs that run others may run.")] = (
+        False
+    )
+    allowed_executables: Annotated[Patterns, _says("The only programs that may run; empty means any not denied.")] = ()
+    cpu_seconds: Annotated[Count, _says("Processor time of each process.")] = sandbox.DEFAULT_CPU_SECONDS
+    memory_bytes: Annotated[Count, _says("Memory of a program and what it starts.")] = sandbox.DEFAULT_MEMORY_BYTES
+    pids: Annotated[Count, _says("Processes and threads at once.")] = sandbox.DEFAULT_PIDS
+    open_files: Annotated[Count, _says("Open files of each process.")] = sandbox.DEFAULT_OPEN_FILES
+    file_bytes: Annotated[Count, _says("Size of the largest file a program may write.")] = sandbox.DEFAULT_FILE_BYTES
+    max_output_bytes: Annotated[
+        int, Meta(ge=0, le=sandbox.MAX_OUTPUT_BYTES), _says("Most bytes of stdout and stderr together.")
+    ] = sandbox.DEFAULT_OUTPUT_BYTES
+    env: Annotated[dict[str, str], _says("Variables every program gets.")] = {}
+    tool_roots: Annotated[Patterns, _says("Folders outside /usr that programs may read and run from.")] = ()
+    appearing_protected: Annotated[
+        Literal["keep", "move_aside", "fail"],
+        _says("What becomes of a protected name that a program creates."),
+    ] = "keep"
+    max_running: Annotated[int, Meta(ge=1, le=4096), _says("Programs at once; the next ones wait.")] = 64
+    max_waiting: Annotated[int, Meta(ge=0, le=65536), _says("Programs that may wait; the next one is refused.")] = 1024
+
+
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ttl_seconds: Annotated[Count, _says("How long a request for approval waits before it is denied.")] = 900
     max_ttl_seconds: Annotated[Count, _says("Longest life of an approval, whatever its scope.")] = 86_400
@@ -128,6 +165,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tools: ToolsSettings = ToolsSettings()
     access: AccessSettings = AccessSettings()
     policy: PolicySettings = PolicySettings()
+    sandbox: SandboxSettings = SandboxSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()

@@ -21,6 +21,7 @@ from palyra.daemons.entity_directory import directory_of
 from palyra.daemons.instances import InstanceRegistry
 from palyra.daemons.operator_token import operator_token
 from palyra.daemons.policy_watch import LivePolicy
+from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
 from palyra.identity import sqlite_tokens
 from palyra.journal.event import NewEvent
@@ -54,7 +55,7 @@ class Gateway:
         self.state = state
         self.clock = SystemClock()
         self.redactor = Redactor()
-        self.catalog = builtin_catalog()
+        self.catalog = builtin_catalog(settings.sandbox)
         self.metrics = PrometheusMetrics({str(spec.name) for spec in self.catalog.specs()})
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
@@ -72,10 +73,17 @@ class Gateway:
             instance, self._instance_lock = InstanceRegistry(state.path("instances")).enter()
             self._instance = str(instance)
             self._files = FilesExecutor(settings.workspace.protected_names)
+            self.processes = ProcessExecutor(
+                settings.sandbox, settings.workspace.protected_names, state.path("sandbox")
+            )
             self.broker = Broker(
                 config=tool_call_config(settings, state, self.directory),
                 catalog=self.catalog,
-                executors={builtin.EXECUTOR: builtin.BuiltinExecutor(), FILES_EXECUTOR: self._files},
+                executors={
+                    builtin.EXECUTOR: builtin.BuiltinExecutor(),
+                    FILES_EXECUTOR: self._files,
+                    PROCESS_EXECUTOR: self.processes,
+                },
                 policy=self.policy,
                 store=self.store,
                 signer=signer,
@@ -194,6 +202,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 failure = error
             finally:
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
+                await gateway.processes.close()
                 for task in tasks:
                     task.cancel()
         if failure is not None:

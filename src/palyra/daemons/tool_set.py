@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from palyra.config.settings import SandboxSettings
+from palyra.daemons.process_tools import process_specs
 from palyra.tools import builtin
 from palyra.tools.call import ExecutionPlan, Outcome
 from palyra.tools.catalog import Catalog
@@ -39,8 +41,10 @@ def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
     return lambda arguments: Touches(paths=tuple(tool.touches(dict(arguments))))
 
 
-def builtin_catalog() -> Catalog:
-    return Catalog([*builtin.SPECS, *map(file_tool_spec, FILE_TOOLS)])
+def builtin_catalog(sandbox: SandboxSettings | None = None) -> Catalog:
+    return Catalog(
+        [*builtin.SPECS, *map(file_tool_spec, FILE_TOOLS), *process_specs(sandbox or SandboxSettings())]
+    )
 
 
 class FilesExecutor:
@@ -48,6 +52,7 @@ class FilesExecutor:
     behind."""
 
     name = FILES_EXECUTOR
+    keeps_deadline = False
 
     def __init__(self, protected_names: tuple[str, ...]) -> None:
         self._protected = protected_names
@@ -65,7 +70,9 @@ class FilesExecutor:
             raise
 
     def _run(self, plan: ExecutionPlan, cancelled: threading.Event) -> Outcome:
-        with open_workspace(Path(plan.workspace), self._protected, read_only=plan.read_only) as workspace:
+        with open_workspace(
+            Path(plan.workspace), self._protected, read_only=plan.obligations.read_only or False
+        ) as workspace:
             result = self._tools[plan.tool].run(dict(plan.arguments), workspace, cancelled)
             return Outcome(result=result, receipt=tuple(workspace.receipt()))
 

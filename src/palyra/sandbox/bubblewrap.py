@@ -9,10 +9,9 @@ from typing import Final
 
 from palyra.sandbox import limits
 from palyra.sandbox.host_facts import HostFacts
-from palyra.sandbox.launch import LaunchSpec, RLimit
+from palyra.sandbox.launch import LaunchSpec
 from palyra.sandbox.minimal_root import ETC_REASONS
-from palyra.sandbox.plan import BubblewrapPlan
-from palyra.sandbox.profile import SandboxLimits
+from palyra.sandbox.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
 
 # Never through PATH: whoever can set a variable could otherwise choose the program that builds the sandbox.
@@ -117,28 +116,13 @@ def _text(path: str) -> bytes:
         return b""
 
 
-def rlimits_of(wanted: SandboxLimits) -> tuple[RLimit, ...]:
-    """Limits that bubblewrap itself can live with.
-
-    The number of processes is not among them: counted for the user outside, it would fail where that user is busy. It
-    is set on the waiting sandbox (``readback.limit_processes``), where the kernel counts the sandbox's own processes.
-    """
-    return (
-        RLimit("CPU", wanted.cpu_seconds, wanted.cpu_seconds + 1),
-        RLimit("AS", wanted.memory_bytes, wanted.memory_bytes),
-        RLimit("NOFILE", wanted.open_files, wanted.open_files),
-        RLimit("FSIZE", wanted.file_bytes, wanted.file_bytes),
-        RLimit("CORE", 0, 0),
-    )
-
-
 def to_launch_spec(plan: BubblewrapPlan, *, cgroup_procs: tuple[str, ...] = ()) -> LaunchSpec:
     """bubblewrap starts in / with an empty environment; ``pass_fds`` are the info and the block descriptor."""
     return LaunchSpec(
         argv=plan.argv,
         env=(),
         cwd=b"/",
-        rlimits=rlimits_of(plan.profile.limits),
+        rlimits=rlimits_of(plan.profile.limits, memory_is_counted=plan.memory_is_counted),
         no_new_privs=True,
         new_session=True,
         data_fds=plan.data_fds,

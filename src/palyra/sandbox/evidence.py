@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.host_facts import Identity
+from palyra.sandbox.launch import RLimit
 from palyra.sandbox.minimal_root import ExpectedMount
-from palyra.sandbox.plan import BubblewrapPlan
+from palyra.sandbox.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.profile import EgressEnforcementMode
 from palyra.sandbox.receipt import Layer, ReceiptLine
 from palyra.workspace.path import decode_name, shown
@@ -28,6 +29,14 @@ _LAYER_OF_NAMESPACE: Final = {
     "ipc": Layer.IPC_NAMESPACE,
     "uts": Layer.UTS_NAMESPACE,
     "cgroup": Layer.CGROUP_NAMESPACE,
+}
+_LIMIT_NAMES: Final = {
+    "CPU": "Max cpu time",
+    "AS": "Max address space",
+    "NOFILE": "Max open files",
+    "FSIZE": "Max file size",
+    "CORE": "Max core file size",
+    "NPROC": "Max processes",
 }
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 _SOURCE: Final = "before the program started, from /proc of its first process"
@@ -49,7 +58,6 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     parent_user: int
     mounts: tuple[MountSeen, ...]
     identities: dict[bytes, Identity | None]
-    limits: dict[str, str]
     interfaces: tuple[str, ...]
     terminal: int
     environment_bytes: int
@@ -127,6 +135,24 @@ def filter_line(plan: BubblewrapPlan, seen: str | None) -> ReceiptLine:
         return ReceiptLine(layer=Layer.SECCOMP, asked=asked, got=got, held=True)
     got = f"Seccomp {seen} (after release, from /proc of its first process)"
     return ReceiptLine(layer=Layer.SECCOMP, asked=asked, got=got, held=seen == FILTER_MODE)
+
+
+def rlimits_line(plan: BubblewrapPlan, seen: Mapping[str, str], *, uid: int) -> ReceiptLine:
+    """``seen`` are the soft limits of the sandbox's first process, which the program inherits."""
+    wanted = {limit.name: limit.soft for limit in plan_limits(plan)} | {"NPROC": plan.profile.limits.pids}
+    got = {name: seen.get(_LIMIT_NAMES[name], "unknown") for name in wanted}
+    note = "" if uid else "; NPROC does not bind the host's root user: the cgroup's limit does"
+    return _line(
+        Layer.RLIMITS,
+        ", ".join(f"{name} {value}" for name, value in wanted.items()),
+        ", ".join(f"{name} {value}" for name, value in got.items()) + note,
+        # A machine may allow less than was asked.
+        held=all(got[name].isdigit() and int(got[name]) <= value for name, value in wanted.items()),
+    )
+
+
+def plan_limits(plan: BubblewrapPlan) -> tuple[RLimit, ...]:
+    return rlimits_of(plan.profile.limits, memory_is_counted=plan.memory_is_counted)
 
 
 def _namespace_lines(plan: BubblewrapPlan, evidence: Evidence) -> Iterable[ReceiptLine]:

@@ -36,9 +36,9 @@ class ResolvedExecutable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that this program goes by, the typed one first."""
-        own = (base_name(self.typed), base_name(self.found), *map(base_name, self.passed), base_name(self.real))
-        return tuple(dict.fromkeys((*own, *sorted(self.twins), *sorted(self.marks))))
+        """Every name that this program goes by, the one it is called by first."""
+        own = (base_name(self.typed), *map(base_name, self.passed), base_name(self.real))
+        return tuple(dict.fromkeys((*own, *sorted(self.twins))))
 
 
 class ExecutableLookup(Protocol):

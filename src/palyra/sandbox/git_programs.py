@@ -6,7 +6,7 @@ Hooks and the repository's own configuration are not judged here: the sandbox ke
 import re
 from typing import Final
 
-from palyra.sandbox.program_runners import Finding
+from palyra.sandbox.runner import Finding
 
 # Configuration that names no program. Anything else on the command line is refused: git has dozens of settings that
 # hold a command, and every release adds some.
@@ -36,27 +36,28 @@ _HARMLESS_VALUES: Final = {
     "diff.external": ("",),
     "core.askpass": ("", "true"),
 }
-_SUBCOMMANDS: Final = frozenset(
-    """
-    add write-tree am annotate apply archive worktree blame branch bugreport bundle cat-file check-attr check-ignore
-    check-mailmap check-ref-format checkout whatchanged checkout-index cherry cherry-pick clean clone column commit
-    commit-graph commit-tree config count-objects version describe diagnose diff diff-files diff-index diff-tree
-    verify-tag verify-pack fast-export fast-import fetch fetch-pack fmt-merge-msg for-each-ref format-patch fsck
-    fsck-objects verify-commit gc get-tar-commit-id grep hash-object help index-pack init init-db interpret-trailers log
-    ls-files ls-remote ls-tree mailinfo mailsplit maintenance merge merge-base merge-file merge-ours merge-recursive
-    merge-tree mktag mktree multi-pack-index mv name-rev notes pack-objects pack-redundant pack-refs patch-id pickaxe
-    prune prune-packed pull push range-diff read-tree rebase reflog remote repack replace request-pull rerere reset
-    restore rev-list rev-parse revert rm send-pack var shortlog show show-branch show-index show-ref sparse-checkout
-    stage stash status stripspace submodule switch symbolic-ref tag unpack-file unpack-objects update-index update-ref
-    update-server-info bisect lfs replay refs backfill
-    """.split()
-)
+_SUBCOMMANDS_WORDS: Final = """
+    add write-tree am annotate apply archive worktree blame branch bugreport bundle cat-file check-attr
+    check-ignore check-mailmap check-ref-format checkout whatchanged checkout-index cherry cherry-pick clean
+    clone column commit commit-graph commit-tree config count-objects version describe diagnose diff diff-files
+    diff-index diff-tree verify-tag verify-pack fast-export fast-import fetch fetch-pack fmt-merge-msg
+    for-each-ref format-patch fsck fsck-objects verify-commit gc get-tar-commit-id grep hash-object help
+    index-pack init init-db interpret-trailers log ls-files ls-remote ls-tree mailinfo mailsplit maintenance
+    merge merge-base merge-file merge-ours merge-recursive merge-tree mktag mktree multi-pack-index mv name-rev
+    notes pack-objects pack-redundant pack-refs patch-id pickaxe prune prune-packed pull push range-diff
+    read-tree rebase reflog remote repack replace request-pull rerere reset restore rev-list rev-parse revert rm
+    send-pack var shortlog show show-branch show-index show-ref sparse-checkout stage stash status stripspace
+    submodule switch symbolic-ref tag unpack-file unpack-objects update-index update-ref update-server-info
+    bisect lfs replay refs backfill
+"""
+_SUBCOMMANDS: Final = frozenset(_SUBCOMMANDS_WORDS.split())
 _GLOBAL_WITH_VALUE: Final = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix"})
-_GLOBAL_FLAGS: Final = frozenset(
-    "-p --paginate -P --no-pager --no-replace-objects --bare --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
-    "--icase-pathspecs --no-optional-locks --no-lazy-fetch --no-advice --version -v --help -h --exec-path --html-path "
-    "--man-path --info-path".split()
-)
+_GLOBAL_FLAGS_WORDS: Final = """
+    -p --paginate -P --no-pager --no-replace-objects --bare --literal-pathspecs --glob-pathspecs
+    --noglob-pathspecs --icase-pathspecs --no-optional-locks --no-lazy-fetch --no-advice --version -v --help -h
+    --exec-path --html-path --man-path --info-path
+"""
+_GLOBAL_FLAGS: Final = frozenset(_GLOBAL_FLAGS_WORDS.split())
 # Options of subcommands. git takes any unambiguous beginning of a long option.
 _LONG: Final = {
     "--upload-pack": None,
@@ -77,8 +78,27 @@ _SHORT: Final = {
     "grep": "O",
     "help": "w",
 }
-_HARMLESS_LONG: Final = frozenset({"--exclude", "--expand-tabs", "--exit-code", "--ex", "--e", "--con", "--conf", "--t"})
-_SECOND_WORDS: Final = {"submodule": "foreach", "bisect": "run", "remote": "ext"}
+_SECOND_WORDS: Final = {"submodule": "foreach", "bisect": "run"}
+_CONFIG_FLAGS_WORDS: Final = """
+    --global --local --system --worktree --add --replace-all --append --all --bool --int --bool-or-int --path
+    --fixed-value -z --null set
+"""
+_CONFIG_FLAGS: Final = frozenset(_CONFIG_FLAGS_WORDS.split())
+_CONFIG_READS: Final = frozenset(
+    [
+        "--get",
+        "--get-all",
+        "--get-regexp",
+        "--get-urlmatch",
+        "--list",
+        "-l",
+        "--unset",
+        "--unset-all",
+        "get",
+        "list",
+        "unset",
+    ]
+)
 _EXT_URL: Final = re.compile(r"(^|=|\s)(ext|fd)::", re.IGNORECASE)
 
 
@@ -95,7 +115,9 @@ def git_finding(args: tuple[str, ...]) -> Finding | None:
         if why := _option(name, word, rest[offset + 1] if offset + 1 < len(rest) else ""):
             return _finding(subcommand + 1 + offset, why)
     if name in _SECOND_WORDS and _SECOND_WORDS[name] in rest:
-        return _finding(subcommand + 1 + rest.index(_SECOND_WORDS[name]), f"git {name} {_SECOND_WORDS[name]} runs a program")
+        return _finding(
+            subcommand + 1 + rest.index(_SECOND_WORDS[name]), f"git {name} {_SECOND_WORDS[name]} runs a program"
+        )
     return _config(subcommand, rest) if name == "config" else None
 
 
@@ -118,7 +140,13 @@ def _global_options(args: tuple[str, ...]) -> tuple[int | None, Finding | None]:
             position += 2
         elif word in _GLOBAL_WITH_VALUE:
             position += 2
-        elif word in _GLOBAL_FLAGS or name in ("--git-dir", "--work-tree", "--namespace", "--list-cmds", "--attr-source"):
+        elif word in _GLOBAL_FLAGS or name in (
+            "--git-dir",
+            "--work-tree",
+            "--namespace",
+            "--list-cmds",
+            "--attr-source",
+        ):
             position += 1
         else:
             return None, _finding(position, f"git {name} decides which programs git runs")
@@ -137,7 +165,7 @@ def _option(subcommand: str, word: str, following: str) -> str:
     if word.startswith("--"):
         name, _, value = word.partition("=")
         for option, only in _LONG.items():
-            begins = len(name) > len("--") and option.startswith(name) and name not in _HARMLESS_LONG
+            begins = len(name) > len("--") and option.startswith(name)
             if begins and (only is None or subcommand in only):
                 if option == "--config" and _is_harmless(value or following):
                     continue
@@ -153,15 +181,18 @@ def _option(subcommand: str, word: str, following: str) -> str:
 
 def _config(subcommand: int, rest: tuple[str, ...]) -> Finding | None:
     """``git config KEY VALUE`` stores what a later, innocent ``git KEY`` would run. Reading a key is free."""
-    reads = {"--get", "--get-all", "--get-regexp", "--list", "-l", "--unset", "--unset-all", "get", "list", "unset"}
-    if reads & set(rest) and "--edit" not in rest and "-e" not in rest:
+    words = list(enumerate(rest, start=subcommand + 1))
+    if editor := next((position for position, word in words if word in ("--edit", "-e", "edit")), None):
+        return _finding(editor, "git config --edit runs an editor")
+    while words and words[0][1] in _CONFIG_FLAGS:
+        words.pop(0)
+    if not words or words[0][1] in _CONFIG_READS or len(words) == 1:
         return None
-    for offset, word in enumerate(rest):
-        if word in ("--edit", "-e", "edit"):
-            return _finding(subcommand + 1 + offset, "git config --edit runs an editor")
-        following = rest[offset + 1] if offset + 1 < len(rest) else None
-        if "." in word and not word.startswith("-"):
-            if following is None or _is_harmless(f"{word}={following}"):
-                return None
-            return _finding(subcommand + 1 + offset, "this setting can hold a program for git to run")
-    return None
+    # Options that take a value would move the key; none of them is needed to set one.
+    for position, word in words:
+        if word.startswith("-") and word not in _CONFIG_FLAGS:
+            return _finding(position, "git config can store a program for git to run")
+    (position, key), *values = [(position, word) for position, word in words if word not in _CONFIG_FLAGS]
+    if not values or all(_is_harmless(f"{key}={value}") for _, value in values):
+        return None
+    return _finding(position, "this setting can hold a program for git to run")

@@ -16,16 +16,16 @@ _SHELLS: Final = """
 """
 _LANGUAGES: Final = """
     python pypy ipython jython micropython circuitpython graalpy pythonw py pdb pydoc bpython ptpython
-    node nodejs deno bun js qjs quickjs d8 rhino jjs gjs njs duk mujs iojs electron tsx ts-node hermes mongosh mongo
-    ruby irb erb jruby mruby mirb truffleruby perl perl6 raku rakudo moar parrot prename perldoc suidperl
+    node nodejs deno bun js qjs quickjs d8 rhino jjs gjs njs duk mujs iojs electron tsx ts-node hermes mongosh
+    mongo ruby irb erb jruby mruby mirb truffleruby perl perl6 raku rakudo moar parrot prename perldoc suidperl
     php php-cgi php-fpm phpdbg hhvm phar lua luajit luatex texlua luahbtex luau moon resty tarantool
     awk gawk mawk nawk bwk original-awk goawk frawk pgawk igawk tclsh wish jimsh expect expectk itclsh tclkit
-    osascript automator wscript cscript mshta r rscript littler julia octave octave-cli scilab matlab gnuplot maxima sage
+    osascript automator wscript cscript mshta r rscript littler julia octave octave-cli scilab matlab gnuplot maxima
     guile racket mzscheme gracket scheme mit-scheme chez petite chibi-scheme csi gsi gosh bigloo kawa sbcl clisp ecl
     ccl abcl gcl newlisp picolisp clojure clj bb hy
     java jshell scala kotlin groovy groovysh dotnet csharp fsi fsharpi mono erl escript elixir iex gleam
     ghci runghc runhaskell ghc hugs ocaml ocamlrun utop sml poly mosml
-    swipl prolog gprolog yap gforth pforth factor rexx regina oorexx rebol gst pike slsh
+    sage swipl prolog gprolog yap gforth pforth factor rexx regina oorexx rebol gst pike slsh
     m4 gm4 dc swift dart tcc cling wine wine64 wasmtime wasmer wasm3 iwasm wasmedge
 """
 INTERPRETERS: Final = frozenset((_SHELLS + _LANGUAGES).split())
@@ -50,10 +50,11 @@ CONTENT_MARKS: Final[dict[bytes, str]] = {
 
 # Scripts of the distribution that do one fixed thing with files, which people use as if they were programs. Any other
 # script is as good as its interpreter: who writes the script chooses what runs.
-FIXED_SCRIPTS: Final = frozenset(
-    "egrep fgrep gunzip uncompress zcat zcmp zdiff zegrep zfgrep zgrep bzcmp bzdiff bzgrep xzcmp xzdiff xzgrep which "
-    "which.debianutils".split()
-)
+_FIXED_SCRIPTS: Final = """
+    egrep fgrep gunzip uncompress zcat zcmp zdiff zegrep zfgrep zgrep bzcmp bzdiff bzgrep xzcmp xzdiff xzgrep
+    which which.debianutils
+"""
+FIXED_SCRIPTS: Final = frozenset(_FIXED_SCRIPTS.split())
 
 _VERSION: Final = re.compile(r"[-._]?v?\d.*$")
 # Debian's and others' ways to tell builds of one program apart.
@@ -77,7 +78,8 @@ def interpreter_named(name: str) -> str | None:
     plain = plain_name(name)
     # perl6 is a name of its own; python3.11-dbg loses its version, bash-static and vim.tiny their build.
     for guess in (plain, _BUILD.sub("", plain), _VERSION.sub("", plain), _BUILD.sub("", _VERSION.sub("", plain))):
-        if guess in INTERPRETERS:
+        # R4.2 is R; r2 is another program.
+        if guess in INTERPRETERS and (len(guess) > 1 or guess == plain or "." in plain):
             return guess
     return None
 

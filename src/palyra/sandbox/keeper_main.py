@@ -9,6 +9,7 @@ it. Neither holds secrets, and neither can be traced or read through /proc by a 
 
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -16,10 +17,12 @@ import sys
 import time
 from collections.abc import Callable
 
-from palyra.sandbox import descendants, exec_child, launch_wire, linux_calls
+from palyra.sandbox import descendants, exec_child, launch_wire, linux_calls, native_start
 
-_KILL_FILES = (("pids.max", b"0"), ("cgroup.kill", b"1"))
-_GONE = select.POLLIN | select.POLLHUP | select.POLLERR
+_KILL_FILES = ((b"pids.max", b"0"), (b"cgroup.kill", b"1"))
+_SIGNAL_INFO_BYTES = 128
+_RUSAGE_FIELDS = 16
+_AFTER_YOU_SECONDS = 0.002
 # A keeper that cannot be made for want of processes or memory is tried again by the daemon's next order.
 _FAILED_KEEPER = 1
 
@@ -37,16 +40,13 @@ def _reset_signals() -> None:
 
 def _wake_on_child_exit() -> int:
     """A descriptor that becomes readable when a child dies."""
-    readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    return readable
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    return linux_calls.signal_descriptor(signal.SIGCHLD)
 
 
 def _drain(descriptor: int) -> None:
     try:
-        while len(os.read(descriptor, 4096)) == 4096:
-            continue
+        os.read(descriptor, _SIGNAL_INFO_BYTES)
     except BlockingIOError:
         return
 
@@ -54,18 +54,39 @@ def _drain(descriptor: int) -> None:
 class Keeper:
     """One program's guardian, in its own process and its own session."""
 
-    def __init__(self, daemon: socket.socket, zygote_lives: int, program: int, child_died: int) -> None:
+    def __init__(self, daemon: socket.socket, zygote_lives: int, child_died: int) -> None:
         self._daemon = daemon
-        self._program = program
+        self._program = 0
         self._child_died = child_died
         self._groups: list[bytes] = []
         self._status: int | None = None
-        self._usage: os.struct_rusage | None = None
+        self._usage: resource.struct_rusage | None = None
         self._orphans = 0
+        self._childless = False
         self._poll = select.poll()
         self._poll.register(daemon, select.POLLIN)
         self._poll.register(zygote_lives, select.POLLIN)
         self._poll.register(child_died, select.POLLIN)
+
+    def rehearse(self) -> None:
+        """Goes once through what will be done when the program ends.
+
+        A forked process shares its memory with its parent until it writes to it, and Python writes wherever it reads.
+        This takes those page faults while nobody waits.
+        """
+        os.kill(os.getpid(), signal.SIGCHLD)
+        for _ in self._poll.poll(0):
+            _drain(self._child_died)
+            self._collect()
+        self._childless = False
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with here, there:
+            here.send(self._done_message(0), socket.MSG_NOSIGNAL)
+
+    def greet(self, program: int) -> None:
+        self._program = program
+        hello = launch_wire.HELLO.pack(launch_wire.HELLO_TAG, launch_wire.VERSION, program)
+        self._daemon.send(hello, socket.MSG_NOSIGNAL)
 
     def watch(self) -> None:
         """Until the program has ended or must end. Orphans that die meanwhile are collected: they count as pids."""
@@ -73,8 +94,11 @@ class Keeper:
         while self._status is None:
             for descriptor, _ in self._poll.poll():
                 if descriptor == self._child_died:
-                    _drain(descriptor)
                     self._collect()
+                    if self._status is None:
+                        # A signal that comes between is not lost: it makes the descriptor readable again.
+                        _drain(descriptor)
+                        self._collect()
                 elif descriptor == daemon:
                     if not self._obey():
                         return
@@ -86,6 +110,7 @@ class Keeper:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
+                self._childless = True
                 return
             if pid == 0:
                 return
@@ -113,14 +138,11 @@ class Keeper:
 
     def end_tree(self) -> int:
         """Ends everything. The control groups come first: they stop a tree that forks faster than it can be walked."""
-        try:
-            waiting = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
+        if self._childless:
             return 0
-        if waiting is None or self._groups:
-            for group in self._groups:
-                for name, content in _KILL_FILES:
-                    _write_if_there(os.path.join(group, os.fsencode(name)), content)
+        for group in self._groups:
+            for name, content in _KILL_FILES:
+                _write_if_there(os.path.join(group, name), content)
         if self._status is None:
             self._kill_program()
         ended, survivors = descendants.end_all()
@@ -137,20 +159,28 @@ class Keeper:
             _, self._status, self._usage = os.wait4(self._program, 0)
 
     def say_done(self, survivors: int) -> None:
-        usage = self._usage
-        counters = (
-            (usage.ru_maxrss, usage.ru_minflt, usage.ru_majflt, usage.ru_inblock, usage.ru_oublock)
-            + (usage.ru_nvcsw, usage.ru_nivcsw)
-            if usage is not None
-            else (0,) * len(launch_wire.RUSAGE_COUNTERS)
-        )
-        times = (usage.ru_utime, usage.ru_stime) if usage is not None else (0.0, 0.0)
-        status = self._status if self._status is not None else int(signal.SIGKILL)
-        message = launch_wire.DONE.pack(launch_wire.DONE_TAG, status, *times, *counters, self._orphans, survivors)
         try:
-            self._daemon.send(message, socket.MSG_NOSIGNAL)
+            self._daemon.send(self._done_message(survivors), socket.MSG_NOSIGNAL)
         except OSError:
             return
+
+    def _done_message(self, survivors: int) -> bytes:
+        usage = self._usage or resource.struct_rusage((0,) * _RUSAGE_FIELDS)
+        return launch_wire.DONE.pack(
+            launch_wire.DONE_TAG,
+            self._status if self._status is not None else int(signal.SIGKILL),
+            usage.ru_utime,
+            usage.ru_stime,
+            usage.ru_maxrss,
+            usage.ru_minflt,
+            usage.ru_majflt,
+            usage.ru_inblock,
+            usage.ru_oublock,
+            usage.ru_nvcsw,
+            usage.ru_nivcsw,
+            self._orphans,
+            survivors,
+        )
 
 
 def _write_if_there(path: bytes, content: bytes) -> None:
@@ -166,31 +196,32 @@ def _write_if_there(path: bytes, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _become_program_when_told(orders: socket.socket, keeper_pid: int) -> None:
+def _become_program_when_told(orders: socket.socket, keeper_pid: int, image: int | None) -> None:
     linux_calls.prctl(linux_calls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper_pid:
         os._exit(0)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    exec_child.become(orders)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    exec_child.wait_and_become(orders, image)
 
 
-def _run_keeper(daemon: socket.socket, orders: socket.socket, zygote_lives: int) -> None:
+def _run_keeper(daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None) -> None:
     os.setsid()
     linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
     linux_calls.name_this_process(b"palyra-keeper")
-    child_died = _wake_on_child_exit()
+    keeper = Keeper(daemon, zygote_lives, _wake_on_child_exit())
+    keeper.rehearse()
     keeper_pid = os.getpid()
     program = os.fork()
     if program == 0:
-        _become_program_when_told(orders, keeper_pid)
+        _become_program_when_told(orders, keeper_pid, image)
     orders.close()
-    daemon.send(launch_wire.HELLO.pack(launch_wire.HELLO_TAG, launch_wire.VERSION, program), socket.MSG_NOSIGNAL)
-    keeper = Keeper(daemon, zygote_lives, program, child_died)
     try:
+        keeper.greet(program)
         keeper.watch()
     finally:
         keeper.say_done(keeper.end_tree())
+    # Giving back this process's memory takes longer than anything it did; the daemon that was just woken goes first.
+    time.sleep(_AFTER_YOU_SECONDS)
 
 
 class Zygote:
@@ -201,6 +232,7 @@ class Zygote:
         self._keepers: dict[int, float] = {}
         self._lost: set[int] = set()
         self._child_died = _wake_on_child_exit()
+        self._image = native_start.open_image()
         # Keepers hold the other end: it closes when this process is gone, however it went.
         self._lives_read, self._lives_write = os.pipe2(os.O_CLOEXEC)
 
@@ -254,10 +286,9 @@ class Zygote:
             for end in others:
                 end.close()
             self._control.close()
-            signal.set_wakeup_fd(-1)
             os.close(self._lives_write)
             os.close(self._child_died)
-            _run_keeper(daemon, orders, self._lives_read)
+            _run_keeper(daemon, orders, self._lives_read, self._image)
             status = 0
         finally:
             os._exit(status)
@@ -308,7 +339,6 @@ def main(arguments: list[str], exit_process: Callable[[int], object] = os._exit)
     linux_calls.prctl(linux_calls.PR_SET_DUMPABLE, 0)
     linux_calls.name_this_process(b"palyra-zygote")
     os.chdir("/")
-    linux_calls.close_on_exec_from(0)
     # A collection would touch, and so copy, every page a fork shares.
     gc.disable()
     gc.freeze()

@@ -14,7 +14,9 @@ from palyra.errors import Failed, InvalidInput, Unavailable
 # Descriptors 0, 1 and 2 are handed over with every launch; others are placed from here on.
 FIRST_EXTRA_DESCRIPTOR: Final = 3
 # Targets are small fixed numbers (`bwrap --seccomp 10`); a high one only widens the table the kernel must copy.
-LAST_EXTRA_DESCRIPTOR: Final = 199
+LAST_EXTRA_DESCRIPTOR: Final = 63
+# With the three standard ones and one for a long order they fit in one message to the process that waits for it.
+MAX_EXTRA_DESCRIPTORS: Final = 60
 
 # Owner writes, everybody reads: what a program started from an ordinary shell sees.
 ORDINARY_UMASK: Final = 0o022
@@ -48,8 +50,8 @@ class LaunchStage(StrEnum):
     """The steps between taking the order and running the program, in the order they are done."""
 
     RECEIVE = "receive"
-    CGROUP = "cgroup"
     DESCRIPTORS = "descriptors"
+    CGROUP = "cgroup"
     SESSION = "session"
     WORKING_DIRECTORY = "working_directory"
     NO_NEW_PRIVS = "no_new_privs"
@@ -121,6 +123,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise BadLaunch("a NUL byte cannot be passed to a program")
         if any(not name or b"=" in name for name, _ in self.env):
             raise BadLaunch("an environment name is empty or contains '='")
+        if len(self.data_fds) + len(self.pass_fds) > MAX_EXTRA_DESCRIPTORS:
+            raise BadLaunch(f"at most {MAX_EXTRA_DESCRIPTORS} descriptors can be handed over")
         targets = [number for number, _ in self.data_fds] + list(self.pass_fds)
         if len(set(targets)) != len(targets):
             raise BadLaunch("two descriptors are placed at the same number", targets=targets)

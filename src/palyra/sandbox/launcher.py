@@ -7,8 +7,9 @@ one program. Closing the daemon's end of a keeper's socket, on purpose or by dyi
 
 import asyncio
 import contextlib
+import fcntl
 import os
-import signal
+import platform
 import socket
 import subprocess
 import sys
@@ -17,21 +18,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from palyra.sandbox import launch_wire, rlimit
+from palyra.sandbox import landlock, launch_wire, rlimit
 from palyra.sandbox.launch import (
     Applied,
     BadLaunch,
     Exit,
     KeeperLost,
-    LandlockRules,
     LauncherGone,
     LaunchFailed,
     LaunchSpec,
     LaunchStage,
 )
+from palyra.sandbox.native_start import BUFFER_BYTES, ORDERS_DESCRIPTOR
+from palyra.sandbox.start_plan import StartPlan, Step, plan_from_memory_file, plan_start
 
 # Ready keepers. Each is two processes of about 1 MiB of their own; more only helps bursts.
 READY_KEEPERS: Final = 4
+REFILL_SECONDS: Final = 0.005
 # How long a count of the user's tasks stays good enough to base RLIMIT_NPROC on.
 TASK_COUNT_SECONDS: Final = 1.0
 # Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.
@@ -40,7 +43,8 @@ KEEPER_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10.0
 
 _PACKET_BYTES: Final = 1024
-_STAGES: Final = tuple(LaunchStage)
+_MACHINE: Final = platform.machine()
+_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[2])
 # Appended, so that nothing installed beside Palyra can take the place of a standard module.
 _ZYGOTE: Final = (
@@ -56,10 +60,38 @@ class _Keeper:
         self.program = 0
         self.control = control
         self.orders = orders
+        self.plan: StartPlan | None = None
+        # Whether somebody listens to the orders' socket, and so closes it.
+        self.confirming = False
+        self.failure: LaunchFailed | None = None
 
     def close(self) -> None:
         self.orders.close()
         self.control.close()
+
+    def hear_start(self) -> bool:
+        """Reads what came instead of a successful exec. True when there is nothing more to hear."""
+        try:
+            while message := self.orders.recv(_PACKET_BYTES):
+                index, number = launch_wire.FAILED.unpack(message)
+                if self.plan is not None:
+                    self.failure = _failure(self.plan.steps[index], number)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def _failure(step: Step, number: int) -> LaunchFailed:
+    return LaunchFailed(
+        f"the program was not started, {step.stage.value} failed: {os.strerror(number)}"
+        + (f" ({step.subject})" if step.subject else ""),
+        stage=step.stage.value,
+        errno=number,
+        call=step.call,
+        subject=step.subject,
+    )
 
 
 class Child:
@@ -107,6 +139,7 @@ class Launcher:
         self._greeting: dict[int, _Keeper] = {}
         self._running: dict[int, tuple[_Keeper, asyncio.Future[Exit]]] = {}
         self._lost: dict[int, asyncio.Future[Exit]] = {}
+        self._refilling: asyncio.TimerHandle | None = None
         self._starting = asyncio.Lock()
         self._closed = False
         self._tasks_counted = (0, float("-inf"))
@@ -186,16 +219,36 @@ class Launcher:
             await asyncio.to_thread(_wait_for_end, zygote)
 
     async def launch(
-        self, spec: LaunchSpec, *, stdin: int, stdout: int, stderr: int, fds: Sequence[int] = ()
+        self,
+        spec: LaunchSpec,
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        fds: Sequence[int] = (),
+        confirm: bool = True,
     ) -> Child:
         """Starts a program. ``fds`` go to the numbers of ``spec.pass_fds``; the caller keeps and closes its own.
 
-        Returns once the program itself runs. Raises ``sandbox.launch_failed`` with the stage and the errno when it
-        could not be started.
+        Returns once the program itself runs, and raises ``sandbox.launch_failed`` with the stage and the errno when it
+        could not be started. With ``confirm=False`` it returns at once, which spares the loop a turn while the program
+        starts, and ``Child.wait`` raises that error instead.
         """
         if len(fds) != len(spec.pass_fds):
             raise BadLaunch(f"{len(fds)} descriptors given for {len(spec.pass_fds)} numbers")
-        order = launch_wire.encode_order(_order_of(spec))
+        rlimits = rlimit.numbered(spec.rlimits)
+        abi = landlock.abi() if spec.landlock is not None else 0
+
+        def plan_for(in_memory_file: bool) -> StartPlan:
+            return plan_start(
+                spec,
+                machine=_MACHINE,
+                landlock_abi=abi,
+                rlimits=rlimits,
+                orders=ORDERS_DESCRIPTOR,
+                in_memory_file=in_memory_file,
+            )
+
         keeper = await self._take()
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Exit] = loop.create_future()
@@ -204,11 +257,12 @@ class Launcher:
         self._running[keeper.pid] = (keeper, ended)
         loop.add_reader(keeper.control.fileno(), self._hear_keeper, keeper)
         try:
-            _send_order(keeper, order, (stdin, stdout, stderr, *fds))
+            keeper.plan = _send_order(keeper, spec, plan_for, (stdin, stdout, stderr, *fds))
             if spec.cgroup_procs:
                 groups = b"\0".join(os.fsencode(path) for path in spec.cgroup_procs)
                 keeper.control.send(launch_wire.GROUPS_TAG + groups, socket.MSG_NOSIGNAL)
-            report = await _first_report(loop, keeper.orders)
+            if confirm:
+                await _closed_by_exec(loop, keeper)
         except OSError as problem:
             await self._abandon(keeper, ended)
             raise LaunchFailed(
@@ -221,17 +275,16 @@ class Launcher:
                 keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
             raise
         finally:
-            keeper.orders.close()
-            self._refill()
-        if isinstance(report, Applied):
-            return Child(keeper, report, ended)
-        await self._abandon(keeper, ended)
-        raise report
+            self._refill_soon()
+        if keeper.failure is not None:
+            await self._abandon(keeper, ended)
+            raise keeper.failure
+        return Child(keeper, _applied(spec, abi), ended)
 
     async def _abandon(self, keeper: _Keeper, ended: "asyncio.Future[Exit]") -> None:
         with contextlib.suppress(OSError):
             keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
-        with contextlib.suppress(KeeperLost):
+        with contextlib.suppress(KeeperLost, LaunchFailed):
             await asyncio.shield(ended)
 
     async def _take(self) -> _Keeper:
@@ -256,8 +309,19 @@ class Launcher:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
 
+    def _refill_soon(self) -> None:
+        """Making a keeper costs as much as the launch it replaces: not now, while the program starts, unless it is the
+        last one."""
+        if not self._ready:
+            self._refill()
+        elif self._refilling is None and not self._closed:
+            self._refilling = asyncio.get_running_loop().call_later(REFILL_SECONDS, self._refill)
+
     def _refill(self) -> None:
         """Asks for as many keepers as are missing."""
+        if self._refilling is not None:
+            self._refilling.cancel()
+            self._refilling = None
         if self._control is None or self._closed:
             return
         coming = self._requested + len(self._greeting)
@@ -339,9 +403,15 @@ class Launcher:
             message = b""
         asyncio.get_running_loop().remove_reader(keeper.control.fileno())
         keeper.control.close()
+        if keeper.orders.fileno() >= 0:
+            keeper.hear_start()
+            if not keeper.confirming:
+                keeper.orders.close()
         _, ended = self._running.pop(keeper.pid)
         if message[:1] == launch_wire.DONE_TAG:
-            if not ended.done():
+            if keeper.failure is not None:
+                ended.set_exception(keeper.failure)
+            else:
                 ended.set_result(_exit_of(message))
             return
         # Killed: the zygote ends what it left behind, and says so.
@@ -356,6 +426,8 @@ class Launcher:
             keeper, ended = self._running.pop(pid)
             asyncio.get_running_loop().remove_reader(keeper.control.fileno())
             keeper.control.close()
+            if not keeper.confirming:
+                keeper.orders.close()
         if ended is not None and not ended.done():
             ended.set_exception(KeeperLost("the keeper of this program was killed", swept=swept))
 
@@ -372,6 +444,9 @@ class Launcher:
         self._ready.clear()
         self._greeting.clear()
         self._requested = 0
+        if self._refilling is not None:
+            self._refilling.cancel()
+            self._refilling = None
         for pid in list(self._lost):
             self._conclude_lost(pid, swept=False)
         while self._waiting:
@@ -392,108 +467,73 @@ def _wait_for_end(zygote: "subprocess.Popen[bytes]") -> None:
         zygote.wait()
 
 
+def _applied(spec: LaunchSpec, abi: int) -> Applied:
+    """Every step of the plan had to succeed, or the program would not run."""
+    return Applied(
+        no_new_privs=spec.no_new_privs,
+        capabilities_dropped=spec.drop_capabilities,
+        seccomp=spec.seccomp is not None,
+        landlock_abi=abi,
+        rlimits=len(spec.rlimits),
+        cgroups=len(spec.cgroup_procs),
+    )
+
+
 def _look(ended: "asyncio.Future[Exit]") -> None:
     if not ended.cancelled():
         ended.exception()
 
 
-def _order_of(spec: LaunchSpec) -> launch_wire.Order:
-    return (
-        launch_wire.VERSION,
-        spec.program,
-        spec.argv,
-        spec.env,
-        spec.cwd,
-        rlimit.numbered(spec.rlimits),
-        spec.no_new_privs,
-        spec.drop_capabilities,
-        spec.seccomp,
-        landlock_order(spec.landlock) if spec.landlock is not None else None,
-        spec.new_session,
-        spec.umask,
-        spec.data_fds,
-        spec.pass_fds,
-        spec.cgroup_procs,
-    )
-
-
-def landlock_order(rules: LandlockRules) -> launch_wire.Landlock:
-    return (
-        rules.read,
-        rules.write,
-        rules.devices,
-        rules.connect_tcp,
-        rules.bind_tcp,
-        rules.scope_signals,
-        rules.scope_abstract_sockets,
-        rules.least_abi,
-    )
-
-
-def _send_order(keeper: _Keeper, order: bytes, descriptors: tuple[int, ...]) -> None:
-    if len(order) < launch_wire.INLINE_ORDER_BYTES:
-        socket.send_fds(keeper.orders, [launch_wire.ORDER_INLINE + order], descriptors, socket.MSG_NOSIGNAL)
-        return
-    memory_file = os.memfd_create("palyra-order")
+def _send_order(
+    keeper: _Keeper, spec: LaunchSpec, plan: Callable[[bool], StartPlan], descriptors: tuple[int, ...]
+) -> StartPlan:
+    """Sends the plan and its descriptors. A long plan goes as a memory file, which shifts the others by one."""
+    made: list[int] = []
     try:
-        with open(memory_file, "wb", closefd=False) as content:
-            content.write(order)
-        socket.send_fds(
-            keeper.orders, [launch_wire.ORDER_IN_MEMORY_FILE], (memory_file, *descriptors), socket.MSG_NOSIGNAL
-        )
+        for _, content in spec.data_fds:
+            made.append(_memory_file(content))
+        start = plan(False)
+        order = start.encoded
+        if len(order) > launch_wire.INLINE_ORDER_BYTES:
+            start = plan(True)
+            order = plan_from_memory_file(_MACHINE, len(start.encoded), BUFFER_BYTES)
+            made.append(_memory_file(start.encoded))
+            descriptors = (made[-1], *descriptors, *made[:-1])
+        else:
+            descriptors = (*descriptors, *made)
+        socket.send_fds(keeper.orders, [order], descriptors, socket.MSG_NOSIGNAL)
+        return start
     finally:
-        os.close(memory_file)
+        for descriptor in made:
+            os.close(descriptor)
 
 
-async def _first_report(loop: asyncio.AbstractEventLoop, orders: socket.socket) -> Applied | LaunchFailed:
-    """Waits until exec closed the socket. What was said before that decides: RUNNING, or which step failed."""
-    heard: asyncio.Future[None] = loop.create_future()
-    messages: list[bytes] = []
+def _memory_file(content: bytes) -> int:
+    """A sealed file in memory, to be read from its beginning."""
+    descriptor = os.memfd_create("palyra", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(descriptor, "wb", closefd=False) as writer:
+        writer.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    return descriptor
+
+
+async def _closed_by_exec(loop: asyncio.AbstractEventLoop, keeper: _Keeper) -> None:
+    """Waits until exec, or a failed step, closed the socket of the orders."""
+    closed: asyncio.Future[None] = loop.create_future()
 
     def read() -> None:
-        try:
-            message = orders.recv(_PACKET_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            message = b""
-        if message:
-            messages.append(message)
-        elif not heard.done():
-            heard.set_result(None)
+        if keeper.hear_start() and not closed.done():
+            closed.set_result(None)
 
-    loop.add_reader(orders.fileno(), read)
+    keeper.confirming = True
+    orders = keeper.orders.fileno()
+    loop.add_reader(orders, read)
     try:
-        await heard
+        await closed
     finally:
-        loop.remove_reader(orders.fileno())
-    return _verdict(messages)
-
-
-def _verdict(messages: list[bytes]) -> Applied | LaunchFailed:
-    last = messages[-1] if messages else b""
-    if last[:1] == launch_wire.RUNNING_TAG:
-        _, no_new_privs, capabilities, seccomp, abi, rlimits, cgroups = launch_wire.RUNNING.unpack(last)
-        return Applied(
-            no_new_privs=bool(no_new_privs),
-            capabilities_dropped=bool(capabilities),
-            seccomp=bool(seccomp),
-            landlock_abi=abi,
-            rlimits=rlimits,
-            cgroups=cgroups,
-        )
-    if last[:1] == launch_wire.FAILED_TAG:
-        _, index, number, subject = launch_wire.FAILED.unpack(last)
-        stage = _STAGES[index].value
-        about = subject.rstrip(b"\0").decode("utf-8", "backslashreplace")
-        reason = os.strerror(number) if number else "not understood"
-        return LaunchFailed(
-            f"the program was not started, {stage} failed: {reason}" + (f" ({about})" if about else ""),
-            stage=stage,
-            errno=number,
-            subject=about,
-        )
-    return LaunchFailed("the program was ended before it could start", stage=LaunchStage.RECEIVE.value, errno=0)
+        loop.remove_reader(orders)
+        keeper.orders.close()
 
 
 def _exit_of(message: bytes) -> Exit:
@@ -504,11 +544,8 @@ def _exit_of(message: bytes) -> Exit:
     died = os.WIFSIGNALED(status)
     return Exit(
         exit_code=None if died else os.waitstatus_to_exitcode(status),
-        signal=int(signal.Signals(os.WTERMSIG(status))) if died else None,
+        signal=os.WTERMSIG(status) if died else None,
         rusage=usage,
         orphans_killed=orphans,
         survivors=survivors,
     )
-
-
-_Callback = Callable[[], None]

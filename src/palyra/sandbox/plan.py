@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.host_facts import Facts, HostFacts, ProtectedMount
+from palyra.sandbox.launch import RLimit
 from palyra.sandbox.minimal_root import (
     HOME,
     HOSTNAME,
@@ -25,7 +26,7 @@ from palyra.sandbox.minimal_root import (
     sealed,
     system,
 )
-from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxProfile
+from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
 
 # Descriptor numbers in the started process.
@@ -55,6 +56,7 @@ class BubblewrapPlan(msgspec.Struct, frozen=True, kw_only=True):
     profile: SandboxProfile
     facts: Facts
     cwd: str
+    memory_is_counted: bool = False
 
     @property
     def digest(self) -> str:
@@ -67,9 +69,16 @@ class BubblewrapPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_isolated(
-    profile: SandboxProfile, command_argv: tuple[bytes, ...], facts: Facts, *, cwd: str | None = None
+    profile: SandboxProfile,
+    command_argv: tuple[bytes, ...],
+    facts: Facts,
+    *,
+    cwd: str | None = None,
+    memory_is_counted: bool = False,
 ) -> BubblewrapPlan:
-    """Refuses with ``sandbox.unsupported_platform`` where bubblewrap lacks an option that the profile needs."""
+    """``memory_is_counted`` says that a cgroup will limit real memory.
+
+    Refuses with ``sandbox.unsupported_platform`` where bubblewrap lacks an option that the profile needs."""
     refuse_system_workspace(profile.workspace_root)
     if not command_argv or any(b"\0" in each for each in command_argv):
         raise BadProfile("a command has at least one word, and no NUL")
@@ -103,6 +112,24 @@ def plan_isolated(
         profile=profile,
         facts=facts,
         cwd=where,
+        memory_is_counted=memory_is_counted,
+    )
+
+
+def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimit, ...]:
+    """Limits that bubblewrap itself can live with.
+
+    Address space is limited only where no cgroup counts real memory: programs reserve far more than they use. The
+    number of processes is not among them: counted for the user outside, it would fail where that user is busy. It is
+    set on the waiting sandbox (``readback.Waiting.limit_processes``), where the kernel counts the sandbox's own.
+    """
+    address_space = () if memory_is_counted else (RLimit("AS", wanted.memory_bytes, wanted.memory_bytes),)
+    return (
+        RLimit("CPU", wanted.cpu_seconds, wanted.cpu_seconds + 1),
+        *address_space,
+        RLimit("NOFILE", wanted.open_files, wanted.open_files),
+        RLimit("FSIZE", wanted.file_bytes, wanted.file_bytes),
+        RLimit("CORE", 0, 0),
     )
 
 

@@ -1,14 +1,16 @@
 """Looks at a sandbox from outside while it waits for leave to start its program.
 
-bubblewrap names the sandbox's first process on one descriptor and waits on another. In between everything but the
-system call filter is in force and can be read. /proc/PID is opened once: that descriptor never shows another process,
-and what it shows must lie in the namespaces that bubblewrap named.
+bubblewrap names the sandbox's first process on one descriptor when it is made, builds the sandbox, gives up its last
+capability, and waits on another descriptor. From the moment without capabilities nothing of the sandbox can change any
+more, and everything but the system call filter can be read. /proc/PID is opened once: that descriptor never shows
+another process, and what it shows must lie in the namespaces that bubblewrap named.
 """
 
 import asyncio
 import fcntl
 import json
 import os
+import re
 import resource
 import select
 import time
@@ -26,6 +28,7 @@ from palyra.sandbox.evidence import (
     parse_mounts,
     parse_status,
     receipt_lines,
+    rlimits_line,
 )
 from palyra.sandbox.host_facts import Identity
 from palyra.sandbox.plan import BubblewrapPlan
@@ -35,6 +38,7 @@ from palyra.workspace.openat2 import held, openat2
 
 # _IO(0xb7, 2): the namespace around this one.
 _NS_GET_PARENT: Final = 0xB702
+_NO_CAPABILITIES: Final = re.compile(rb"^CapPrm:\t0+$", re.MULTILINE)
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -165,6 +169,25 @@ class Waiting:
     ) -> None:
         self.close()
 
+    def settle(self, seconds: float = limits.READBACK_SECONDS) -> None:
+        """Waits, on a thread, until the sandbox is complete. bubblewrap tells nobody, so its status is looked at."""
+        deadline = time.monotonic() + seconds
+        while not self._complete(deadline, seconds):
+            time.sleep(limits.SETTLE_POLL_SECONDS)
+
+    def _complete(self, deadline: float, seconds: float) -> bool:
+        try:
+            status = self._read("status")
+        except OSError as error:
+            raise NotBuilt("bubblewrap ended before the sandbox was built") from error
+        if _NO_CAPABILITIES.search(status):
+            return True
+        if b"\nState:\tZ" in status:
+            raise NotBuilt("bubblewrap ended before the sandbox was built")
+        if time.monotonic() > deadline:
+            raise NotBuilt(f"bubblewrap built no sandbox within {seconds:.0f} s")
+        return False
+
     def evidence(self, plan: BubblewrapPlan) -> Evidence:
         try:
             return self._evidence(plan)
@@ -183,27 +206,24 @@ class Waiting:
             parent_user=self._parent_user(),
             mounts=parse_mounts(self._read("mountinfo")),
             identities=self._identities([each.path for each in plan.expected if each.identity is not None]),
-            limits=parse_limits(self._read("limits").decode("ascii", "replace")),
             interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
             terminal=int(fields[4]),
             environment_bytes=len(self._read("environ")),
         )
 
-    def limit_processes(self, count: int) -> ReceiptLine:
-        """Sets how many processes the sandbox may have, where the kernel counts those of its user namespace alone.
+    def limit_processes(self, plan: BubblewrapPlan) -> ReceiptLine:
+        """Sets how many processes the sandbox may have and reads back every resource limit.
 
-        The host's root user is never refused a process by this limit: there only a cgroup helps.
+        Set here, in the sandbox's own user namespace, the kernel counts that namespace's processes alone: a limit for
+        the whole tree that needs no cgroup. Only the host's root user is never refused a process by it.
         """
+        count = plan.profile.limits.pids
         try:
             resource.prlimit(self.pid, resource.RLIMIT_NPROC, (count, count))
-            seen = parse_limits(self._read("limits").decode("ascii", "replace")).get("Max processes", "unknown")
+            seen = parse_limits(self._read("limits").decode("ascii", "replace"))
         except OSError as error:
-            seen = f"not set: {error.strerror}"
-        counted = os.geteuid() != 0
-        got = f"RLIMIT_NPROC {seen}" + ("" if counted else ", which does not bind the host's root user")
-        return ReceiptLine(
-            layer=Layer.RLIMITS, asked=f"{count} processes", got=got, held=counted and seen == str(count)
-        )
+            raise NotBuilt(f"the number of processes could not be limited: {error.strerror}") from error
+        return rlimits_line(plan, seen, uid=plan.facts.host.uid)
 
     def filter_mode(self, seconds: float = limits.FILTER_LOOK_SECONDS) -> str | None:
         """The Seccomp field after release, or None where the process ended before the filter was seen."""
@@ -262,13 +282,15 @@ def namespace_number(link: str) -> int:
 
 
 def release_checked(plan: BubblewrapPlan, gate: Gate, waiting: Waiting) -> Receipt:
-    """Looks, refuses unless every required layer held, lets the program start, then looks for the filter.
+    """Waits until the sandbox is complete, looks, refuses unless every required layer held, and lets the program start.
 
-    The filter cannot be seen earlier; that it was given is checked before, that it is in force right after.
+    Blocks for some milliseconds: for a thread. The filter cannot be seen before the start; that one was given is
+    checked before, that it is in force right after.
     """
+    waiting.settle()
     required = plan.profile.required_layers
     seen = waiting.evidence(plan)
-    receipt = Receipt.of((*receipt_lines(plan, seen), waiting.limit_processes(plan.profile.limits.pids)))
+    receipt = Receipt.of((*receipt_lines(plan, seen), waiting.limit_processes(plan)))
     early = required & {line.layer for line in receipt.lines}
     refuse_unmet(receipt, frozenset(early))
     if Layer.SECCOMP in required:

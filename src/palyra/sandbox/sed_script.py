@@ -1,4 +1,4 @@
-"""Reads sed's command line far enough to know which words are scripts, which programs they run and which files they name.
+"""Reads sed's command line far enough to know which words are scripts, what they run and which files they name.
 
 The ``e`` command and the ``e`` flag of ``s`` run programs; ``r R w W`` and the ``w`` flag name files. Seds disagree on
 whether a delimiter inside brackets ends a pattern, so a script is read both ways and every reading counts.
@@ -79,7 +79,11 @@ def _option(word: str) -> tuple[str | None, str | None]:
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
         for long in (*_LONG_WITH_VALUE, *_LONG_FLAGS):
-            if long == name or (len(name) > 1 and long.startswith(name)) or (name in ("e", "f", "l") and long[0] == name):
+            if (
+                long == name
+                or (len(name) > 1 and long.startswith(name))
+                or (name in ("e", "f", "l") and long[0] == name)
+            ):
                 return (long[0] if long in _LONG_WITH_VALUE else long), (value if equals else None)
         return "", None
     if not word.startswith("-") or word == "-":
@@ -185,8 +189,9 @@ class _Reader:
         elif command in _TEXT_COMMANDS:
             self._text_argument()
         elif command in _LABEL_COMMANDS or command == "v":
-            # A semicolon ends a label in some seds and belongs to it in others: what follows is read as commands.
-            self._match(r"[^;\n}]*")
+            # Space, semicolon and brace end a label in some seds and belong to it in others: what follows is read as
+            # commands.
+            self._match(r"[ \t]*[^;\s}]*")
         elif command in _NUMBER_COMMANDS:
             self._match(r"[ \t]*\d*")
         elif command in _FILE_COMMANDS:

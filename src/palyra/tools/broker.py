@@ -56,11 +56,19 @@ from palyra.tools.waiting import ApprovalNeeded, WaitingRoom
 log = logging.getLogger("palyra.broker")
 
 
+# How much longer than its deadline an executor that keeps it itself may take to bring back what there is.
+KEPT_DEADLINE_GRACE_SECONDS = 2.0
+
+
 class Executor(Protocol):
     """Runs a plan in one kind of place. Cancelling ``execute`` must leave nothing running."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def keeps_deadline(self) -> bool:
+        """Whether it ends a call at its deadline itself, with what there is by then. It is still watched."""
 
     async def execute(self, plan: ExecutionPlan) -> Outcome: ...
 
@@ -262,13 +270,17 @@ class Broker:
         receipt: tuple[dict[str, Any], ...] = ()
         used: dict[BudgetKind, int] = {BudgetKind.CALLS: 1}
         since = self._clock.monotonic()
+        executor = self._executors[entry.spec.executor]
+        allowed_seconds = plan.timeout_ms / 1000 + (KEPT_DEADLINE_GRACE_SECONDS if executor.keeps_deadline else 0)
         try:
-            async with asyncio.timeout(plan.timeout_ms / 1000):
-                outcome = await self._executors[entry.spec.executor].execute(plan)
+            async with asyncio.timeout(allowed_seconds):
+                outcome = await executor.execute(plan)
             receipt = outcome.receipt
             used |= outcome.used
             _check_output(entry, plan, outcome.result)
             result = outcome.result
+            if outcome.error is not None:
+                state, error = CallState.FAILED, outcome.error
         except TimeoutError:
             state, error = CallState.TIMED_OUT, CallTimedOut(f"{plan.tool} did not finish in {plan.timeout_ms} ms")
         except asyncio.CancelledError:

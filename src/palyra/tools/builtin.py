@@ -55,6 +55,7 @@ SPECS = (ECHO, SLEEP)
 
 class BuiltinExecutor:
     name = EXECUTOR
+    keeps_deadline = False
 
     async def execute(self, plan: ExecutionPlan) -> Outcome:
         if plan.tool == "sleep":

@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 
 from palyra import limits
-from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Unavailable
+from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Decision
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.policy.obligations import Obligations
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest, tool_request
 from palyra.tools.arguments import Arguments
 from palyra.tools.budget import BudgetKind, RunBudget
-from palyra.tools.spec import ToolSpec, Touches
+from palyra.tools.spec import ToolSpec, ToolTier, Touches
 
 ToolDecision = Decision
 
@@ -181,7 +182,8 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str
     timeout_ms: int
     max_output_bytes: int
-    read_only: bool = False
+    tier: ToolTier = ToolTier.BUILTIN
+    obligations: Obligations = Obligations()
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +192,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     receipt: tuple[dict[str, Any], ...] = ()
     used: dict[BudgetKind, int] = {}
+    # Why the call failed all the same, where a part of its result is worth keeping.
+    error: PalyraError | None = None
 
 
 def compile_plan(
@@ -204,7 +208,7 @@ def compile_plan(
 ) -> ExecutionPlan:
     """The obligations of the decision and the settings become limits; the strictest of each wins."""
     obligations = decision.obligations
-    if obligations.tier is not None and obligations.tier != spec.tier.value:
+    if obligations.tier is not None and obligations.tier not in {spec.tier, *spec.other_tiers}:
         raise Unenforceable(
             f"policy obliges {spec.name} to run in tier {obligations.tier}, and it runs in {spec.tier.value}",
             layer=f"tier {obligations.tier}",
@@ -226,5 +230,6 @@ def compile_plan(
         workspace=config.workspace,
         timeout_ms=timeout,
         max_output_bytes=output,
-        read_only=obligations.read_only or False,
+        tier=spec.tier if obligations.tier is None else ToolTier(obligations.tier),
+        obligations=obligations,
     )

@@ -81,6 +81,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: dict[str, Any]
     metadata: ToolMetadata = ToolMetadata()
     tier: ToolTier = ToolTier.BUILTIN
+    # Other tiers that policy may oblige this tool to run in.
+    other_tiers: frozenset[ToolTier] = frozenset()
     executor: str
     max_input_bytes: int = MAX_TOOL_INPUT_BYTES
     idempotent: bool = False

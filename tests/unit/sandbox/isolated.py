@@ -1,6 +1,10 @@
 """Runs a planned sandbox with real bubblewrap, without the launcher: for tests of the plan itself."""
 
+import contextlib
+import fcntl
 import os
+import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -54,11 +58,16 @@ def start(plan: BubblewrapPlan, gate: Gate, *, pass_through: Sequence[int] = ())
     sources.update(zip(spec.pass_fds, gate.child_descriptors, strict=True))
 
     def place() -> None:
-        high = {number: os.dup(source) for number, source in sources.items() if os.fstat(source)}
-        lifted = {number: _lift(source) for number, source in high.items()}
+        lifted = {number: _lift(source) for number, source in sources.items()}
         for number, source in lifted.items():
             os.dup2(source, number, inheritable=True)
-        os.closerange(max(lifted) + 1, 400)
+        # As the launcher's keeper does: bubblewrap itself would hand on whatever it inherits.
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) not in lifted:
+                with contextlib.suppress(OSError):
+                    os.set_inheritable(int(name), False)
+        for limit in spec.rlimits:
+            resource.setrlimit(getattr(resource, f"RLIMIT_{limit.name}"), (limit.soft, limit.hard))
 
     process = subprocess.Popen(
         spec.argv,
@@ -78,8 +87,6 @@ def start(plan: BubblewrapPlan, gate: Gate, *, pass_through: Sequence[int] = ())
 
 
 def _lift(descriptor: int) -> int:
-    import fcntl
-
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 100)
 
 
@@ -90,22 +97,29 @@ def run(
     cwd: str | None = None,
     meanwhile: Callable[[int], None] | None = None,
 ) -> Ran:
-    plan = planned(profile, argv, cwd=cwd)
+    return run_plan(planned(profile, argv, cwd=cwd), meanwhile)
+
+
+def run_plan(plan: BubblewrapPlan, meanwhile: Callable[[int], None] | None = None) -> Ran:
+    sandbox = 0
     with Gate() as gate:
         process = start(plan, gate)
         try:
-            with Waiting(gate.wait()) as waiting:
+            info = gate.wait()
+            sandbox = int(info["child-pid"])
+            with Waiting(info) as waiting:
                 if meanwhile is not None:
                     meanwhile(waiting.pid)
                 receipt = release_checked(plan, gate, waiting)
             out, err = process.communicate(timeout=60)
-        except NotBuilt as error:
+        except BaseException as error:
+            # Until it is released the sandbox is not yet bound to bubblewrap's life; the launcher's keeper ends both.
+            if sandbox:
+                os.kill(sandbox, signal.SIGKILL)
             process.kill()
             out, err = process.communicate()
-            raise AssertionError(f"{error}: {err.decode(errors='replace')}") from error
-        except BaseException:
-            process.kill()
-            process.communicate()
+            if isinstance(error, NotBuilt):
+                raise AssertionError(f"{error}: {err.decode(errors='replace')}") from error
             raise
     return Ran(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"), receipt)
 

@@ -1,0 +1,207 @@
+"""``palyra run``: one command in the sandbox, without a daemon, through the same pipeline as every call."""
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.errors import PalyraError, RemoteError
+
+if TYPE_CHECKING:
+    from palyra.tools.record import CallRecord
+
+# As shells and timeout(1) have it.
+EXIT_TIMED_OUT: Final = 124
+EXIT_REFUSED: Final = 125
+EXIT_NOT_EXECUTABLE: Final = 126
+EXIT_NOT_FOUND: Final = 127
+EXIT_SIGNAL_BASE: Final = 128
+EXIT_KILLED: Final = 137
+
+
+class NotRun(RemoteError):
+    """Why the command did not run to its end, with the kind of refusal beside the code."""
+
+    def as_dict(self) -> dict[str, Any]:
+        shown = super().as_dict()
+        return {**shown, "kind": self.details.get("kind") or _KINDS.get(self.remote_code, "runtime_failure")}
+
+
+# Refusals that come before the sandbox is asked.
+_KINDS: Final = {
+    "arguments.schema_mismatch": "invalid_input",
+    "arguments.too_large": "invalid_input",
+    "call.timed_out": "timed_out",
+    "call.unenforceable": "unsupported_platform",
+    "tool.unknown": "disabled",
+    "call.denied": "disabled",
+}
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.option("--tier", type=click.Choice(["b", "c"]), help="Where to run it: b limits a process, c isolates it.")
+@click.option("--workspace", metavar="DIR", help="The folder it works in; the current one by default.")
+@click.option("--read-only", is_flag=True, help="Let it see the workspace without changing it.")
+@click.option("--egress", type=click.Choice(["none", "preflight", "strict"]), help="How its network is controlled.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="HOST[:PORT]", help="A host it may reach; repeatable.")
+@click.option("--cpu-seconds", type=click.IntRange(1), help="Processor time of each process.")
+@click.option("--memory", metavar="BYTES", help="Memory, with K, M or G behind the number.")
+@click.option("--pids", type=click.IntRange(1), help="Processes and threads at once.")
+@click.option("--max-output", metavar="BYTES", help="Output in all, with K, M or G behind the number.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="End it after this long.")
+@click.option("--allow-interpreters", is_flag=True, help="Let shells, interpreters and programs that run others run.")
+@click.option("--env", "variables", multiple=True, metavar="K=V", help="A variable it gets; repeatable.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@json_option
+@click.pass_context
+@pass_invocation
+def run(invocation: Invocation, ctx: click.Context, command: tuple[str, ...], **options: Any) -> None:
+    """Run one command in the sandbox, without a daemon.
+
+    Exits with the command's own status; 124 when it took too long, 125 when it was refused before it started, 126 and
+    127 as shells do, 137 when a limit killed it.
+    """
+    try:
+        _give_overrides(invocation, options)
+        record = _run(invocation, command, options)
+    except PalyraError as error:
+        invocation.output.error(error)
+        ctx.exit(EXIT_REFUSED)
+    ctx.exit(_report(invocation, record))
+
+
+def _give_overrides(invocation: Invocation, options: dict[str, Any]) -> None:
+    """The options are settings for this one run: nothing a call runs with comes from anywhere else."""
+    given = invocation.overrides
+    given["workspace.root"] = os.path.realpath(options["workspace"] or os.getcwd())
+    chosen = {
+        "tier": options["tier"],
+        "read_only": options["read_only"] or None,
+        "egress": options["egress"],
+        "allowed_hosts": list(options["hosts"]) or None,
+        "cpu_seconds": options["cpu_seconds"],
+        "memory_bytes": _bytes(options["memory"], "--memory"),
+        "pids": options["pids"],
+        "max_output_bytes": _bytes(options["max_output"], "--max-output"),
+        "allow_interpreters": options["allow_interpreters"] or None,
+    }
+    given |= {f"sandbox.{key}": value for key, value in chosen.items() if value is not None}
+    if options["variables"]:
+        given["sandbox.env"] = dict(_variable(each) for each in options["variables"])
+    # The person who types the command has seen it: there is nobody else to ask.
+    given["tools.allowed"] = ["process.run"]
+    given["tools.preapproved"] = ["process.run"]
+
+
+def _bytes(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    scale = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}.get(unit)
+    if scale is None or not (digits.isascii() and digits.isdigit()):
+        raise click.BadParameter(f"{text!r} is not a number of bytes", param_hint=option)
+    return int(digits) * scale
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} is not K=V", param_hint="--env")
+    return name, value
+
+
+def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, Any]) -> "CallRecord":
+    import uvloop
+
+    from palyra.daemons.gateway import Gateway
+    from palyra.identity.principal import Principal
+    from palyra.tools.broker import CallRequest
+
+    settings = invocation.settings
+    arguments: dict[str, Any] = {"command": command[0], "args": list(command[1:])}
+    content = _stdin()
+    if content:
+        import base64
+
+        arguments |= {"stdin": base64.b64encode(content).decode(), "stdin_encoding": "base64"}
+    owner = settings.access.operators[0] if settings.access.operators else "user:operator"
+    request = CallRequest(
+        tool="process.run",
+        arguments=arguments,
+        principal=Principal.parse(owner),
+        actor=owner,
+        channel="cli",
+        timeout_ms=None if options["timeout"] is None else max(1, round(options["timeout"] * 1000)),
+    )
+    gateway = Gateway(settings, invocation.state_dir, invocation.locations.policy_dir(settings), channel="cli")
+
+    async def call() -> "CallRecord":
+        if not invocation.output.json:
+            gateway.processes.tools.sink = _echo
+        try:
+            return await gateway.broker.call(request)
+        finally:
+            await gateway.processes.close()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(call())
+    finally:
+        gateway.close()
+
+
+def _stdin() -> bytes:
+    """What is piped in; nothing from a terminal, which belongs to the person."""
+    from palyra.sandbox.guard_limits import MAX_STDIN_BYTES
+
+    if sys.stdin is None or sys.stdin.isatty():
+        return b""
+    return sys.stdin.buffer.read(MAX_STDIN_BYTES + 1)
+
+
+def _echo(stream: str, chunk: bytes) -> None:
+    out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
+    out.write(chunk)
+    out.flush()
+
+
+def _report(invocation: Invocation, record: "CallRecord") -> int:
+    result = record.result or {}
+    error = None if record.error is None else _as_error(record)
+    if error is not None:
+        if result:
+            error.details["result"] = result
+        invocation.output.error(error)
+        return _status_of_error(record)
+    data = {
+        **{key: value for key, value in result.items() if key != "killed_by"},
+        "enforcement": record.receipt,
+        "attestation": record.attestation,
+        "call_id": record.call_id,
+    }
+    # The output itself went out as it came.
+    invocation.output.data(data, lambda _: None)
+    if result["exit_code"] is not None:
+        return int(result["exit_code"])
+    return EXIT_SIGNAL_BASE + int(result["signal"])
+
+
+def _as_error(record: "CallRecord") -> "NotRun":
+    said = record.error or {}
+    details = {**said.get("details", {}), "call_id": record.call_id}
+    return NotRun(said["message"], remote_code=said["code"], hint=said["hint"], **details)
+
+
+def _status_of_error(record: "CallRecord") -> int:
+    said = record.error or {}
+    match said["code"]:
+        case "sandbox.timed_out" | "call.timed_out":
+            return EXIT_TIMED_OUT
+        case "sandbox.quota_exceeded":
+            return EXIT_KILLED
+        case "sandbox.spawn_failed":
+            return EXIT_NOT_FOUND if said.get("details", {}).get("errno") == 2 else EXIT_NOT_EXECUTABLE
+    return EXIT_REFUSED

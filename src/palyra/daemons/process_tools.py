@@ -1,0 +1,154 @@
+"""The process tools as this daemon offers them: their specs, and the profile each call is compiled to."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from palyra.config.settings import SandboxSettings
+from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
+from palyra.policy.obligations import EGRESS
+from palyra.sandbox import schemas
+from palyra.sandbox.process_executor import ProcessTools
+from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.profile import (
+    AppearingProtected,
+    EgressEnforcementMode,
+    SandboxLimits,
+    SandboxProfile,
+    SandboxTier,
+)
+from palyra.tools.call import ExecutionPlan, Outcome
+from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, ToolTier, Touches
+
+PROCESS_EXECUTOR = "process"
+_ENFORCEABLE = frozenset(
+    ("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only")
+)
+_TEXTS = {
+    "process.run": (
+        "Run a program",
+        "Runs one program in the sandbox and returns what it printed and how it ended. No shell is involved.",
+        schemas.RUN_INPUT,
+        schemas.RUN_OUTPUT,
+    ),
+    "process.start": (
+        "Start a program in the background",
+        "Starts one program in the sandbox and returns a handle. It ends with its deadline, or when it is stopped.",
+        schemas.START_INPUT,
+        schemas.START_OUTPUT,
+    ),
+    "process.logs": (
+        "Read a background program's output",
+        "Returns what a program started in this run has printed, from a given byte on.",
+        schemas.LOGS_INPUT,
+        schemas.LOGS_OUTPUT,
+    ),
+    "process.stop": (
+        "Stop a background program",
+        "Ends a program started in this run, with everything it started, and returns how it ended.",
+        schemas.STOP_INPUT,
+        schemas.STOP_OUTPUT,
+    ),
+}
+
+
+def process_specs(settings: SandboxSettings) -> list[ToolSpec]:
+    """Reading and stopping what one's own run started needs no approval; running programs does."""
+    runs = {ToolCapability.PROCESS_EXEC, ToolCapability.FILESYSTEM_READ}
+    if not settings.read_only:
+        runs.add(ToolCapability.FILESYSTEM_WRITE)
+    if settings.egress != "strict" or settings.allowed_hosts:
+        runs.add(ToolCapability.NETWORK)
+    return [
+        ToolSpec(
+            name=ToolName(name),
+            title=title,
+            description=description,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            metadata=ToolMetadata(
+                capabilities=frozenset(runs)
+                if name in ("process.run", "process.start")
+                else frozenset({ToolCapability.ARTIFACTS_READ})
+            ),
+            tier=ToolTier(settings.tier),
+            other_tiers=frozenset({ToolTier.B, ToolTier.C}),
+            executor=PROCESS_EXECUTOR,
+            max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
+            touches=_touches,
+            enforceable=_ENFORCEABLE,
+        )
+        for name, (title, description, input_schema, output_schema) in _TEXTS.items()
+    ]
+
+
+def _touches(arguments: Mapping[str, Any]) -> Touches:
+    return Touches(paths=(arguments["cwd"],) if "cwd" in arguments else (), hosts=tuple(arguments.get("requested_egress_hosts", ())))
+
+
+def profile_for(plan: ExecutionPlan, settings: SandboxSettings, protected_names: tuple[str, ...]) -> SandboxProfile:
+    """The settings, made stricter by what policy obliges this call to."""
+    obliged = plan.obligations
+    egress = max((settings.egress, obliged.egress or settings.egress), key=EGRESS.index)
+    return SandboxProfile(
+        workspace_root=plan.workspace,
+        tier=SandboxTier(plan.tier.value),
+        read_only=settings.read_only or bool(obliged.read_only),
+        protected_names=protected_names,
+        limits=SandboxLimits(
+            cpu_seconds=min(settings.cpu_seconds, obliged.cpu_seconds or settings.cpu_seconds),
+            memory_bytes=min(settings.memory_bytes, obliged.memory_bytes or settings.memory_bytes),
+            pids=settings.pids,
+            open_files=settings.open_files,
+            file_bytes=settings.file_bytes,
+            # The result wraps the output in JSON, which escapes some bytes; half of what may be returned always fits.
+            max_output_bytes=min(settings.max_output_bytes, plan.max_output_bytes // 2),
+            timeout_ms=plan.timeout_ms,
+        ),
+        egress=EgressEnforcementMode(egress),
+        allowed_egress_hosts=settings.allowed_hosts,
+        env=tuple(sorted(settings.env.items())),
+        allow_interpreters=settings.allow_interpreters,
+        allowed_executables=settings.allowed_executables or None,
+        appearing_protected=AppearingProtected(settings.appearing_protected),
+        tool_roots=settings.tool_roots,
+    )
+
+
+class ProcessExecutor:
+    """Made before there is an event loop; the runner behind it is made on the loop of the first call."""
+
+    name = PROCESS_EXECUTOR
+    keeps_deadline = True
+
+    def __init__(self, settings: SandboxSettings, protected_names: tuple[str, ...], scratch: Path) -> None:
+        self._settings = settings
+        self._protected = protected_names
+        self._scratch = scratch
+        self._runner: ProcessRunner | None = None
+        self._tools: ProcessTools | None = None
+
+    @property
+    def tools(self) -> ProcessTools:
+        if self._tools is None:
+            self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._runner = ProcessRunner(
+                RunnerSettings(
+                    enabled=self._settings.enabled,
+                    max_running=self._settings.max_running,
+                    max_waiting=self._settings.max_waiting,
+                    scratch=str(self._scratch),
+                )
+            )
+            self._tools = ProcessTools(self._runner)
+        return self._tools
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        done = await self.tools.perform(plan, profile_for(plan, self._settings, self._protected))
+        return Outcome(result=done.result, receipt=done.receipt, error=done.error)
+
+    async def close(self) -> None:
+        if self._tools is not None and self._runner is not None:
+            await self._tools.close()
+            await asyncio.shield(self._runner.close())

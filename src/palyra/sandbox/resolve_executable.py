@@ -1,0 +1,211 @@
+"""Looks at the file system for the guards: what is at a path, and which file a command names (adapter)."""
+
+import errno
+import glob
+import hashlib
+import mmap
+import os
+import stat
+import sys
+from typing import Final
+
+import msgspec
+
+from palyra.sandbox import guard_limits as limits
+from palyra.sandbox.checks import GuardHost
+from palyra.sandbox.executables import SYSTEM_ROOTS, ResolvedExecutable
+from palyra.sandbox.interpreters import CONTENT_MARKS
+from palyra.sandbox.path_walk import Kind, PathLook, Seen, Walked, is_beneath, join, walk
+from palyra.sandbox.plan import environment_of
+from palyra.sandbox.profile import SandboxProfile
+
+# Programs off PATH that one could copy or link to: loaders, the small shells of the boot images.
+_OFF_PATH: Final = (
+    "/lib*/ld-*.so*",
+    "/lib/*/ld-*.so*",
+    "/lib/ld-*.so*",
+    "/usr/lib/klibc/bin/*",
+    "/usr/lib/initramfs-tools/bin/*",
+    "/usr/lib/*/bin/busybox*",
+)
+_NATIVE: Final = (
+    b"\x7fELF",
+    b"\xfe\xed\xfa\xce",
+    b"\xfe\xed\xfa\xcf",
+    b"\xce\xfa\xed\xfe",
+    b"\xcf\xfa\xed\xfe",
+    b"\xca\xfe\xba\xbe",
+)
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL})
+
+
+class HostFiles:
+    """What is at a path on this machine. It reports links and follows none."""
+
+    def look(self, path: str) -> Seen:
+        try:
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                return Seen(Kind.LINK, os.readlink(path))
+        except OSError as error:
+            return Seen(Kind.MISSING if error.errno in _GONE else Kind.UNREADABLE)
+        except (UnicodeEncodeError, ValueError):
+            return Seen(Kind.MISSING)
+        return Seen(Kind.DIRECTORY if stat.S_ISDIR(mode) else Kind.FILE)
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The programs on PATH, by inode and by size."""
+
+    by_inode: dict[tuple[int, int], frozenset[str]]
+    by_size: dict[int, tuple[str, ...]]
+
+
+class PathExecutables:
+    """Finds programs as the sandbox's own PATH names them, and says which programs on it are the same file.
+
+    The index of PATH is kept until one of its directories changes.
+    """
+
+    def __init__(self, path: str, workspace_root: str, *, files: PathLook | None = None) -> None:
+        self._directories = tuple(dict.fromkeys(part for part in path.split(":") if part.startswith("/")))
+        self._files = files or HostFiles()
+        self._workspace = walk(workspace_root, self._files).real
+        self._known: tuple[tuple[int, ...], _Known] | None = None
+        self._digests: dict[tuple[int, int, int, int], bytes] = {}
+
+    def find(self, command: str, cwd: str) -> ResolvedExecutable | None:
+        if "/" in command:
+            place = join(cwd, command)
+            return self._describe(command, place, on_path=os.path.dirname(place) in self._directories)
+        for directory in self._directories:
+            found = self._describe(command, f"{directory}/{command}", on_path=True)
+            if found.kind is Kind.MAGIC or (found.kind is Kind.FILE and found.executable):
+                return found
+        return None
+
+    def _describe(self, typed: str, place: str, *, on_path: bool) -> ResolvedExecutable:
+        walked = walk(place, self._files)
+        plain = ResolvedExecutable(
+            typed=typed,
+            found=place,
+            real=walked.real,
+            kind=walked.kind,
+            passed=walked.passed,
+            on_path=on_path,
+            in_workspace=is_beneath(walked.real, self._workspace),
+        )
+        return self._opened(plain, walked) if walked.kind is Kind.FILE else plain
+
+    def _opened(self, plain: ResolvedExecutable, walked: Walked) -> ResolvedExecutable:
+        try:
+            # Neither a pipe nor a device may hold us up, and the last name is no link any more.
+            descriptor = os.open(walked.real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            # A program that may be run and not read cannot be judged.
+            return msgspec.structs.replace(plain, kind=Kind.UNREADABLE)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return msgspec.structs.replace(plain, executable=False)
+            head = os.pread(descriptor, limits.SHEBANG_BYTES, 0)
+            system = any(is_beneath(walked.real, root) for root in SYSTEM_ROOTS) and not plain.in_workspace
+            twins = self._index().by_inode.get((status.st_dev, status.st_ino), frozenset())
+            return msgspec.structs.replace(
+                plain,
+                executable=bool(status.st_mode & 0o111),
+                twins=twins if system else twins | self._same_content(descriptor, status),
+                marks=frozenset() if system else _marks(descriptor, status.st_size),
+                shebang=_shebang(head),
+                native=head.startswith(_NATIVE),
+            )
+        finally:
+            os.close(descriptor)
+
+    def _same_content(self, descriptor: int, status: os.stat_result) -> frozenset[str]:
+        """The names of the programs on PATH whose bytes these are. Only those of the same size are read."""
+        candidates = self._index().by_size.get(status.st_size, ())
+        if not candidates or status.st_size > limits.MAX_DIGESTED_BYTES:
+            return frozenset()
+        own = self._digest(descriptor)
+        same = set()
+        for path in candidates:
+            try:
+                other = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                if self._digest(other) == own:
+                    same.add(os.path.basename(path))
+            finally:
+                os.close(other)
+        return frozenset(same)
+
+    def _digest(self, descriptor: int) -> bytes:
+        status = os.fstat(descriptor)
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+        known = self._digests.get(key)
+        if known is None:
+            digest = hashlib.sha256()
+            offset = 0
+            while block := os.pread(descriptor, 1 << 20, offset):
+                digest.update(block)
+                offset += len(block)
+            known = self._digests[key] = digest.digest()
+        return known
+
+    def _index(self) -> _Known:
+        stamps = tuple(_changed_at(directory) for directory in self._directories)
+        if self._known is None or self._known[0] != stamps:
+            self._known = (stamps, _read_index(self._directories))
+            self._digests.clear()
+        return self._known[1]
+
+
+def _changed_at(directory: str) -> int:
+    try:
+        return os.stat(directory).st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _read_index(directories: tuple[str, ...]) -> _Known:
+    by_inode: dict[tuple[int, int], set[str]] = {}
+    by_size: dict[int, list[str]] = {}
+    paths = [os.path.realpath(sys.executable), *(path for pattern in _OFF_PATH for path in glob.glob(pattern))]
+    for directory in directories:
+        try:
+            with os.scandir(directory) as entries:
+                paths.extend(entry.path for entry in entries if entry.is_file(follow_symlinks=False))
+        except OSError:
+            continue
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        by_inode.setdefault((status.st_dev, status.st_ino), set()).add(os.path.basename(path))
+        by_size.setdefault(status.st_size, []).append(path)
+    return _Known(
+        {inode: frozenset(names) for inode, names in by_inode.items()},
+        {size: tuple(paths) for size, paths in by_size.items()},
+    )
+
+
+def _marks(descriptor: int, size: int) -> frozenset[str]:
+    if not 0 < size <= limits.MAX_DIGESTED_BYTES:
+        return frozenset()
+    with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as content:
+        return frozenset(name for mark, name in CONTENT_MARKS.items() if content.find(mark) >= 0)
+
+
+def _shebang(head: bytes) -> str | None:
+    if not head.startswith(b"#!"):
+        return None
+    return head[2:].split(b"\n", 1)[0].strip().decode("utf-8", "backslashreplace")
+
+
+def guard_host(profile: SandboxProfile, *, enabled: bool = True) -> GuardHost:
+    """The machine as the checks of this profile see it. Keep it: its index of PATH is worth keeping."""
+    path = dict(environment_of(profile))["PATH"]
+    return GuardHost(executables=PathExecutables(path, profile.workspace_root), files=HostFiles(), enabled=enabled)

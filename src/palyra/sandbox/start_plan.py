@@ -1,0 +1,302 @@
+"""A launch as a list of system calls.
+
+``plan_start`` turns a ``LaunchSpec`` into the exact calls that the waiting process makes, in order, with their
+arguments in memory beside them: a value that can be read, compared and tested without starting anything. Two executors
+carry it out: ``native_start.s`` where it can be used, and ``exec_child`` in Python elsewhere. Neither decides anything.
+
+The waiting process holds descriptors 0, 1, 2 and the one its orders come through, and no other. So the numbers that
+later calls return are known in advance: the descriptors that came with the order start at 3, an opened file gets the
+lowest free number.
+"""
+
+import errno
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from palyra.sandbox import landlock_rights
+from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage
+from palyra.sandbox.syscall_table import SYSCALLS
+
+VERSION: Final = 1
+FIRST_RECEIVED: Final = 3
+# Received descriptors go here first when some have places of their own, so that none overwrites another.
+_MOVED: Final = 64
+
+_HEADER_WORDS: Final = 4
+_RECORD_WORDS: Final = 8
+_WORD: Final = 8
+_RESTART: Final = 1 << 63
+_ONE_WORD: Final = struct.Struct("<Q")
+_ZEROS: Final = tuple((0,) * (_RECORD_WORDS - 2 - used) for used in range(7))
+_PADDING: Final = tuple(b"\0" * (-over % _WORD) for over in range(_WORD))
+
+_AT_FDCWD: Final = (1 << 64) - 100
+_O_WRONLY: Final = 0o1
+_O_CLOEXEC: Final = 0o2000000
+_O_PATH: Final = 0o10000000
+_F_SETFD: Final = 2
+_FD_CLOEXEC: Final = 1
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_SECCOMP_MODE_FILTER: Final = 2
+_BPF_INSTRUCTION_BYTES: Final = 8
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_HIGHEST_CAPABILITY: Final = 63
+_RULE_PATH_BENEATH: Final = 1
+_RULE_NET_PORT: Final = 2
+
+
+class _At(NamedTuple):
+    """An argument that is the address of something in the plan's data."""
+
+    offset: int
+
+
+class Step(NamedTuple):
+    """What one record is for."""
+
+    stage: LaunchStage
+    call: str
+    subject: str = ""
+
+
+class StartPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """``encoded`` is what is sent. ``steps`` says what each record is, so that a failure can be named."""
+
+    encoded: bytes
+    steps: tuple[Step, ...]
+
+
+class _Segment:
+    """Records, the data they point into, and where the addresses are that must be made real."""
+
+    def __init__(self, numbers: dict[str, int]) -> None:
+        self.numbers = numbers
+        self.steps: list[Step] = []
+        self.words: list[int] = []
+        self.data = bytearray()
+        # Which word of the records, or which place in the data, is to hold the address of which place in the data.
+        self.word_pointers: list[tuple[int, int]] = []
+        self.data_pointers: list[tuple[int, int]] = []
+
+    def add(
+        self,
+        stage: LaunchStage,
+        call: str,
+        *arguments: int | _At,
+        subject: str = "",
+        on_error: int = 0,
+        on_success: int = 1,
+    ) -> None:
+        """One system call. ``on_error`` and ``on_success``: how many records to advance; 0 on error ends the start."""
+        self.steps.append(Step(stage, call, subject))
+        words = self.words
+        words.append(self.numbers[call])
+        for argument in arguments:
+            if isinstance(argument, _At):
+                self.word_pointers.append((len(words), argument.offset))
+                words.append(0)
+            else:
+                words.append(argument)
+        words.extend(_ZEROS[len(arguments)])
+        words.append(on_error | (on_success - 1) << 8)
+
+    def keep(self, content: bytes) -> _At:
+        """Puts bytes into the data, at a multiple of a word."""
+        self.data += _PADDING[len(self.data) % _WORD]
+        offset = len(self.data)
+        self.data += content
+        return _At(offset)
+
+    def text(self, content: bytes) -> _At:
+        return self.keep(content + b"\0")
+
+    def strings(self, contents: Sequence[bytes]) -> _At:
+        """An array of addresses that ends with zero, as argv and envp are."""
+        kept = [self.text(content) for content in contents]
+        array = self.keep(bytes(_WORD * (len(kept) + 1)))
+        self.data_pointers += [(array.offset + _WORD * place, at.offset) for place, at in enumerate(kept)]
+        return array
+
+    def append(self, other: "_Segment") -> None:
+        word = len(self.words)
+        at = self.keep(other.data).offset
+        self.words += other.words
+        self.steps += other.steps
+        self.word_pointers += [(place + word, offset + at) for place, offset in other.word_pointers]
+        self.data_pointers += [(place + at, offset + at) for place, offset in other.data_pointers]
+
+    def encode(self) -> bytes:
+        words, data = self.words, self.data
+        records_at = _WORD * _HEADER_WORDS
+        data_at = records_at + _WORD * len(words)
+        data += _PADDING[len(data) % _WORD]
+        for place, offset in self.word_pointers:
+            words[place] = data_at + offset
+        for place, offset in self.data_pointers:
+            _ONE_WORD.pack_into(data, place, data_at + offset)
+        relocations = [records_at + _WORD * place for place, _ in self.word_pointers]
+        relocations += [data_at + place for place, _ in self.data_pointers]
+        header = (VERSION, len(relocations), data_at + len(data), records_at)
+        return b"".join(
+            (
+                struct.pack(f"<{_HEADER_WORDS + len(words)}Q", *header, *words),
+                data,
+                struct.pack(f"<{len(relocations)}Q", *relocations),
+            )
+        )
+
+
+def plan_start(
+    spec: LaunchSpec,
+    *,
+    machine: str,
+    landlock_abi: int,
+    rlimits: tuple[tuple[int, int, int], ...],
+    orders: int,
+    in_memory_file: bool = False,
+) -> StartPlan:
+    """``rlimits`` are ``spec.rlimits`` in the kernel's numbers. Received descriptors come in the order: the memory file
+    of a long order, standard ones, ``spec.pass_fds``, one for each of ``spec.data_fds``."""
+    numbers = SYSCALLS.get(machine)
+    if numbers is None:
+        raise BadLaunch(f"programs cannot be started on {machine}", machine=machine)
+    plan = _Segment(numbers)
+    first = FIRST_RECEIVED + int(in_memory_file)
+    free, second_free = _place_descriptors(plan, spec, first, orders)
+    for path in spec.cgroup_procs:
+        _enter_cgroup(plan, path, free)
+    if spec.new_session:
+        plan.add(LaunchStage.SESSION, "setsid")
+    plan.add(LaunchStage.SESSION, "umask", spec.umask)
+    where = spec.cwd.decode("utf-8", "backslashreplace")
+    plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
+    if spec.no_new_privs:
+        plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
+    if spec.landlock is not None:
+        _confine(plan, spec.landlock, landlock_abi, machine, free, second_free)
+    for (number, soft, hard), limit in zip(rlimits, spec.rlimits, strict=True):
+        value = plan.keep(struct.pack("<QQ", soft, hard))
+        plan.add(LaunchStage.RLIMITS, "prlimit64", 0, number, value, subject=limit.name)
+    if spec.drop_capabilities:
+        _drop_capabilities(plan)
+    if spec.seccomp is not None:
+        _filter(plan, spec.seccomp)
+    argv, env = plan.strings(spec.argv), plan.strings([name + b"=" + value for name, value in spec.env])
+    shown = spec.program.decode("utf-8", "backslashreplace")
+    plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=shown)
+    return StartPlan(encoded=plan.encode(), steps=tuple(plan.steps))
+
+
+def plan_from_memory_file(machine: str, size: int, buffer_bytes: int) -> bytes:
+    """The short order that makes the waiting process read a long one from the first descriptor it received."""
+    if size > buffer_bytes:
+        raise BadLaunch("the arguments and the environment are longer than any program can take", errno=errno.E2BIG)
+    words = [VERSION, 1, _WORD * (_HEADER_WORDS + _RECORD_WORDS), _WORD * _HEADER_WORDS]
+    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED, 0, size, 0, 0, 0, _RESTART]
+    words.append(_WORD * (_HEADER_WORDS + 2))
+    return struct.pack(f"<{len(words)}Q", *words)
+
+
+def _place_descriptors(plan: _Segment, spec: LaunchSpec, first: int, orders: int) -> tuple[int, int]:
+    """Everything that came is closed by exec, except what is put in its place. Returns the two lowest free numbers."""
+    stage = LaunchStage.DESCRIPTORS
+    plan.add(stage, "fcntl", orders, _F_SETFD, _FD_CLOEXEC)
+    targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
+    if len(targets) == 3:
+        for place, target in enumerate(targets):
+            plan.add(stage, "dup3", first + place, target, 0, subject=str(target))
+        return first + len(targets), first + len(targets) + 1
+    for place in range(len(targets)):
+        plan.add(stage, "dup3", first + place, _MOVED + place, _O_CLOEXEC)
+        plan.add(stage, "close", first + place)
+    for place, target in enumerate(targets):
+        plan.add(stage, "dup3", _MOVED + place, target, 0, subject=str(target))
+    taken = {*targets, *range(FIRST_RECEIVED, first)}
+    free = [number for number in range(FIRST_RECEIVED, _MOVED + len(targets) + 2) if number not in taken]
+    moved = range(_MOVED, _MOVED + len(targets))
+    lowest, second, *_ = (number for number in free if number not in moved)
+    return lowest, second
+
+
+def _enter_cgroup(plan: _Segment, path: str, free: int) -> None:
+    stage = LaunchStage.CGROUP
+    name = plan.text(path.encode("utf-8", "surrogateescape"))
+    plan.add(stage, "openat", _AT_FDCWD, name, _O_WRONLY | _O_CLOEXEC, subject=path)
+    plan.add(stage, "write", free, plan.keep(b"0"), 1, subject=path)
+    plan.add(stage, "close", free)
+
+
+def _confine(plan: _Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
+    stage = LaunchStage.LANDLOCK
+    if abi < max(rules.least_abi, 1):
+        raise BadLaunch(f"this kernel has Landlock ABI {abi}, {max(rules.least_abi, 1)} is required", abi=abi)
+    fs = landlock_rights.fs_handled(abi)
+    net = landlock_rights.net_handled(rules, abi)
+    attributes = plan.keep(struct.pack("<QQQ", fs, net, landlock_rights.scope_handled(rules, abi)))
+    size = landlock_rights.ruleset_attribute_bytes(abi)
+    plan.add(stage, "landlock_create_ruleset", attributes, size, 0)
+    # What a program may read hardly differs between calls, and is most of the plan.
+    plan.append(_allow_paths_cached(machine, rules.read, landlock_rights.READING & fs, ruleset, beneath))
+    plan.append(_allow_paths_cached(machine, rules.devices, landlock_rights.DEVICE & fs, ruleset, beneath))
+    plan.append(_allow_paths(machine, rules.write, landlock_rights.WRITING & fs, ruleset, beneath, optional=False))
+    for ports, right in (
+        (rules.connect_tcp, landlock_rights.Net.CONNECT_TCP),
+        (rules.bind_tcp, landlock_rights.Net.BIND_TCP),
+    ):
+        for port in ports or ():
+            if net & right:
+                rule = plan.keep(struct.pack("<QQ", right, port))
+                plan.add(stage, "landlock_add_rule", ruleset, _RULE_NET_PORT, rule, 0, subject=f"port {port}")
+    plan.add(stage, "landlock_restrict_self", ruleset, 0)
+    plan.add(stage, "close", ruleset)
+
+
+@lru_cache(maxsize=64)
+def _allow_paths_cached(machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int) -> _Segment:
+    return _allow_paths(machine, paths, rights, ruleset, beneath, optional=True)
+
+
+def _allow_paths(
+    machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int, *, optional: bool
+) -> _Segment:
+    """struct landlock_path_beneath_attr is packed: the rights, then the descriptor. There is one for a directory and one
+    for anything else, on which the kernel refuses the rights that only directories have."""
+    plan = _Segment(SYSCALLS[machine])
+    stage = LaunchStage.LANDLOCK
+    whole = plan.keep(struct.pack("<Qi", rights, beneath))
+    single = plan.keep(struct.pack("<Qi", rights & landlock_rights.ON_FILES, beneath))
+    add, kind = "landlock_add_rule", _RULE_PATH_BENEATH
+    for path in paths:
+        name = plan.text(path.encode("utf-8", "surrogateescape"))
+        flags = _O_PATH | _O_CLOEXEC
+        plan.add(stage, "openat", _AT_FDCWD, name, flags, subject=path, on_error=4 if optional else 0)
+        plan.add(stage, add, ruleset, kind, whole, 0, subject=path, on_error=1, on_success=2)
+        plan.add(stage, add, ruleset, kind, single, 0, subject=path)
+        plan.add(stage, "close", beneath)
+    return plan
+
+
+def _drop_capabilities(plan: _Segment) -> None:
+    """Lowering the bounding set needs a capability of its own; who lacks it has nothing that exec could give back
+    under no_new_privs, so those failures are passed over. The last call may not fail."""
+    stage = LaunchStage.CAPABILITIES
+    for capability in range(_HIGHEST_CAPABILITY + 1):
+        plan.add(stage, "prctl", _PR_CAPBSET_DROP, capability, on_error=1)
+    plan.add(stage, "prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, on_error=1)
+    header = plan.keep(struct.pack("<II", _CAPABILITY_VERSION_3, 0))
+    plan.add(stage, "capset", header, plan.keep(bytes(24)))
+
+
+def _filter(plan: _Segment, program: bytes) -> None:
+    instructions = plan.keep(program)
+    described = plan.keep(struct.pack("<QQ", len(program) // _BPF_INSTRUCTION_BYTES, 0))
+    plan.data_pointers.append((described.offset + _WORD, instructions.offset))
+    plan.add(LaunchStage.SECCOMP, "prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described)

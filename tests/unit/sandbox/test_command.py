@@ -1,0 +1,99 @@
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.sandbox import guard_limits as limits
+from palyra.sandbox.command import encode_word, excerpt, parse_command
+from palyra.sandbox.outcome import InvalidCommand
+
+
+def test_a_whole_command() -> None:
+    parsed = parse_command(
+        {
+            "command": "git",
+            "args": ["commit", "-m", ""],
+            "cwd": "sub",
+            "env": {"LANG": "C"},
+            "requested_egress_hosts": ["example.org"],
+            "timeout_ms": 5,
+            "stdin": base64.b64encode(b"\x00\xff").decode(),
+            "stdin_encoding": "base64",
+            "background": True,
+        }
+    )
+    assert parsed.argv == ("git", "commit", "-m", "")
+    assert (parsed.cwd, parsed.env, parsed.timeout_ms) == ("sub", (("LANG", "C"),), 5)
+    assert (parsed.stdin, parsed.background) == (b"\x00\xff", True)
+    assert parsed.requested_egress_hosts == ("example.org",)
+
+
+def test_what_may_be_left_away() -> None:
+    parsed = parse_command({"command": "ls"})
+    assert parsed.args == () and parsed.cwd is None and parsed.env == () and parsed.stdin == b""
+    assert parsed.timeout_ms is None and not parsed.background
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({}, "command"),
+        ({"command": ""}, "command"),
+        ({"command": None}, "command"),
+        ({"command": ["ls"]}, "command"),
+        ({"command": "l\0s"}, "command"),
+        ({"command": "x" * (limits.MAX_COMMAND_BYTES + 1)}, "command"),
+        ({"command": "é" * (limits.MAX_COMMAND_BYTES // 2 + 1)}, "command"),
+        ({"command": "ls", "args": "x"}, "args"),
+        ({"command": "ls", "args": [1]}, "args[0]"),
+        ({"command": "ls", "args": ["a", "b\0"]}, "args[1]"),
+        ({"command": "ls", "args": ["\ud800"]}, "args[0]"),
+        ({"command": "ls", "args": ["x" * (limits.MAX_ARGUMENT_BYTES + 1)]}, "args[0]"),
+        ({"command": "ls", "args": ["x"] * (limits.MAX_ARGUMENTS + 1)}, "args"),
+        ({"command": "ls", "cwd": ""}, "cwd"),
+        ({"command": "ls", "env": []}, "env"),
+        ({"command": "ls", "env": {"A=B": "x"}}, "env"),
+        ({"command": "ls", "env": {"BASH_FUNC_x%%": "() { id; }"}}, "env"),
+        ({"command": "ls", "env": {"": "x"}}, "env"),
+        ({"command": "ls", "env": {"A": 1}}, "env.A"),
+        ({"command": "ls", "env": {"A": "\0"}}, "env.A"),
+        ({"command": "ls", "env": {f"A{n}": "" for n in range(limits.MAX_ENVIRONMENT_VARIABLES + 1)}}, "env"),
+        ({"command": "ls", "timeout_ms": True}, "timeout_ms"),
+        ({"command": "ls", "timeout_ms": 0}, "timeout_ms"),
+        ({"command": "ls", "timeout_ms": 1.5}, "timeout_ms"),
+        ({"command": "ls", "timeout_ms": limits.MAX_TIMEOUT_MS + 1}, "timeout_ms"),
+        ({"command": "ls", "stdin": 1}, "stdin"),
+        ({"command": "ls", "stdin": "?", "stdin_encoding": "base64"}, "stdin"),
+        ({"command": "ls", "stdin": "é", "stdin_encoding": "base64"}, "stdin"),
+        ({"command": "ls", "stdin_encoding": "latin-1"}, "stdin_encoding"),
+        ({"command": "ls", "stdin": "x" * (limits.MAX_STDIN_BYTES + 1)}, "stdin"),
+        ({"command": "ls", "background": 1}, "background"),
+        ({"command": "ls", "requested_egress_hosts": "x"}, "requested_egress_hosts"),
+        ({"command": "ls", "shell": True}, "shell"),
+    ],
+)
+def test_refused_shapes_name_the_field(arguments: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidCommand) as refusal:
+        parse_command(arguments)
+    assert refusal.value.details["field"] == field
+    assert refusal.value.details["kind"] == "invalid_input"
+
+
+def test_limits_are_inclusive() -> None:
+    parsed = parse_command(
+        {"command": "x" * limits.MAX_COMMAND_BYTES, "args": ["y" * limits.MAX_ARGUMENT_BYTES] * limits.MAX_ARGUMENTS}
+    )
+    assert len(parsed.args) == limits.MAX_ARGUMENTS
+
+
+@given(st.lists(st.binary(max_size=50).filter(lambda raw: b"\0" not in raw), max_size=5))
+def test_any_bytes_go_through_untouched(words: list[bytes]) -> None:
+    texts = [word.decode("utf-8", "surrogateescape") for word in words]
+    assert [encode_word(word) for word in parse_command({"command": "x", "args": texts}).args] == words
+
+
+def test_an_excerpt_is_one_short_harmless_line() -> None:
+    text = excerpt("a\n\x1b[2J" + "x" * 10_000)
+    assert "\n" not in text and "\x1b" not in text and len(text) < 2 * limits.MAX_SHOWN_CHARS

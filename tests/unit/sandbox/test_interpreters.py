@@ -1,0 +1,84 @@
+import pytest
+
+from palyra.sandbox.interpreters import INTERPRETERS, interpreter_named, is_dynamic_loader, is_fixed_script
+from palyra.sandbox.executables import ResolvedExecutable
+from palyra.sandbox.path_walk import Kind
+
+SPELLINGS = {
+    "sh": "sh sh.distrib SH -sh sh.exe",
+    "bash": "bash bash5 bash-static bash5.2 Bash .bash-wrapped",
+    "dash": "dash",
+    "zsh": "zsh zsh5 zsh-5.9 zsh-static",
+    "fish": "fish fish3",
+    "ksh": "ksh ksh93",
+    "csh": "csh",
+    "tcsh": "tcsh",
+    "python": "python python3 python3.11 python3.11-dbg python2.7 python-dbg PYTHON.EXE python3.13t python3.12.real",
+    "pypy": "pypy pypy3 pypy3.10",
+    "node": "node node18 node-18 node-v20.1.0",
+    "nodejs": "nodejs",
+    "deno": "deno",
+    "bun": "bun",
+    "ruby": "ruby ruby3.1 ruby2.7-dbg",
+    "perl": "perl perl5.36.0 perl5.36-x86_64-linux-gnu perl-static",
+    "php": "php php8.2 php.default",
+    "php-cgi": "php-cgi php-cgi8.2",
+    "lua": "lua lua5.4 lua50",
+    "luajit": "luajit luajit-2.1.0-beta3",
+    "awk": "awk",
+    "gawk": "gawk gawk-5.2.1",
+    "mawk": "mawk",
+    "nawk": "nawk",
+    "original-awk": "original-awk",
+    "tclsh": "tclsh tclsh8.6",
+    "wish": "wish wish8.6",
+    "expect": "expect expect5.45",
+    "pwsh": "pwsh pwsh.exe pwsh-7.4",
+    "cmd": "cmd cmd.exe CMD.EXE",
+    "osascript": "osascript",
+    "rscript": "Rscript",
+    "r": "R R4.2",
+    "guile": "guile guile-3.0 guile3.0",
+    "m4": "m4",
+    "java": "java java17",
+}
+
+
+@pytest.mark.parametrize(("stem", "spelled"), [(stem, name) for stem, names in SPELLINGS.items() for name in names.split()])
+def test_every_spelling_is_found(stem: str, spelled: str) -> None:
+    assert interpreter_named(spelled) == stem
+
+
+@pytest.mark.parametrize(
+    "name",
+    "ls git shasum sha256sum shred shuf show shar bashful nodes perltidy rubocop phpunit luacheck expectation dashboard "
+    "cat ssh fishing zshrc csharpier pyright javac gccgo cc make r2 rm rmdir rev time awkward".split(),
+)
+def test_other_names_are_left_alone(name: str) -> None:
+    assert interpreter_named(name) is None
+
+
+def test_the_list_is_in_plain_spelling() -> None:
+    assert all(interpreter_named(name) for name in INTERPRETERS)
+
+
+@pytest.mark.parametrize(
+    "name", "ld-linux-x86-64.so.2 ld-linux.so.2 ld-linux-aarch64.so.1 ld-2.36.so ld.so ld-musl-x86_64.so.1 ld64.so.2".split()
+)
+def test_dynamic_loaders(name: str) -> None:
+    assert is_dynamic_loader(name)
+
+
+def test_linkers_are_no_loaders() -> None:
+    assert not any(map(is_dynamic_loader, ("ld", "ld.bfd", "ld.gold", "ldd", "ldconfig", "libc.so.6")))
+
+
+def test_only_the_systems_own_fixed_scripts_pass() -> None:
+    script = ResolvedExecutable(
+        typed="egrep", found="/usr/bin/egrep", real="/usr/bin/egrep", kind=Kind.FILE, on_path=True, shebang="/bin/sh"
+    )
+    planted = ResolvedExecutable(
+        typed="./egrep", found="/ws/egrep", real="/ws/egrep", kind=Kind.FILE, in_workspace=True, shebang="/bin/sh"
+    )
+    other = ResolvedExecutable(typed="ldd", found="/usr/bin/ldd", real="/usr/bin/ldd", kind=Kind.FILE, on_path=True)
+    assert is_fixed_script(script) and not is_fixed_script(planted) and not is_fixed_script(other)

@@ -1,0 +1,42 @@
+import pytest
+
+from palyra.sandbox.program_runners import finding_in, runner_named
+
+
+@pytest.mark.parametrize(
+    "name", ["gcc", "gcc-12", "x86_64-linux-gnu-gcc-12", "aarch64-linux-gnu-g++", "vim.basic", "vim.tiny", "GIT.exe", "nc.openbsd"]
+)
+def test_an_entry_is_found_in_any_spelling(name: str) -> None:
+    assert runner_named(name) is not None
+
+
+@pytest.mark.parametrize("name", ["ls", "cat", "mytool", "findutils-test", "sorted", "gitk"])
+def test_others_have_none(name: str) -> None:
+    assert runner_named(name) is None
+
+
+def test_every_name_of_a_program_is_judged() -> None:
+    assert finding_in(("tool", "python3.11"), ()) is not None
+    assert finding_in(("tool", "find"), (".", "-exec", "x", ";")) is not None
+    assert finding_in(("tool", "find"), (".",)) is None
+
+
+def test_one_file_with_many_names_is_judged_by_the_one_it_is_called_by() -> None:
+    hard_links = ("ls", "busybox", "sh", "awk", "env", "ls")
+    assert finding_in(hard_links, ("-la",)) is None
+    assert finding_in(("sh", "busybox"), ("-c", "id")) is not None
+    assert finding_in(("-sh", "busybox"), ()) is not None
+    assert finding_in(("busybox",), ("busybox", "sh")) is not None
+    assert finding_in(("busybox",), ("--install", "-s", ".")) is not None
+
+
+def test_a_mark_in_the_content_cannot_excuse_another() -> None:
+    marked = frozenset({"busybox", "python"})
+    assert finding_in(("tool",), ("x",), b"", marked) is not None
+    assert finding_in(("tool",), ("x",), b"", frozenset({"busybox"})) is None
+
+
+def test_gits_own_commands_are_git() -> None:
+    assert finding_in(("git-status", "git"), ()) is None
+    assert finding_in(("git-grep", "git"), ("-Osh", "x")) is not None
+    assert finding_in(("git", "git-upload-pack"), ("status",)) is None

@@ -1,0 +1,46 @@
+import pytest
+
+from palyra.sandbox.text_arguments import text_places
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [
+        ("sed /x/d f", {0}),
+        ("sed -e /x/d -e p f", {1, 3}),
+        ("grep /x f", {0}),
+        ("grep -r -A 3 /x f", {3}),
+        ("grep -e /x f", {1}),
+        ("grep -re /x f", set()),
+        ("grep -f /x f", set()),
+        ("grep --file=/x f", set()),
+        ("grep -- /x f", {1}),
+        ("find . -path /x", {2}),
+        ("git commit -m /x", {2}),
+        ("git log --grep=/x", {1}),
+        ("git add :/", {1}),
+        ("echo /a /b", {0, 1}),
+        ("jq /x f", {0}),
+        ("jq -nf /x", set()),
+        ("curl -d /x u", {1}),
+        ("cut -d/ -f1", {0}),
+        ("cc -DX=/y a.c", {0}),
+        ("cat /x", set()),
+        ("/usr/bin/grep /x f", {0}),
+        ("./grep /x f", set()),
+        ("/grep /x f", set()),
+        ("sub/echo /x", set()),
+    ],
+)
+def test_where_text_stands(line: str, places: set[int]) -> None:
+    command, *args = line.split()
+    assert text_places(command, tuple(args)).texts == places
+
+
+def test_a_sed_script_names_files() -> None:
+    assert text_places("sed", ("-n", "w /etc/x", "f")).files == ((1, "/etc/x"),)
+    assert text_places("sed", ("s/a", "f")).texts == frozenset()
+
+
+def test_a_file_after_an_at_sign_is_no_text() -> None:
+    assert text_places("curl", ("--data=@/x",)).texts == frozenset()
