@@ -36,9 +36,7 @@ class Scene:
 
     def __init__(self, root: Path, **profile: Any) -> None:
         self.root = root
-        self.profile = SandboxProfile(
-            workspace_root=str(root), **{"egress": EgressEnforcementMode.NONE, **profile}
-        )
+        self.profile = SandboxProfile(workspace_root=str(root), **{"egress": EgressEnforcementMode.NONE, **profile})
         self.host: GuardHost = guard_host(self.profile)
 
     def check(self, command: str, *args: str, **more: Any) -> Checked:

@@ -5,6 +5,7 @@ capabilities alone. Run as a program (``test_isolation_attacks.py DIR``) it perf
 """
 
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -19,10 +20,11 @@ import pytest
 
 from palyra.errors import PalyraError
 from palyra.sandbox.appearing import look_again
-from palyra.sandbox.profile import AppearingProtected, EgressEnforcementMode
+from palyra.sandbox.profile import AppearingProtected, EgressEnforcementMode, SandboxLimits
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.receipt import Layer, UnsupportedPlatform
-from unit.sandbox.isolated import Ran, planned, profile_of, run, shell
+from palyra.sandbox.seccomp_program import tier_c_program
+from unit.sandbox.isolated import Ran, planned, profile_of, run, run_plan, shell
 
 NOBODY = 65534
 SECRET = "do-not-leak-0f3c"
@@ -143,7 +145,8 @@ def attack_mounts(scene: Scene) -> None:
                      os.fsencode(os.getcwd() + "/.git/hooks")):
             attempt("remount " + repr(path), lambda: mount(None, path, None, MS_REMOUNT | MS_BIND))
             attempt("unmount " + repr(path), lambda: call(166, path, 2))
-            attempt("mount_setattr " + repr(path), lambda: call(442, -100, path, 0, struct.pack("QQQQ", 0, 1, 0, 0), 32))
+            writable = struct.pack("QQQQ", 0, 1, 0, 0)
+            attempt("mount_setattr " + repr(path), lambda: call(442, -100, path, 0, writable, 32))
         attempt("tmpfs", lambda: mount(b"x", b"/tmp", b"tmpfs", 0))
         attempt("bind", lambda: mount(b"/", b"/tmp", None, MS_BIND))
         attempt("proc", lambda: mount(b"proc", b"/tmp", b"proc", 0))
@@ -325,8 +328,6 @@ def attack_resources(scene: Scene) -> None:
             print("ESCAPED fork", children)
     """
     if os.geteuid() != 0:
-        from palyra.sandbox.profile import SandboxLimits
-
         scene.attack(bombs, limits=SandboxLimits(pids=20))
     scene.attack(
         """
@@ -373,12 +374,30 @@ def attack_swaps_before_the_start(scene: Scene) -> None:
     plan = planned(profile, ["/usr/bin/touch", str(marker)])
     shutil.move(scene.workspace / ".git", scene.workspace / "old")
     shutil.copytree(scene.workspace / "old", scene.workspace / ".git")
-    from unit.sandbox import isolated
-
     with pytest.raises(UnsupportedPlatform) as refused:
-        isolated.run_plan(plan)
+        run_plan(plan)
     assert "not what was looked at" in refused.value.message
     assert not marker.exists()
+
+
+def attack_keyrings_with_the_filter(scene: Scene) -> None:
+    """The session keyring is inherited through every namespace: only the filter keeps the program from it."""
+    script = PRELUDE + textwrap.dedent(
+        """
+        KEYCTL, ADD_KEY, REQUEST_KEY = 250, 248, 249
+        attempt("session keyring", lambda: call(KEYCTL, 0, -3, 0))
+        attempt("describe", lambda: call(KEYCTL, 6, -3, None, 0))
+        attempt("add", lambda: call(ADD_KEY, b"user", b"x", b"y", 1, -3))
+        attempt("request", lambda: call(REQUEST_KEY, b"user", b"x", None, -3))
+        print("finished")
+        """
+    )
+    # The numbers above are those of x86_64; elsewhere they are other calls.
+    assert platform.machine() == "x86_64"
+    argv = ["/usr/bin/python3", "-I", "-c", script]
+    ran = run_plan(planned(profile_of(scene.workspace), argv, seccomp=tier_c_program(platform.machine())))
+    assert "finished" in ran.out, ran.err
+    assert "ESCAPED" not in ran.out
 
 
 def attack_names_that_appear(scene: Scene) -> None:
@@ -440,6 +459,7 @@ ATTACKS: tuple[Callable[[Scene], None], ...] = (
     attack_resources,
     attack_mount_points_through_links,
     attack_swaps_before_the_start,
+    attack_keyrings_with_the_filter,
     attack_names_that_appear,
     attack_shared_network_modes,
 )

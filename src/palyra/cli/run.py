@@ -34,6 +34,8 @@ class NotRun(RemoteError):
 _KINDS: Final = {
     "arguments.schema_mismatch": "invalid_input",
     "arguments.too_large": "invalid_input",
+    # A word that is not UTF-8 has no form in a signed record.
+    "json.not_canonical": "invalid_input",
     "call.timed_out": "timed_out",
     "call.unenforceable": "unsupported_platform",
     "tool.unknown": "disabled",
@@ -56,9 +58,8 @@ _KINDS: Final = {
 @click.option("--env", "variables", multiple=True, metavar="K=V", help="A variable it gets; repeatable.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @json_option
-@click.pass_context
 @pass_invocation
-def run(invocation: Invocation, ctx: click.Context, command: tuple[str, ...], **options: Any) -> None:
+def run(invocation: Invocation, /, command: tuple[str, ...], **options: Any) -> None:
     """Run one command in the sandbox, without a daemon.
 
     Exits with the command's own status; 124 when it took too long, 125 when it was refused before it started, 126 and
@@ -69,8 +70,10 @@ def run(invocation: Invocation, ctx: click.Context, command: tuple[str, ...], **
         record = _run(invocation, command, options)
     except PalyraError as error:
         invocation.output.error(error)
-        ctx.exit(EXIT_REFUSED)
-    ctx.exit(_report(invocation, record))
+        status = EXIT_REFUSED
+    else:
+        status = _report(invocation, record)
+    click.get_current_context().exit(status)
 
 
 def _give_overrides(invocation: Invocation, options: dict[str, Any]) -> None:
@@ -184,6 +187,8 @@ def _report(invocation: Invocation, record: "CallRecord") -> int:
     }
     # The output itself went out as it came.
     invocation.output.data(data, lambda _: None)
+    if result["killed_by"] is not None:
+        return EXIT_KILLED
     if result["exit_code"] is not None:
         return int(result["exit_code"])
     return EXIT_SIGNAL_BASE + int(result["signal"])

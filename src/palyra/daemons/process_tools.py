@@ -22,9 +22,7 @@ from palyra.tools.call import ExecutionPlan, Outcome
 from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, ToolTier, Touches
 
 PROCESS_EXECUTOR = "process"
-_ENFORCEABLE = frozenset(
-    ("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only")
-)
+_ENFORCEABLE = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only"))
 _TEXTS = {
     "process.run": (
         "Run a program",
@@ -84,7 +82,10 @@ def process_specs(settings: SandboxSettings) -> list[ToolSpec]:
 
 
 def _touches(arguments: Mapping[str, Any]) -> Touches:
-    return Touches(paths=(arguments["cwd"],) if "cwd" in arguments else (), hosts=tuple(arguments.get("requested_egress_hosts", ())))
+    return Touches(
+        paths=(arguments["cwd"],) if "cwd" in arguments else (),
+        hosts=tuple(arguments.get("requested_egress_hosts", ())),
+    )
 
 
 def profile_for(plan: ExecutionPlan, settings: SandboxSettings, protected_names: tuple[str, ...]) -> SandboxProfile:

@@ -40,15 +40,29 @@ Named = NamedPath | RemoteFile
 
 
 def named_paths(word: str) -> tuple[Named, ...]:
-    return tuple(dict.fromkeys(_readings(word, MAX_ARGUMENT_NESTING)))
+    """All readings of a word, breadth first, so that a piece that occurs often is taken apart once."""
+    named: dict[Named, None] = {}
+    seen = {word}
+    level = [word]
+    for _ in range(MAX_ARGUMENT_NESTING):
+        below: dict[str, None] = {}
+        for piece in level:
+            for reading in _readings(piece):
+                if isinstance(reading, str):
+                    below[reading] = None
+                else:
+                    named[reading] = None
+        level = [piece for piece in below if piece and piece not in seen]
+        seen.update(level)
+    return tuple(named)
 
 
-def _readings(word: str, depth: int) -> Iterator[Named]:
-    if not word or depth == 0:
+def _readings(word: str) -> Iterator[Named | str]:
+    """What a word names, and the shorter words in it."""
+    if not word:
         return
-    bare = word.strip(_QUOTES) if word[0] in _QUOTES else word
-    if bare != word:
-        yield from _readings(bare, depth - 1)
+    if word[0] in _QUOTES:
+        yield word.strip(_QUOTES)
     if found := _URL.fullmatch(word):
         scheme, slashes, rest = found.groups()
         if scheme.lower().rpartition("+")[2] in _FILE_SCHEMES:
@@ -61,17 +75,16 @@ def _readings(word: str, depth: int) -> Iterator[Named]:
                 yield NamedPath("/" + _decoded(rest).lstrip("/"))
             return
     if word.startswith("-"):
-        yield from _option(word, depth)
+        yield from _option(word)
     else:
         yield NamedPath(word)
     if word.startswith("@"):
-        yield from _readings(word[1:], depth - 1)
+        yield word[1:]
     if found := _KEY.match(word):
-        yield from _readings(word[found.end() :], depth - 1)
+        yield word[found.end() :]
     for pieces in (_colon_pieces(word), word.split(",")):
         if len(pieces) > 1:
-            for piece in pieces:
-                yield from _readings(piece, depth - 1)
+            yield from pieces
 
 
 def _colon_pieces(word: str) -> list[str]:
@@ -85,14 +98,15 @@ def _colon_pieces(word: str) -> list[str]:
     return pieces
 
 
-def _option(word: str, depth: int) -> Iterator[Named]:
+def _option(word: str) -> Iterator[Named | str]:
     if word.startswith("--"):
         # Some programs take a path glued to a long option.
         if "/" in word and "=" not in word:
             yield NamedPath(word[2:])
         return
     # -C/etc, -C../x, -C~/x, -f@list: the value starts right after the letter.
-    yield from (reading for reading in _readings(word[2:], depth - 1) if word[2:3] != "-")
+    if word[2:3] != "-":
+        yield word[2:]
     if found := _LETTERS.match(word):
         yield NamedPath(word[found.end() :], guess=len(found.group()) > len("-x"))
     letters = word[1 : MAX_CLUSTERED_LETTERS + 1]

@@ -32,10 +32,7 @@ def wait_and_become(orders: socket.socket, image: int | None) -> NoReturn:
     os.closerange(3, ORDERS_DESCRIPTOR)
     os.closerange(image_at + (image is not None), os.sysconf("SC_OPEN_MAX"))
     if image is not None:
-        try:
-            os.execve(image_at, [b"palyra-start"], {})  # noqa: S606 - a memory file of ours, no shell
-        except OSError:  # a kernel or a policy that executes no memory files
-            os.close(image_at)
+        os.execve(image_at, [b"palyra-start"], {})  # noqa: S606 - a memory file of ours, no shell
     carry_out(receive())
     os._exit(NOT_STARTED)
 
@@ -54,8 +51,8 @@ def carry_out(order: bytes) -> None:
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
     buffer = ctypes.create_string_buffer(BUFFER_BYTES)
-    buffer[: len(order)] = order
     base = ctypes.addressof(buffer)
+    ctypes.memmove(base, order, len(order))
     while True:
         index = _make_calls(syscall, buffer, base)
         if index is None:
@@ -81,6 +78,8 @@ def _make_calls(syscall: "ctypes._NamedFuncPointer", buffer: "ctypes.Array[ctype
                 return index
             index += forward
         elif control & _RESTART:
+            if result == 0:
+                os._exit(0)
             return None
         else:
             index += 1 + (control >> 8 & 0xFF)

@@ -1,5 +1,6 @@
 """Which program a command names, as a value, and whether the profile lets it run at all."""
 
+import errno
 from typing import Final, Protocol
 
 import msgspec
@@ -49,9 +50,16 @@ class ExecutableLookup(Protocol):
 def find_executable(lookup: ExecutableLookup, command: str, cwd: str) -> ResolvedExecutable:
     found = lookup.find(command, cwd)
     if found is None or found.kind is Kind.MISSING:
-        raise SpawnFailed(f"there is no program {excerpt(command)!r} in the sandbox", argument="command")
+        raise SpawnFailed(
+            f"there is no program {excerpt(command)!r} in the sandbox", argument="command", errno=errno.ENOENT
+        )
     if found.kind in (Kind.UNREADABLE, Kind.LOOP, Kind.DIRECTORY) or (found.kind is Kind.FILE and not found.executable):
-        raise SpawnFailed(f"{excerpt(command)!r} cannot be executed", argument="command", path=excerpt(found.real))
+        raise SpawnFailed(
+            f"{excerpt(command)!r} cannot be executed",
+            argument="command",
+            path=excerpt(found.real),
+            errno=errno.EACCES,
+        )
     return found
 
 

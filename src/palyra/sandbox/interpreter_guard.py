@@ -12,7 +12,8 @@ def refuse_interpreter(found: ResolvedExecutable, command: ProcessCommand) -> No
     """Decides on the file behind the command, not on its spelling."""
     typed = excerpt(command.command)
     real = excerpt(found.real)
-    finding = finding_in(found.names, command.args, command.stdin, found.marks)
+    invented = frozenset(found.names) - found.twins if found.in_workspace else frozenset()
+    finding = finding_in(found.names, command.args, command.stdin, marks=found.marks, invented=invented)
     if finding is not None:
         where = "command" if finding.position is None else f"args[{finding.position}]"
         disguised = "" if base_name(command.command) == base_name(found.real) else f" ({real})"

@@ -83,9 +83,9 @@ class Keeper:
         with here, there:
             here.send(self._done_message(0), socket.MSG_NOSIGNAL)
 
-    def greet(self, program: int) -> None:
+    def greet(self, program: int, native: bool) -> None:
         self._program = program
-        hello = launch_wire.HELLO.pack(launch_wire.HELLO_TAG, launch_wire.VERSION, program)
+        hello = launch_wire.HELLO.pack(launch_wire.HELLO_TAG, launch_wire.VERSION, native, program)
         self._daemon.send(hello, socket.MSG_NOSIGNAL)
 
     def watch(self) -> None:
@@ -216,7 +216,7 @@ def _run_keeper(daemon: socket.socket, orders: socket.socket, zygote_lives: int,
         _become_program_when_told(orders, keeper_pid, image)
     orders.close()
     try:
-        keeper.greet(program)
+        keeper.greet(program, image is not None)
         keeper.watch()
     finally:
         keeper.say_done(keeper.end_tree())

@@ -18,7 +18,5 @@ def abi() -> int:
     """The running kernel's Landlock ABI. 0 where it has none or it is switched off."""
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
-    version: int = syscall(
-        ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION)
-    )
+    version: int = syscall(ctypes.c_long(_CREATE_RULESET), None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION))
     return max(version, 0)

@@ -16,7 +16,7 @@ INLINE_ORDER_BYTES = 60_000
 FAILED = struct.Struct("<qq")
 
 # Keeper -> daemon.
-HELLO = struct.Struct("<cBi")  # tag, version, pid of the process that will be the program
+HELLO = struct.Struct("<cBBi")  # tag, version, whether the native executor waits, pid of what will be the program
 HELLO_TAG = b"H"
 DONE = struct.Struct("<cidd7qii")  # tag, wait status, user and system seconds, counters, orphans, survivors
 DONE_TAG = b"D"

@@ -7,34 +7,38 @@ one program. Closing the daemon's end of a keeper's socket, on purpose or by dyi
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import platform
 import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from palyra.sandbox import landlock, launch_wire, rlimit
+from palyra.sandbox.child import PACKET_BYTES, Child, KeeperEnd, applied_by, closed_by_exec, exit_of, send_order
 from palyra.sandbox.launch import (
-    Applied,
     BadLaunch,
     Exit,
     KeeperLost,
+    LandlockRules,
     LauncherGone,
     LaunchFailed,
     LaunchSpec,
     LaunchStage,
 )
-from palyra.sandbox.native_start import BUFFER_BYTES, ORDERS_DESCRIPTOR
-from palyra.sandbox.start_plan import StartPlan, Step, plan_from_memory_file, plan_start
+from palyra.sandbox.native_start import ORDERS_DESCRIPTOR, SECOND_MESSAGE_ADDRESS
+from palyra.sandbox.start_plan import StartPlan, plan_preparation, plan_start, preparation_of
+
+__all__ = ["Child", "Launcher"]
 
 # Ready keepers. Each is two processes of about 1 MiB of their own; more only helps bursts.
 READY_KEEPERS: Final = 4
 REFILL_SECONDS: Final = 0.005
+# A prepared keeper has opened files by name; a file that was since replaced would be out of the program's reach.
+PREPARED_SECONDS: Final = 20.0
 # How long a count of the user's tasks stays good enough to base RLIMIT_NPROC on.
 TASK_COUNT_SECONDS: Final = 1.0
 # Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.
@@ -42,87 +46,12 @@ KEEPER_SECONDS: Final = 30.0
 # The zygote waits for its keepers' trees to end; this long covers a disk that is slow to answer.
 STOP_SECONDS: Final = 10.0
 
-_PACKET_BYTES: Final = 1024
 _MACHINE: Final = platform.machine()
-_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[2])
 # Appended, so that nothing installed beside Palyra can take the place of a standard module.
 _ZYGOTE: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); from palyra.sandbox.keeper_main import main; main(sys.argv[1:])"
 )
-
-
-class _Keeper:
-    """A keeper that has not been used yet, or whose program is running: the daemon's two sockets to it."""
-
-    def __init__(self, pid: int, control: socket.socket, orders: socket.socket) -> None:
-        self.pid = pid
-        self.program = 0
-        self.control = control
-        self.orders = orders
-        self.plan: StartPlan | None = None
-        # Whether somebody listens to the orders' socket, and so closes it.
-        self.confirming = False
-        self.failure: LaunchFailed | None = None
-
-    def close(self) -> None:
-        self.orders.close()
-        self.control.close()
-
-    def hear_start(self) -> bool:
-        """Reads what came instead of a successful exec. True when there is nothing more to hear."""
-        try:
-            while message := self.orders.recv(_PACKET_BYTES):
-                index, number = launch_wire.FAILED.unpack(message)
-                if self.plan is not None:
-                    self.failure = _failure(self.plan.steps[index], number)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-        return True
-
-
-def _failure(step: Step, number: int) -> LaunchFailed:
-    return LaunchFailed(
-        f"the program was not started, {step.stage.value} failed: {os.strerror(number)}"
-        + (f" ({step.subject})" if step.subject else ""),
-        stage=step.stage.value,
-        errno=number,
-        call=step.call,
-        subject=step.subject,
-    )
-
-
-class Child:
-    """A program that was started. ``wait`` and ``kill`` return when nothing of its tree is left."""
-
-    def __init__(self, keeper: _Keeper, applied: Applied, ended: "asyncio.Future[Exit]") -> None:
-        self.pid = keeper.program
-        self.applied = applied
-        self._keeper = keeper
-        self._ended = ended
-
-    async def wait(self) -> Exit:
-        return await asyncio.shield(self._ended)
-
-    @property
-    def ended(self) -> bool:
-        return self._ended.done()
-
-    async def kill(self) -> Exit:
-        """SIGKILL to the whole tree, however it hides."""
-        self._tell(launch_wire.KILL_TAG)
-        return await self.wait()
-
-    def signal(self, number: int) -> None:
-        """Sends a signal to the program itself, not to its descendants. Does nothing once it has ended."""
-        self._tell(launch_wire.SIGNAL.pack(launch_wire.SIGNAL_TAG, number))
-
-    def _tell(self, message: bytes) -> None:
-        if not self._ended.done():
-            with contextlib.suppress(OSError):
-                self._keeper.control.send(message, socket.MSG_NOSIGNAL)
 
 
 class Launcher:
@@ -133,13 +62,14 @@ class Launcher:
         self._wanted_ready = ready
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._ready: deque[_Keeper] = deque()
-        self._waiting: deque[asyncio.Future[_Keeper]] = deque()
+        self._ready: deque[KeeperEnd] = deque()
+        self._waiting: deque[asyncio.Future[KeeperEnd]] = deque()
         self._requested = 0
-        self._greeting: dict[int, _Keeper] = {}
-        self._running: dict[int, tuple[_Keeper, asyncio.Future[Exit]]] = {}
+        self._greeting: dict[int, KeeperEnd] = {}
+        self._running: dict[int, tuple[KeeperEnd, asyncio.Future[Exit]]] = {}
         self._lost: dict[int, asyncio.Future[Exit]] = {}
         self._refilling: asyncio.TimerHandle | None = None
+        self._usual: LandlockRules | None = None
         self._starting = asyncio.Lock()
         self._closed = False
         self._tasks_counted = (0, float("-inf"))
@@ -208,13 +138,11 @@ class Launcher:
         """Ends every program and its tree, then the launcher's own processes."""
         self._closed = True
         for keeper, _ in list(self._running.values()):
-            with contextlib.suppress(OSError):
-                keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
+            keeper.tell(launch_wire.KILL_TAG)
         ending = [ended for _, ended in self._running.values()] + list(self._lost.values())
         if ending:
             await asyncio.wait(ending, timeout=STOP_SECONDS)
-        zygote = self._zygote
-        self._forget_zygote()
+        zygote = self._forget_zygote()
         if zygote is not None:
             await asyncio.to_thread(_wait_for_end, zygote)
 
@@ -239,6 +167,10 @@ class Launcher:
         rlimits = rlimit.numbered(spec.rlimits)
         abi = landlock.abi() if spec.landlock is not None else 0
 
+        keeper = await self._take()
+        if spec.landlock is not None:
+            self._usual = preparation_of(spec.landlock)
+
         def plan_for(in_memory_file: bool) -> StartPlan:
             return plan_start(
                 spec,
@@ -247,9 +179,9 @@ class Launcher:
                 rlimits=rlimits,
                 orders=ORDERS_DESCRIPTOR,
                 in_memory_file=in_memory_file,
+                prepared=keeper.prepared,
             )
 
-        keeper = await self._take()
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Exit] = loop.create_future()
         # Whoever launched may be gone by the time it ends; that is no reason to complain.
@@ -257,12 +189,12 @@ class Launcher:
         self._running[keeper.pid] = (keeper, ended)
         loop.add_reader(keeper.control.fileno(), self._hear_keeper, keeper)
         try:
-            keeper.plan = _send_order(keeper, spec, plan_for, (stdin, stdout, stderr, *fds))
+            keeper.plan = send_order(keeper, spec, plan_for, (stdin, stdout, stderr, *fds))
             if spec.cgroup_procs:
                 groups = b"\0".join(os.fsencode(path) for path in spec.cgroup_procs)
-                keeper.control.send(launch_wire.GROUPS_TAG + groups, socket.MSG_NOSIGNAL)
+                keeper.tell(launch_wire.GROUPS_TAG + groups)
             if confirm:
-                await _closed_by_exec(loop, keeper)
+                await closed_by_exec(loop, keeper)
         except OSError as problem:
             await self._abandon(keeper, ended)
             raise LaunchFailed(
@@ -271,29 +203,32 @@ class Launcher:
                 errno=problem.errno or 0,
             ) from problem
         except BaseException:
-            with contextlib.suppress(OSError):
-                keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
+            keeper.tell(launch_wire.KILL_TAG)
             raise
         finally:
             self._refill_soon()
         if keeper.failure is not None:
             await self._abandon(keeper, ended)
             raise keeper.failure
-        return Child(keeper, _applied(spec, abi), ended)
+        return Child(keeper, applied_by(spec, abi), ended)
 
-    async def _abandon(self, keeper: _Keeper, ended: "asyncio.Future[Exit]") -> None:
-        with contextlib.suppress(OSError):
-            keeper.control.send(launch_wire.KILL_TAG, socket.MSG_NOSIGNAL)
+    async def _abandon(self, keeper: KeeperEnd, ended: "asyncio.Future[Exit]") -> None:
+        keeper.tell(launch_wire.KILL_TAG)
         with contextlib.suppress(KeeperLost, LaunchFailed):
             await asyncio.shield(ended)
 
-    async def _take(self) -> _Keeper:
+    async def _take(self) -> KeeperEnd:
         """A ready keeper, or the next one that gets ready."""
         if self._control is None:
             await self.start()
-        if self._ready:
-            return self._ready.popleft()
-        waiting: asyncio.Future[_Keeper] = asyncio.get_running_loop().create_future()
+        now = asyncio.get_running_loop().time()
+        while self._ready:
+            keeper = self._ready.popleft()
+            fresh = keeper.prepared is None or now - keeper.prepared_at < PREPARED_SECONDS
+            if fresh and keeper.waits():
+                return keeper
+            keeper.close()
+        waiting: asyncio.Future[KeeperEnd] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._refill()
         try:
@@ -335,7 +270,7 @@ class Launcher:
         control = self._control
         while control is not None and control is self._control:
             try:
-                message, descriptors, _, _ = socket.recv_fds(control, _PACKET_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
+                message, descriptors, _, _ = socket.recv_fds(control, PACKET_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return
             except OSError:
@@ -351,25 +286,23 @@ class Launcher:
                 _, number = launch_wire.REFUSED.unpack(message)
                 self._refuse_one(number)
             else:
-                self._forget_zygote()
+                zygote = self._forget_zygote()
+                if zygote is not None:
+                    # It closed its socket by ending: this is over at once.
+                    _wait_for_end(zygote)
 
     def _greet(self, pid: int, control: int, orders: int) -> None:
-        keeper = _Keeper(pid, socket.socket(fileno=control), socket.socket(fileno=orders))
+        keeper = KeeperEnd(pid, socket.socket(fileno=control), socket.socket(fileno=orders))
         keeper.control.setblocking(False)
         keeper.orders.setblocking(False)
         self._requested = max(self._requested - 1, 0)
         self._greeting[pid] = keeper
         asyncio.get_running_loop().add_reader(control, self._hear_greeting, keeper)
 
-    def _hear_greeting(self, keeper: _Keeper) -> None:
+    def _hear_greeting(self, keeper: KeeperEnd) -> None:
         asyncio.get_running_loop().remove_reader(keeper.control.fileno())
         del self._greeting[keeper.pid]
-        try:
-            message = keeper.control.recv(_PACKET_BYTES)
-            tag, version, keeper.program = launch_wire.HELLO.unpack(message)
-            if (tag, version) != (launch_wire.HELLO_TAG, launch_wire.VERSION):
-                raise ValueError("not a greeting")
-        except (OSError, ValueError, launch_wire.struct.error):
+        if not keeper.greeted():
             keeper.close()
             self._refill()
             return
@@ -378,7 +311,25 @@ class Launcher:
             if not waiting.done():
                 waiting.set_result(keeper)
                 return
+        self._prepare(keeper)
         self._ready.append(keeper)
+
+    def _prepare(self, keeper: KeeperEnd) -> None:
+        """Lets it do ahead what the last confined program had in common with the next, most likely."""
+        if self._usual is None or not keeper.native:
+            return
+        order = plan_preparation(
+            self._usual,
+            machine=_MACHINE,
+            landlock_abi=landlock.abi(),
+            orders=ORDERS_DESCRIPTOR,
+            message=SECOND_MESSAGE_ADDRESS,
+        )
+        if len(order) <= launch_wire.INLINE_ORDER_BYTES:
+            with contextlib.suppress(OSError):
+                keeper.orders.send(order, socket.MSG_NOSIGNAL)
+                keeper.prepared = self._usual
+                keeper.prepared_at = asyncio.get_running_loop().time()
 
     def _refuse_one(self, number: int) -> None:
         self._requested = max(self._requested - 1, 0)
@@ -394,9 +345,9 @@ class Launcher:
                 )
                 return
 
-    def _hear_keeper(self, keeper: _Keeper) -> None:
+    def _hear_keeper(self, keeper: KeeperEnd) -> None:
         try:
-            message = keeper.control.recv(_PACKET_BYTES)
+            message = keeper.control.recv(PACKET_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -412,7 +363,7 @@ class Launcher:
             if keeper.failure is not None:
                 ended.set_exception(keeper.failure)
             else:
-                ended.set_result(_exit_of(message))
+                ended.set_result(exit_of(message))
             return
         # Killed: the zygote ends what it left behind, and says so.
         self._lost[keeper.pid] = ended
@@ -431,7 +382,7 @@ class Launcher:
         if ended is not None and not ended.done():
             ended.set_exception(KeeperLost("the keeper of this program was killed", swept=swept))
 
-    def _forget_zygote(self) -> None:
+    def _forget_zygote(self) -> "subprocess.Popen[bytes] | None":
         """The zygote is gone or to be gone. Keepers notice by themselves and end their trees."""
         control, self._control = self._control, None
         if control is not None:
@@ -454,9 +405,7 @@ class Launcher:
             if not waiting.done():
                 waiting.set_exception(LauncherGone("the launcher process ended"))
         zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            with contextlib.suppress(ChildProcessError):
-                zygote.poll()
+        return zygote
 
 
 def _wait_for_end(zygote: "subprocess.Popen[bytes]") -> None:
@@ -467,85 +416,6 @@ def _wait_for_end(zygote: "subprocess.Popen[bytes]") -> None:
         zygote.wait()
 
 
-def _applied(spec: LaunchSpec, abi: int) -> Applied:
-    """Every step of the plan had to succeed, or the program would not run."""
-    return Applied(
-        no_new_privs=spec.no_new_privs,
-        capabilities_dropped=spec.drop_capabilities,
-        seccomp=spec.seccomp is not None,
-        landlock_abi=abi,
-        rlimits=len(spec.rlimits),
-        cgroups=len(spec.cgroup_procs),
-    )
-
-
 def _look(ended: "asyncio.Future[Exit]") -> None:
     if not ended.cancelled():
         ended.exception()
-
-
-def _send_order(
-    keeper: _Keeper, spec: LaunchSpec, plan: Callable[[bool], StartPlan], descriptors: tuple[int, ...]
-) -> StartPlan:
-    """Sends the plan and its descriptors. A long plan goes as a memory file, which shifts the others by one."""
-    made: list[int] = []
-    try:
-        for _, content in spec.data_fds:
-            made.append(_memory_file(content))
-        start = plan(False)
-        order = start.encoded
-        if len(order) > launch_wire.INLINE_ORDER_BYTES:
-            start = plan(True)
-            order = plan_from_memory_file(_MACHINE, len(start.encoded), BUFFER_BYTES)
-            made.append(_memory_file(start.encoded))
-            descriptors = (made[-1], *descriptors, *made[:-1])
-        else:
-            descriptors = (*descriptors, *made)
-        socket.send_fds(keeper.orders, [order], descriptors, socket.MSG_NOSIGNAL)
-        return start
-    finally:
-        for descriptor in made:
-            os.close(descriptor)
-
-
-def _memory_file(content: bytes) -> int:
-    """A sealed file in memory, to be read from its beginning."""
-    descriptor = os.memfd_create("palyra", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with open(descriptor, "wb", closefd=False) as writer:
-        writer.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-    return descriptor
-
-
-async def _closed_by_exec(loop: asyncio.AbstractEventLoop, keeper: _Keeper) -> None:
-    """Waits until exec, or a failed step, closed the socket of the orders."""
-    closed: asyncio.Future[None] = loop.create_future()
-
-    def read() -> None:
-        if keeper.hear_start() and not closed.done():
-            closed.set_result(None)
-
-    keeper.confirming = True
-    orders = keeper.orders.fileno()
-    loop.add_reader(orders, read)
-    try:
-        await closed
-    finally:
-        loop.remove_reader(orders)
-        keeper.orders.close()
-
-
-def _exit_of(message: bytes) -> Exit:
-    _, status, user, system, *counters = launch_wire.DONE.unpack(message)
-    orphans, survivors = counters[-2:]
-    usage: dict[str, float] = {"user_seconds": user, "system_seconds": system}
-    usage.update(zip(launch_wire.RUSAGE_COUNTERS, counters, strict=False))
-    died = os.WIFSIGNALED(status)
-    return Exit(
-        exit_code=None if died else os.waitstatus_to_exitcode(status),
-        signal=os.WTERMSIG(status) if died else None,
-        rusage=usage,
-        orphans_killed=orphans,
-        survivors=survivors,
-    )

@@ -59,8 +59,10 @@ MAX_COPIED_FILE_BYTES: Final = 256 * KIB
 MAX_INFO_BYTES: Final = 4 * KIB
 # How long a sandbox may take to be built before the call is refused, and how long the filter is waited for.
 READBACK_SECONDS: Final = 10.0
-FILTER_LOOK_SECONDS: Final = 0.02
+FILTER_LOOK_SECONDS: Final = 2.0
 # A sandbox is complete three to five milliseconds after its first process exists.
+SETTLE_FIRST_SECONDS: Final = 0.002
 SETTLE_POLL_SECONDS: Final = 0.0003
+LONGEST_POLL_SECONDS: Final = 0.01
 
 PROBE_SECONDS: Final = 10.0

@@ -19,16 +19,18 @@ MAX_RECEIVED = 64
 # Assembled from native_start.s; tests/unit/sandbox/test_native_start.py does it again and compares.
 _X86_64 = bytes.fromhex(
     "b89d000000bf0400000031f60f05b82f000000bf8c000000be00006000ba000000400f05bb0010600031ff4885c00f8e"
-    "95000000488b4b08488b73104801de4885c9740b48ad48011c0348ffc9ebf04c8b63184901dc4531ed498b0424498b7c"
-    "2408498b742410498b5424184d8b5424204d8b4424284d8b4c24304d8b7424380f054c89f1483d01f0ffff73164885c9"
-    "78a20fb6cdffc14901cd48c1e1064901ccebb60fb6c985c975ed48f7d8504155b801000000bf8c0000004889e6ba1000"
-    "00000f05bf7f000000b8e70000000f05"
+    "9e000000488b4b08488b73104801de4885c9740b48ad48011c0348ffc9ebf04c8b63184901dc4531ed498b0424498b7c"
+    "2408498b742410498b5424184d8b5424204d8b4424284d8b4c24304d8b7424380f054c89f1483d01f0ffff731f4885c9"
+    "78110fb6cdffc14901cd48c1e1064901ccebb631ff4885c0758aeb260fb6c985c975e448f7d8504155b801000000bf8c"
+    "0000004889e6ba100000000f05bf7f000000b8e70000000f05"
 )
 
 _TEXT_ADDRESS = 0x400000
 _DATA_ADDRESS = 0x600000
 _BUFFER_ADDRESS = 0x601000
 _VECTOR_ADDRESS = _DATA_ADDRESS + 0x40
+# A second msghdr, for a plan that ends by waiting for another: receiving changes the first.
+SECOND_MESSAGE_ADDRESS = _DATA_ADDRESS + 0x80
 _CONTROL_ADDRESS = _DATA_ADDRESS + 0x100
 _PAGE = 4096
 _CONTROL_BYTES = 16 + 4 * MAX_RECEIVED
@@ -78,12 +80,45 @@ def image() -> bytes:
     # struct msghdr: no name, one vector, room for the descriptors, flags.
     message = struct.pack("<QQQQQQQ", 0, 0, _VECTOR_ADDRESS, 1, _CONTROL_ADDRESS, _CONTROL_BYTES, 0)
     vector = struct.pack("<QQ", _BUFFER_ADDRESS, BUFFER_BYTES)
-    data = message.ljust(_VECTOR_ADDRESS - _DATA_ADDRESS, b"\0") + vector
-    return b"".join((header, *segments, _X86_64)).ljust(_PAGE, b"\0") + data.ljust(_PAGE, b"\0")
+    places = (
+        (0, message),
+        (_VECTOR_ADDRESS - _DATA_ADDRESS, vector),
+        (SECOND_MESSAGE_ADDRESS - _DATA_ADDRESS, message),
+    )
+    data = bytearray(_PAGE)
+    for place, content in places:
+        data[place : place + len(content)] = content
+    return b"".join((header, *segments, _X86_64)).ljust(_PAGE, b"\0") + data
 
 
 def open_image() -> int | None:
     """A descriptor that can be executed, or ``None`` where this machine cannot use it."""
+    try:
+        descriptor = _write_image()
+    except OSError:
+        return None
+    if descriptor is not None and not _works(descriptor):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _works(descriptor: int) -> bool:
+    """Executes it once, with nothing to wait for. Some kernels and policies execute no memory files."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            closed, other = os.pipe()
+            os.close(other)
+            os.dup2(closed, ORDERS_DESCRIPTOR)
+            os.execve(descriptor, [b"palyra-start"], {})  # noqa: S606 - the image itself, no shell
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    return status == 0
+
+
+def _write_image() -> int | None:
     if platform.machine() != "x86_64":
         return None
     descriptor = -1

@@ -8,7 +8,7 @@
 #   record:  system call number, six arguments, control
 #   control: bits 0-7   0: failure ends it, else how many records to advance when this one fails
 #            bits 8-15  how many records to pass over when it succeeds
-#            bit 63     the call replaced the buffer: begin again with it
+#            bit 63     the call replaced the buffer: begin again with it, or leave when it brought nothing
 
         .set    ORDERS, 140
         .set    MESSAGE, 0x600000       # a msghdr that points to the buffer, laid out by native_start.py
@@ -59,7 +59,7 @@ next:   mov     (%r12), %rax
         cmp     $-4095, %rax
         jae     failed
         test    %rcx, %rcx
-        js      begin
+        js      again
         movzbl  %ch, %ecx
         inc     %ecx
 advance:
@@ -67,6 +67,11 @@ advance:
         shl     $6, %rcx
         add     %rcx, %r12
         jmp     next
+
+again:  xor     %edi, %edi
+        test    %rax, %rax
+        jnz     begin
+        jmp     leave                   # closed instead
 
 failed: movzbl  %cl, %ecx
         test    %ecx, %ecx

@@ -12,7 +12,8 @@ import msgspec
 
 from palyra.sandbox.guard_limits import MAX_LINKS
 
-_MAGIC: Final = (("proc",), ("dev", "fd"), ("sys",))
+_MAGIC: Final = frozenset({("proc",), ("dev", "fd"), ("sys",)})
+_DEEPEST_MAGIC: Final = max(map(len, _MAGIC))
 
 
 class Kind(StrEnum):
@@ -75,15 +76,14 @@ def walk(path: str, files: PathLook, *, ends: frozenset[str] = frozenset()) -> W
             kind = Kind.DIRECTORY if kind is not Kind.MISSING else kind
             continue
         done.append(name)
-        here = "/" + "/".join(done)
-        if here in ends and not waiting:
-            return Walked(real=here, kind=Kind.FILE, passed=tuple(passed))
-        if _is_magic(done):
-            rest = "/".join([here, *waiting[::-1]])
-            return Walked(real=rest, kind=Kind.MAGIC, passed=tuple(passed))
+        if not waiting and "/" + "/".join(done) in ends:
+            break
+        if len(done) <= _DEEPEST_MAGIC and tuple(done) in _MAGIC:
+            return Walked(real="/" + "/".join([*done, *waiting[::-1]]), kind=Kind.MAGIC, passed=tuple(passed))
         if kind in (Kind.MISSING, Kind.FILE):
             kind = Kind.MISSING
             continue
+        here = "/" + "/".join(done)
         seen = files.look(here)
         kind = seen.kind
         if kind is Kind.UNREADABLE:
@@ -100,7 +100,3 @@ def walk(path: str, files: PathLook, *, ends: frozenset[str] = frozenset()) -> W
 
 def _names(path: str) -> list[str]:
     return [name for name in path.split("/") if name not in ("", ".")]
-
-
-def _is_magic(names: list[str]) -> bool:
-    return any(tuple(names[: len(magic)]) == magic for magic in _MAGIC)

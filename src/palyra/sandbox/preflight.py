@@ -29,11 +29,12 @@ _PORTS: Final = {
 }
 # Browsers and curl take any number and kind of slashes after these.
 _LENIENT: Final = r"(?:https?|ftps?|wss?):[/\\]+"
-_URL: Final = re.compile(rf"(?:({_LENIENT})|([a-z][a-z0-9+.-]*):(?://|\\\\))([^/?#\s'\"<>`]*)", re.IGNORECASE)
+_URL: Final = re.compile(rf"(?:({_LENIENT})|([a-z][a-z0-9+.-]{{0,62}}):(?://|\\\\))([^/?#\s'\"<>`]*)", re.IGNORECASE)
 _LOCAL_SCHEMES: Final = frozenset({"file", "unix", "sqlite", "data", "local"})
-_AT_HOST: Final = re.compile(r"(?:^|[=,\s])[A-Za-z0-9_.+%-]+@((?:[^\s:/@,=]+|\[[^\]\s]*\]))(?=[:/]|$)")
+_AT_HOST: Final = re.compile(r"(?:^|[=,\s])[A-Za-z0-9_.+%-]{1,255}@((?:[^\s:/@,=]{1,255}|\[[^\]\s]*\]))(?=[:/]|$)")
 _HOST_PORT: Final = re.compile(
-    r"(?:^|[=,@\s])((?=[^:]*\.)[^\s:/@,=\[\]]+|localhost|\[[0-9a-f:.%]+\]):([0-9]{1,5})(?=$|[/:,\s])", re.IGNORECASE
+    r"(?:^|[=,@\s])((?=[^:]{0,255}\.)[^\s:/@,=\[\]]{1,255}|localhost|\[[0-9a-f:.%]+\]):([0-9]{1,5})(?=$|[/:,\s])",
+    re.IGNORECASE,
 )
 # These are given a host, or host:path, as a plain word.
 _HOST_WORDS: Final = frozenset(

@@ -16,10 +16,12 @@ import msgspec
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
 from palyra.sandbox.capture import Sink, StreamName
 from palyra.sandbox.command import ProcessCommand, parse_command
+from palyra.sandbox.guard_limits import DEFAULT_LOG_BYTES
 from palyra.sandbox.launch import Exit
 from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
-from palyra.sandbox.process_runner import ProcessRunner, Running, outcome_of
+from palyra.sandbox.process_runner import ProcessRunner
 from palyra.sandbox.profile import SandboxProfile
+from palyra.sandbox.running import Running, outcome_of
 
 MAX_BACKGROUND_PER_RUN: Final = 16
 # Ended processes whose output can still be read, for each run.
@@ -126,21 +128,23 @@ class ProcessTools:
         return Done(result=started, receipt=tuple(running.receipt.as_dicts()))
 
     async def _live(self, each: _Background, profile: SandboxProfile, command: ProcessCommand) -> None:
+        timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         try:
             async with self._runner.started(profile, command) as running:
                 each.running = running
                 each.started.set_result(running)
-                ended = await self._until_stopped(each, running, profile)
+                ended = await self._until_stopped(each, running, timeout_ms / 1000)
             each.ended.set_result(outcome_of(profile, running, ended))
-        except PalyraError as error:
+        except Exception as error:
+            # Whatever it was: somebody may be waiting for the one or the other.
             for future in (each.started, each.ended):
                 if not future.done():
                     future.set_exception(error)
                     future.exception()
 
-    async def _until_stopped(self, each: _Background, running: Running, profile: SandboxProfile) -> Exit:
+    async def _until_stopped(self, each: _Background, running: Running, seconds: float) -> Exit:
         async with _cancelled_at_the_end(each.stop.wait()) as stopped:
-            ending = asyncio.ensure_future(running.ended(profile.limits.timeout_ms / 1000))
+            ending = asyncio.ensure_future(running.ended(seconds))
             await asyncio.wait({stopped, ending}, return_when=asyncio.FIRST_COMPLETED)
             if not ending.done():
                 await running.kill("process.stop")
@@ -150,10 +154,13 @@ class ProcessTools:
         each = self._mine(work)
         name = StreamName(work.arguments.get("stream", "stdout"))
         offset = int(work.arguments.get("offset", 0))
-        limit = int(work.arguments.get("limit", 16_384))
+        limit = int(work.arguments.get("limit", DEFAULT_LOG_BYTES))
         assert each.running is not None
         whole = each.running.capture.kept(name)
         part = whole[offset : offset + limit]
+        if not each.ended.done() or offset + limit < len(whole):
+            # The next look starts with the character that this one would cut.
+            part = _whole_characters(part) or part
         content, encoding = _text(part)
         looked: dict[str, Any] = {
             "handle": each.handle,
@@ -173,9 +180,7 @@ class ProcessTools:
         each = self._mine(work)
         each.stop.set()
         outcome = await asyncio.shield(each.ended)
-        return Done(
-            result={"handle": each.handle, "state": _state(each), **shown(outcome)}, receipt=_receipt(outcome)
-        )
+        return Done(result={"handle": each.handle, "state": _state(each), **shown(outcome)}, receipt=_receipt(outcome))
 
     def _mine(self, work: Work) -> _Background:
         each = self._background.get(str(work.arguments["handle"]))
@@ -202,8 +207,8 @@ def _state(each: _Background) -> str:
 
 
 def shown(outcome: ProcessOutcome) -> dict[str, Any]:
-    stdout, stdout_encoding = _text(outcome.stdout)
-    stderr, stderr_encoding = _text(outcome.stderr)
+    stdout, stdout_encoding = _text(_uncut(outcome.stdout, outcome.stdout_truncated))
+    stderr, stderr_encoding = _text(_uncut(outcome.stderr, outcome.stderr_truncated))
     return {
         "exit_code": outcome.exit_code,
         "signal": outcome.signal,
@@ -223,11 +228,23 @@ def shown(outcome: ProcessOutcome) -> dict[str, Any]:
 def _text(content: bytes) -> tuple[str, str]:
     try:
         return content.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError as error:
-        # A quota may cut the last character in two: that alone does not make text binary.
-        if error.start >= len(content) - 3 and error.end == len(content):
-            return content[: error.start].decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:
         return base64.b64encode(content).decode(), "base64"
+
+
+def _uncut(content: bytes, truncated: bool) -> bytes:
+    """A quota may cut the last character in two: that alone does not make text binary."""
+    return _whole_characters(content) if truncated else content
+
+
+def _whole_characters(content: bytes) -> bytes:
+    """Without the first bytes of a character whose rest is missing at the end. Other bytes stay as they are."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            return content[: error.start]
+    return content
 
 
 def _receipt(outcome: ProcessOutcome) -> tuple[dict[str, Any], ...]:

@@ -7,12 +7,13 @@ that goes on in the background.
 import asyncio
 import contextlib
 import os
+import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,11 +23,12 @@ from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
 from palyra.sandbox.cgroup import CgroupPool, Group
 from palyra.sandbox.checks import Checked, GuardHost, check_before_spawn
+from palyra.sandbox.child import Child, applied_by
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
-from palyra.sandbox.launch import Exit, KeeperLost, LaunchFailed, LaunchSpec
-from palyra.sandbox.launcher import Child, Launcher
+from palyra.sandbox.launch import LaunchFailed, LaunchSpec
+from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
 from palyra.sandbox.outcome import (
     ProcessOutcome,
@@ -36,16 +38,20 @@ from palyra.sandbox.outcome import (
     SpawnFailed,
 )
 from palyra.sandbox.plan import plan_isolated
-from palyra.sandbox.profile import SandboxProfile, SandboxTier
+from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
-from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine, refuse_unmet
+from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
 from palyra.sandbox.resolve_executable import guard_host
-from palyra.sandbox.seccomp_program import default_program
+from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
+from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
 from palyra.sandbox.survey import Survey
 
 # Workspaces whose index of programs is kept.
 MAX_KEPT_HOSTS: Final = 64
+_MACHINE: Final = platform.machine()
+# What an isolated process has or has not before it is started; the rest is read back from it.
+_KNOWN_BEFORE: Final = frozenset({Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS, Layer.CGROUP_CPU, Layer.LANDLOCK})
 
 
 class TooManyWaiting(LimitExceeded):
@@ -59,44 +65,6 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 1024
     # Where protected names that appeared are moved to, and where calls get their private folders.
     scratch: str
-
-
-class Running:
-    """A program in its sandbox. ``ended`` gives its outcome once; ``stop`` ends it early."""
-
-    def __init__(self, child: Child, capture: OutputCapture, receipt: Receipt, backend: str, since: float) -> None:
-        self.child = child
-        self.capture = capture
-        self.receipt = receipt
-        self.backend = backend
-        self.since = since
-        self.killed_by: str | None = None
-
-    async def kill(self, why: str) -> None:
-        self.killed_by = self.killed_by or why
-        with contextlib.suppress(KeeperLost):
-            await self.child.kill()
-
-    async def ended(self, deadline_seconds: float | None) -> Exit:
-        """Waits for the end; kills the tree at the deadline or when it prints too much."""
-        async with asyncio.TaskGroup() as watch:
-            exceeded = watch.create_task(self.capture.exceeded.wait())
-            waiting = watch.create_task(self.child.wait())
-            try:
-                done, _ = await asyncio.wait(
-                    {exceeded, waiting}, timeout=deadline_seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-                if waiting not in done:
-                    await self.kill("max_output_bytes" if exceeded in done else "timeout_ms")
-                ended = await waiting
-            except asyncio.CancelledError:
-                await asyncio.shield(self.kill("cancelled"))
-                raise
-            finally:
-                exceeded.cancel()
-        # Every writer of the pipes died with the tree: what is left in them is all there is.
-        await self.capture.finished()
-        return ended
 
 
 class ProcessRunner:
@@ -123,10 +91,11 @@ class ProcessRunner:
         """
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         since = time.monotonic()
-        async with self.started(profile, command, sink=sink) as running:
+        async with self.started(profile, command, sink=sink, wait_seconds=timeout_ms / 1000) as running:
             left = timeout_ms / 1000 - (time.monotonic() - since)
             ended = await running.ended(max(0.0, left))
         outcome = outcome_of(profile, running, ended)
+        refuse_unexecuted(command, outcome)
         if running.killed_by == "max_output_bytes":
             raise QuotaExceeded(
                 f"{command.command} printed more than {profile.limits.max_output_bytes} bytes", outcome=outcome
@@ -137,14 +106,22 @@ class ProcessRunner:
 
     @asynccontextmanager
     async def started(
-        self, profile: SandboxProfile, command: ProcessCommand, *, sink: Sink | None = None
+        self,
+        profile: SandboxProfile,
+        command: ProcessCommand,
+        *,
+        sink: Sink | None = None,
+        wait_seconds: float | None = None,
     ) -> AsyncIterator[Running]:
-        """A started program. Leaving the block ends it and everything it started, and cleans up after it."""
+        """A started program. Leaving the block ends it and everything it started, and cleans up after it.
+
+        It may have to wait for its turn, at most ``wait_seconds``.
+        """
         host = self._guard_host(profile)
         checked = await asyncio.to_thread(check_before_spawn, profile, command, host)
-        async with self._slot():
+        async with self._slot(command, wait_seconds):
+            group = await self._take_group(profile)
             capture = OutputCapture(profile.limits.max_output_bytes, sink)
-            group = await asyncio.to_thread(self._cgroups.take, profile.limits)
             try:
                 begin = self._isolated if profile.tier is SandboxTier.C else self._limited
                 async with begin(profile, command, checked, capture, group) as running:
@@ -154,9 +131,20 @@ class ProcessRunner:
                         if not running.child.ended:
                             await asyncio.shield(running.kill("left"))
                         running.receipt = running.receipt.with_lines(group.receipt())
+                        running.out_of_memory = bool(group.stats().out_of_memory_kills)
             finally:
                 capture.close()
-                await asyncio.to_thread(group.release)
+                await _to_the_end(group.release)
+
+    async def _take_group(self, profile: SandboxProfile) -> Group:
+        taking = asyncio.ensure_future(asyncio.to_thread(self._cgroups.take, profile.limits))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # The thread goes on, and nobody else would give back what it takes.
+            group = await taking
+            await _to_the_end(group.release)
+            raise
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
         """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
@@ -168,12 +156,15 @@ class ProcessRunner:
         return self._hosts[key]
 
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
+    async def _slot(self, command: ProcessCommand, wait_seconds: float | None) -> AsyncIterator[None]:
         if self._slots.locked() and self._waiting >= self._settings.max_waiting:
             raise TooManyWaiting(f"{self._waiting} programs already wait to run")
         self._waiting += 1
         try:
-            await self._slots.acquire()
+            async with asyncio.timeout(wait_seconds):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise ProcessTimedOut(f"{command.command} waited for its turn until its time was over") from None
         finally:
             self._waiting -= 1
         try:
@@ -185,7 +176,7 @@ class ProcessRunner:
     async def _limited(
         self, profile: SandboxProfile, command: ProcessCommand, checked: Checked, capture: OutputCapture, group: Group
     ) -> AsyncIterator[Running]:
-        home = await asyncio.to_thread(tempfile.mkdtemp, prefix="call-", dir=self._settings.scratch)
+        home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
         try:
             spec = limited_spec(
                 with_environment(profile, checked),
@@ -193,15 +184,19 @@ class ProcessRunner:
                 os.fsencode(checked.executable.found),
                 cwd=checked.cwd,
                 home=home,
-                seccomp=default_program(),
+                seccomp=tier_b_program(_MACHINE),
                 tasks_of_user=self._launcher.tasks_of_user(),
                 memory_by_cgroup=group.limits_memory,
                 cgroup_procs=group.procs,
                 landlock=landlock_abi() > 0,
             )
+            known = (*always(profile), *group.receipt())
+            # Before the launch: a program that must not run does not run for a moment.
+            expected = limited_receipt(profile, spec, applied_by(spec, landlock_abi()))
+            refuse_unmet(expected.with_lines(known), profile.required_layers)
             since = time.monotonic()
             child = await self._launch(spec, command, capture)
-            receipt = limited_receipt(profile, spec, child.applied).with_lines(_always(profile))
+            receipt = limited_receipt(profile, spec, child.applied).with_lines(known)
             running = Running(child, capture, receipt, "limited_process", since)
             try:
                 refuse_unmet(receipt, profile.required_layers)
@@ -210,17 +205,24 @@ class ProcessRunner:
                 raise
             yield running
         finally:
-            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            await _to_the_end(shutil.rmtree, home, ignore_errors=True)
 
     @asynccontextmanager
     async def _isolated(
         self, profile: SandboxProfile, command: ProcessCommand, checked: Checked, capture: OutputCapture, group: Group
     ) -> AsyncIterator[Running]:
+        refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
         host, (workspace, before) = await asyncio.gather(
             asyncio.to_thread(gather_host), asyncio.to_thread(gather_workspace, profile)
         )
-        facts = Facts(host=host, workspace=workspace, seccomp=default_program())
-        plan = plan_isolated(with_environment(profile, checked), checked.argv, facts, cwd=checked.cwd)
+        facts = Facts(host=host, workspace=workspace, seccomp=_filter_of(profile))
+        plan = plan_isolated(
+            with_environment(profile, checked),
+            checked.argv,
+            facts,
+            cwd=checked.cwd,
+            memory_is_counted=group.limits_memory,
+        )
         spec = to_launch_spec(plan, cgroup_procs=group.procs)
         since = time.monotonic()
         with Gate() as gate:
@@ -232,15 +234,21 @@ class ProcessRunner:
                     seen = await asyncio.to_thread(release_checked, plan, gate, waiting)
             except NotBuilt as error:
                 await running.kill("not built")
+                await capture.finished()
                 said = capture.kept(StreamName.STDERR).decode("utf-8", "replace").strip()
                 raise RuntimeFailure(f"the sandbox could not be built: {said or error.message}") from error
             except BaseException:
                 await asyncio.shield(running.kill("refused"))
                 raise
-            running.receipt = seen.with_lines(_always(profile))
-        yield running
-        if not profile.read_only:
-            await asyncio.to_thread(self._look_again, profile, before, running)
+            running.receipt = seen.with_lines(always(profile))
+        try:
+            yield running
+        finally:
+            # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
+            if not running.child.ended:
+                await asyncio.shield(running.kill("left"))
+            if not profile.read_only:
+                await _to_the_end(self._look_again, profile, before, running)
 
     def _look_again(self, profile: SandboxProfile, before: Survey, running: Running) -> None:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
@@ -267,9 +275,20 @@ class ProcessRunner:
             capture.handed_over()
 
 
+async def _to_the_end(work: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    """Blocking work on a thread that being cancelled does not take off the queue."""
+    await asyncio.shield(asyncio.to_thread(work, *arguments, **named))
+
+
 def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:
     """The caller's variables over the operator's."""
     return msgspec.structs.replace(profile, env=tuple({**dict(profile.env), **dict(checked.env)}.items()))
+
+
+def _filter_of(profile: SandboxProfile) -> bytes:
+    """Abstract unix sockets belong to the network namespace: one that is shared would show the host's own."""
+    strict = profile.egress is EgressEnforcementMode.STRICT
+    return tier_c_program(_MACHINE) if strict else tier_b_program(_MACHINE)
 
 
 def _stdin_of(content: bytes) -> int:
@@ -282,31 +301,3 @@ def _stdin_of(content: bytes) -> int:
         view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def _always(profile: SandboxProfile) -> list[ReceiptLine]:
-    """What the runner itself holds a program to."""
-    limits = profile.limits
-    quota, deadline = f"{limits.max_output_bytes} bytes", f"{limits.timeout_ms} ms"
-    return [
-        ReceiptLine(layer=Layer.OUTPUT_QUOTA, asked=quota, got=f"{quota}, then the tree is killed", held=True),
-        ReceiptLine(layer=Layer.DEADLINE, asked=deadline, got=f"{deadline}, then the tree is killed", held=True),
-        ReceiptLine(layer=Layer.TREE_KILL, asked="nothing outlives the call", got="a keeper reaps the tree", held=True),
-    ]
-
-
-def outcome_of(profile: SandboxProfile, running: Running, ended: Exit) -> ProcessOutcome:
-    capture = running.capture
-    return ProcessOutcome(
-        exit_code=ended.exit_code,
-        signal=ended.signal,
-        stdout=capture.kept(StreamName.STDOUT),
-        stderr=capture.kept(StreamName.STDERR),
-        stdout_truncated=capture.truncated(StreamName.STDOUT),
-        stderr_truncated=capture.truncated(StreamName.STDERR),
-        duration_ms=round((time.monotonic() - running.since) * 1000),
-        tier=profile.tier,
-        backend=running.backend,
-        receipt=running.receipt,
-        killed_by=running.killed_by,
-    )

@@ -18,11 +18,17 @@ _BY_NAME: Final[dict[str, Runner]] = {name: runner for runner in RUNNERS for nam
 
 
 def finding_in(
-    names: tuple[str, ...], args: tuple[str, ...], stdin: bytes = b"", marks: frozenset[str] = frozenset()
+    names: tuple[str, ...],
+    args: tuple[str, ...],
+    stdin: bytes = b"",
+    *,
+    marks: frozenset[str] = frozenset(),
+    invented: frozenset[str] = frozenset(),
 ) -> Finding | None:
     """Whether a program that goes by these names would run another one with these arguments and this input.
 
-    The first name is the one it is called by. ``marks`` are programs that its content betrays.
+    The first name is the one it is called by. ``marks`` are programs that its content betrays. ``invented`` are names
+    that somebody gave to a program of their own: ./task is not the task runner, though ./python3 is refused.
     """
     multi_call = next(filter(None, map(_multi_call, (*names, *marks))), None)
     if multi_call is not None:
@@ -33,19 +39,19 @@ def finding_in(
     if names and names[0].startswith("git-") and names[0] not in _NOT_OF_GIT:
         names, args = ("git", *names[1:]), (names[0].removeprefix("git-"), *args)
     for name in (*names, *sorted(marks - _MULTI_CALL)):
-        if found := _finding_by_name(name, args, stdin):
+        if found := _finding_by_name(name, args, stdin, invented=name in invented):
             return found
     return None
 
 
-def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes) -> Finding | None:
+def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes, *, invented: bool) -> Finding | None:
     if interpreter := interpreter_named(name):
         return Finding(program=interpreter, why=f"{interpreter} runs whatever text it is given")
     if is_dynamic_loader(name):
         if args in ASKS_FOR_HELP or args == ("--list-diagnostics",):
             return None
         return Finding(program=name, why="the dynamic loader runs the program it is given", position=_first(args))
-    runner = runner_named(name)
+    runner = None if invented else runner_named(name)
     return None if runner is None else runner_finding(runner, name, args, stdin)
 
 

@@ -14,6 +14,7 @@ import re
 import resource
 import select
 import time
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -172,8 +173,11 @@ class Waiting:
     def settle(self, seconds: float = limits.READBACK_SECONDS) -> None:
         """Waits, on a thread, until the sandbox is complete. bubblewrap tells nobody, so its status is looked at."""
         deadline = time.monotonic() + seconds
+        time.sleep(limits.SETTLE_FIRST_SECONDS)
+        pause = limits.SETTLE_POLL_SECONDS
         while not self._complete(deadline, seconds):
-            time.sleep(limits.SETTLE_POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(pause * 1.1, limits.LONGEST_POLL_SECONDS)
 
     def _complete(self, deadline: float, seconds: float) -> bool:
         try:
@@ -228,6 +232,7 @@ class Waiting:
     def filter_mode(self, seconds: float = limits.FILTER_LOOK_SECONDS) -> str | None:
         """The Seccomp field after release, or None where the process ended before the filter was seen."""
         deadline = time.monotonic() + seconds
+        pause = limits.SETTLE_POLL_SECONDS
         while True:
             try:
                 mode = parse_status(self._read("status").decode("utf-8", "replace")).get("Seccomp")
@@ -235,6 +240,9 @@ class Waiting:
                 return None
             if mode in (None, FILTER_MODE) or time.monotonic() > deadline:
                 return mode
+            # The sandbox needs the processor more than we do.
+            time.sleep(pause)
+            pause = min(pause * 1.5, limits.LONGEST_POLL_SECONDS)
 
     def _read(self, name: str) -> bytes:
         with held(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)) as file:
@@ -272,7 +280,9 @@ class Waiting:
         return found
 
 
+@lru_cache(maxsize=1)
 def own_namespaces() -> dict[str, int]:
+    """Those of this process, which never leaves them."""
     return {name: namespace_number(os.readlink(f"/proc/self/ns/{name}")) for name in NAMESPACES}
 
 
@@ -285,15 +295,17 @@ def release_checked(plan: BubblewrapPlan, gate: Gate, waiting: Waiting) -> Recei
     """Waits until the sandbox is complete, looks, refuses unless every required layer held, and lets the program start.
 
     Blocks for some milliseconds: for a thread. The filter cannot be seen before the start; that one was given is
-    checked before, that it is in force right after.
+    checked before, that it is in force right after. Whenever this raises, the caller ends the sandbox: until its
+    release it is not bound to the life of bubblewrap's other process.
     """
     waiting.settle()
     required = plan.profile.required_layers
     seen = waiting.evidence(plan)
     receipt = Receipt.of((*receipt_lines(plan, seen), waiting.limit_processes(plan)))
-    early = required & {line.layer for line in receipt.lines}
-    refuse_unmet(receipt, frozenset(early))
-    if Layer.SECCOMP in required:
-        refuse_unmet(Receipt.of([filter_line(plan, None)]), frozenset({Layer.SECCOMP}))
+    refuse_unmet(receipt, required & {line.layer for line in receipt.lines})
+    filtered = required & {Layer.SECCOMP}
+    refuse_unmet(Receipt.of([filter_line(plan, None)]), filtered)
     gate.release()
-    return receipt.with_lines([filter_line(plan, waiting.filter_mode())])
+    receipt = receipt.with_lines([filter_line(plan, waiting.filter_mode())])
+    refuse_unmet(receipt, filtered)
+    return receipt

@@ -274,8 +274,9 @@ RUNNERS: Final[tuple[Runner, ...]] = (
         why="this command of sqlite3 runs a program or loads code",
         flags=("-init",),
         clusters=False,
-        text=r"^\s*\.(?=[a-z])(?!(tables?|schema|mode|headers?|index(es)?|indices|databases|dbinfo|help|width|separator|"
-        r"nullvalue|timeout|timer|stats|show|quit|exit|dump|print|echo|changes|explain|eqp|bail|fullschema|parameter)\b)"
+        text=r"^[ \t]*\.(?=[a-z])(?!(tables?|schema|mode|headers?|index(es)?|indices|databases|dbinfo|help|width|"
+        r"separator|nullvalue|timeout|timer|stats|show|quit|exit|dump|print|echo|changes|explain|eqp|bail|"
+        r"fullschema|parameter)\b)"
         r"|load_extension\s*\(|\bedit\s*\(",
         reads_input=True,
         unless="-safe",
@@ -285,7 +286,7 @@ RUNNERS: Final[tuple[Runner, ...]] = (
         why="this command of psql runs a program or reads commands from a file",
         flags=("-f", "--file", "-o=\\|", "--output=\\|"),
         valued="cdFhLoPpRTUv",
-        text=r"\\(!|o\s*\||w\s*\||g\w*\s*\||copy\b.*\bprogram\b|i|e|s\s*\||watch|set\b.*`|setenv|prompt)|\bto\s+program\b|\bfrom\s+program\b",
+        text=r"\\(!|o\s*\||w\s*\||g\w*\s*\||copy\b|i|e|s\s*\||watch|set|prompt)|\b(to|from)\s+program\b",
         reads_input=True,
     ),
     Runner(

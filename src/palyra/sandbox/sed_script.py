@@ -5,6 +5,7 @@ whether a delimiter inside brackets ends a pattern, so a script is read both way
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -96,6 +97,7 @@ def _option(word: str) -> tuple[str | None, str | None]:
     return "", None
 
 
+@lru_cache(maxsize=16)
 def read_script(text: str) -> Script:
     """Every reading of the script at once. Raises ``Malformed`` where none makes sense."""
     readings = []

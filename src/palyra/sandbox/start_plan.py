@@ -49,6 +49,7 @@ _SECCOMP_MODE_FILTER: Final = 2
 _BPF_INSTRUCTION_BYTES: Final = 8
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _HIGHEST_CAPABILITY: Final = 63
+_MSG_CMSG_CLOEXEC: Final = 0x40000000
 _RULE_PATH_BENEATH: Final = 1
 _RULE_NET_PORT: Final = 2
 
@@ -127,7 +128,7 @@ class _Segment:
 
     def append(self, other: "_Segment") -> None:
         word = len(self.words)
-        at = self.keep(other.data).offset
+        at = self.keep(bytes(other.data)).offset
         self.words += other.words
         self.steps += other.steps
         self.word_pointers += [(place + word, offset + at) for place, offset in other.word_pointers]
@@ -162,14 +163,17 @@ def plan_start(
     rlimits: tuple[tuple[int, int, int], ...],
     orders: int,
     in_memory_file: bool = False,
+    prepared: LandlockRules | None = None,
 ) -> StartPlan:
-    """``rlimits`` are ``spec.rlimits`` in the kernel's numbers. Received descriptors come in the order: the memory file
-    of a long order, standard ones, ``spec.pass_fds``, one for each of ``spec.data_fds``."""
+    """``rlimits`` are ``spec.rlimits`` in the kernel's numbers. ``prepared`` is what the waiting process has done already
+    of ``plan_preparation``. Descriptors come in this order: the memory file of a long order, the standard ones,
+    ``spec.pass_fds``, one for each of ``spec.data_fds``."""
     numbers = SYSCALLS.get(machine)
     if numbers is None:
         raise BadLaunch(f"programs cannot be started on {machine}", machine=machine)
     plan = _Segment(numbers)
-    first = FIRST_RECEIVED + int(in_memory_file)
+    # A prepared ruleset stays open at the first number, used or not, until exec closes it.
+    first = FIRST_RECEIVED + int(prepared is not None) + int(in_memory_file)
     free, second_free = _place_descriptors(plan, spec, first, orders)
     for path in spec.cgroup_procs:
         _enter_cgroup(plan, path, free)
@@ -181,7 +185,11 @@ def plan_start(
     if spec.no_new_privs:
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
     if spec.landlock is not None:
-        _confine(plan, spec.landlock, landlock_abi, machine, free, second_free)
+        if prepared is not None and prepared == preparation_of(spec.landlock):
+            _allow_writing(plan, spec.landlock, landlock_abi, machine, FIRST_RECEIVED, free)
+        else:
+            _allow_reading(plan, spec.landlock, landlock_abi, machine, free, second_free)
+            _allow_writing(plan, spec.landlock, landlock_abi, machine, free, second_free)
     for (number, soft, hard), limit in zip(rlimits, spec.rlimits, strict=True):
         value = plan.keep(struct.pack("<QQ", soft, hard))
         plan.add(LaunchStage.RLIMITS, "prlimit64", 0, number, value, subject=limit.name)
@@ -195,12 +203,37 @@ def plan_start(
     return StartPlan(encoded=plan.encode(), steps=tuple(plan.steps))
 
 
-def plan_from_memory_file(machine: str, size: int, buffer_bytes: int) -> bytes:
+def preparation_of(rules: LandlockRules) -> LandlockRules:
+    """The part of the rules that the next call will probably share, and that a waiting process can do ahead."""
+    return LandlockRules(
+        read=rules.read,
+        devices=rules.devices,
+        connect_tcp=None if rules.connect_tcp is None else (),
+        bind_tcp=None if rules.bind_tcp is None else (),
+        scope_signals=rules.scope_signals,
+        scope_abstract_sockets=rules.scope_abstract_sockets,
+        least_abi=rules.least_abi,
+    )
+
+
+def plan_preparation(rules: LandlockRules, *, machine: str, landlock_abi: int, orders: int, message: int) -> bytes:
+    """Makes the ruleset of what may be read, then waits for the real order with the executor's own ``message``.
+
+    It changes nothing of the process but the one descriptor; an order that has no use for it ignores it.
+    """
+    plan = _Segment(SYSCALLS[machine])
+    _allow_reading(plan, rules, landlock_abi, machine, FIRST_RECEIVED, FIRST_RECEIVED + 1)
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = _RESTART
+    return plan.encode()
+
+
+def plan_from_memory_file(machine: str, size: int, buffer_bytes: int, *, prepared: bool) -> bytes:
     """The short order that makes the waiting process read a long one from the first descriptor it received."""
     if size > buffer_bytes:
         raise BadLaunch("the arguments and the environment are longer than any program can take", errno=errno.E2BIG)
     words = [VERSION, 1, _WORD * (_HEADER_WORDS + _RECORD_WORDS), _WORD * _HEADER_WORDS]
-    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED, 0, size, 0, 0, 0, _RESTART]
+    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED + int(prepared), 0, size, 0, 0, 0, _RESTART]
     words.append(_WORD * (_HEADER_WORDS + 2))
     return struct.pack(f"<{len(words)}Q", *words)
 
@@ -234,19 +267,24 @@ def _enter_cgroup(plan: _Segment, path: str, free: int) -> None:
     plan.add(stage, "close", free)
 
 
-def _confine(plan: _Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
-    stage = LaunchStage.LANDLOCK
+def _allow_reading(plan: _Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
     if abi < max(rules.least_abi, 1):
         raise BadLaunch(f"this kernel has Landlock ABI {abi}, {max(rules.least_abi, 1)} is required", abi=abi)
     fs = landlock_rights.fs_handled(abi)
-    net = landlock_rights.net_handled(rules, abi)
-    attributes = plan.keep(struct.pack("<QQQ", fs, net, landlock_rights.scope_handled(rules, abi)))
+    net, scoped = landlock_rights.net_handled(rules, abi), landlock_rights.scope_handled(rules, abi)
+    attributes = plan.keep(struct.pack("<QQQ", fs, net, scoped))
     size = landlock_rights.ruleset_attribute_bytes(abi)
-    plan.add(stage, "landlock_create_ruleset", attributes, size, 0)
+    plan.add(LaunchStage.LANDLOCK, "landlock_create_ruleset", attributes, size, 0)
     # What a program may read hardly differs between calls, and is most of the plan.
     plan.append(_allow_paths_cached(machine, rules.read, landlock_rights.READING & fs, ruleset, beneath))
     plan.append(_allow_paths_cached(machine, rules.devices, landlock_rights.DEVICE & fs, ruleset, beneath))
-    plan.append(_allow_paths(machine, rules.write, landlock_rights.WRITING & fs, ruleset, beneath, optional=False))
+
+
+def _allow_writing(plan: _Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
+    stage = LaunchStage.LANDLOCK
+    rights = landlock_rights.WRITING & landlock_rights.fs_handled(abi)
+    net = landlock_rights.net_handled(rules, abi)
+    plan.append(_allow_paths(machine, rules.write, rights, ruleset, beneath, optional=False))
     for ports, right in (
         (rules.connect_tcp, landlock_rights.Net.CONNECT_TCP),
         (rules.bind_tcp, landlock_rights.Net.BIND_TCP),
@@ -267,8 +305,8 @@ def _allow_paths_cached(machine: str, paths: tuple[str, ...], rights: int, rules
 def _allow_paths(
     machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int, *, optional: bool
 ) -> _Segment:
-    """struct landlock_path_beneath_attr is packed: the rights, then the descriptor. There is one for a directory and one
-    for anything else, on which the kernel refuses the rights that only directories have."""
+    """struct landlock_path_beneath_attr is packed: the rights, then the descriptor. There is one for a directory and
+    one for anything else, on which the kernel refuses the rights that only directories have."""
     plan = _Segment(SYSCALLS[machine])
     stage = LaunchStage.LANDLOCK
     whole = plan.keep(struct.pack("<Qi", rights, beneath))

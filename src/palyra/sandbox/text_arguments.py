@@ -59,8 +59,9 @@ _PROGRAMS: Final[dict[str, _Program]] = {
     ),
     "git": _before(
         "-m -am -sm -asm --message --grep --author --format --pretty -S -G --trailer --date",
-        glued=":/ :! :( :^",
+        glued=":/ :! :( :^ user.name= user.email= author.name= author.email= committer.name= committer.email=",
     ),
+    "ssh-keygen": _before("-C -N -P"),
     "curl": _before(
         "-H --header -A --user-agent -e --referer -w --write-out -X --request -d --data --data-raw --data-ascii "
         "--data-binary --json"

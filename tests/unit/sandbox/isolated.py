@@ -39,9 +39,11 @@ def profile_of(workspace: Path, **changes: Any) -> SandboxProfile:
     return SandboxProfile(workspace_root=str(workspace), **changes)
 
 
-def planned(profile: SandboxProfile, argv: Sequence[str], *, cwd: str | None = None) -> BubblewrapPlan:
+def planned(
+    profile: SandboxProfile, argv: Sequence[str], *, cwd: str | None = None, seccomp: bytes = ALLOW_ALL
+) -> BubblewrapPlan:
     workspace, _ = gather_workspace(profile)
-    facts = Facts(host=gather_host(), workspace=workspace, seccomp=ALLOW_ALL)
+    facts = Facts(host=gather_host(), workspace=workspace, seccomp=seccomp)
     return plan_isolated(profile, tuple(map(os.fsencode, argv)), facts, cwd=cwd)
 
 

@@ -62,10 +62,24 @@ def test_a_file_of_another_machine_is_told() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["https://example.org/etc/x", "ssh://h/etc", "--url=https://h/x", "origin/main", "1/2/2026", "text/html", "s/a/b/", "-la", "foo"],
+    [
+        "https://example.org/etc/x",
+        "ssh://h/etc",
+        "--url=https://h/x",
+        "origin/main",
+        "1/2/2026",
+        "text/html",
+        "s/a/b/",
+        "-la",
+        "foo",
+    ],
 )
 def test_no_certain_reading_leads_to_the_root(word: str) -> None:
-    assert not [named for named in named_paths(word) if isinstance(named, NamedPath) and named.text.startswith("/") and not named.guess]
+    assert not [
+        named
+        for named in named_paths(word)
+        if isinstance(named, NamedPath) and named.text.startswith("/") and not named.guess
+    ]
 
 
 def test_the_letters_before_a_slash_are_a_guess() -> None:

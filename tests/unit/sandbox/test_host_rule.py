@@ -26,9 +26,31 @@ def test_one_spelling(raw: str, host: str) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        *("", ".", "a..b", "-a.example", "a-.example", "a b", "a\0b", "a%2eb", "a/b", "a\\b", "x" * 64 + ".example", "a." * 130 + "b"),
+        *(
+            "",
+            ".",
+            "a..b",
+            "-a.example",
+            "a-.example",
+            "a b",
+            "a\0b",
+            "a%2eb",
+            "a/b",
+            "a\\b",
+            "x" * 64 + ".example",
+            "a." * 130 + "b",
+        ),
         *("127.1", "0x7f.1", "0x7f000001", "2130706433", "0177.0.0.1", "127.0.0.1.1", "1.2.3.256", "example.0x1"),
-        *("１２７.0.0.1", "ｅxample.org", "example。org", "straße.example", "faß.example", "a\u200db.example", "[::1", "[::1%25lo]"),
+        *(
+            "１２７.0.0.1",
+            "ｅxample.org",
+            "example。org",
+            "straße.example",
+            "faß.example",
+            "a\u200db.example",
+            "[::1",
+            "[::1%25lo]",
+        ),
     ],
 )
 def test_odd_spellings_are_refused(raw: str) -> None:
@@ -70,7 +92,22 @@ def test_not_covered(rule: str, host: str, port: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["", "*", "*.", "*.org", "a*.example.org", "*.*.org", "example.org:", "example.org:0", "example.org:99999", "http://x.org", "u@x.org", "*.0.0.1", "127.1"]
+    "rule",
+    [
+        "",
+        "*",
+        "*.",
+        "*.org",
+        "a*.example.org",
+        "*.*.org",
+        "example.org:",
+        "example.org:0",
+        "example.org:99999",
+        "http://x.org",
+        "u@x.org",
+        "*.0.0.1",
+        "127.1",
+    ],
 )
 def test_bad_rules(rule: str) -> None:
     with pytest.raises(BadHostRule):

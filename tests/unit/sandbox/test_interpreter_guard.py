@@ -22,7 +22,9 @@ def test_the_argument_that_runs_something_is_named() -> None:
 
 
 def test_a_disguise_is_named() -> None:
-    tool = ResolvedExecutable(typed="./tool", found="/ws/tool", passed=("/ws/tool",), real="/usr/bin/python3.11", kind=Kind.FILE)
+    tool = ResolvedExecutable(
+        typed="./tool", found="/ws/tool", passed=("/ws/tool",), real="/usr/bin/python3.11", kind=Kind.FILE
+    )
     error = refusal(tool)
     assert error.details["argument"] == "command" and "/usr/bin/python3.11" in error.message
 

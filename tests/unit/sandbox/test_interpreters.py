@@ -1,7 +1,7 @@
 import pytest
 
-from palyra.sandbox.interpreters import INTERPRETERS, interpreter_named, is_dynamic_loader, is_fixed_script
 from palyra.sandbox.executables import ResolvedExecutable
+from palyra.sandbox.interpreters import INTERPRETERS, interpreter_named, is_dynamic_loader, is_fixed_script
 from palyra.sandbox.path_walk import Kind
 
 SPELLINGS = {
@@ -44,15 +44,49 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize(("stem", "spelled"), [(stem, name) for stem, names in SPELLINGS.items() for name in names.split()])
+@pytest.mark.parametrize(
+    ("stem", "spelled"), [(stem, name) for stem, names in SPELLINGS.items() for name in names.split()]
+)
 def test_every_spelling_is_found(stem: str, spelled: str) -> None:
     assert interpreter_named(spelled) == stem
 
 
 @pytest.mark.parametrize(
     "name",
-    "ls git shasum sha256sum shred shuf show shar bashful nodes perltidy rubocop phpunit luacheck expectation dashboard "
-    "cat ssh fishing zshrc csharpier pyright javac gccgo cc make r2 rm rmdir rev time awkward".split(),
+    [
+        "ls",
+        "git",
+        "shasum",
+        "sha256sum",
+        "shred",
+        "shuf",
+        "show",
+        "shar",
+        "bashful",
+        "nodes",
+        "perltidy",
+        "rubocop",
+        "phpunit",
+        "luacheck",
+        "expectation",
+        "dashboard",
+        "cat",
+        "ssh",
+        "fishing",
+        "zshrc",
+        "csharpier",
+        "pyright",
+        "javac",
+        "gccgo",
+        "cc",
+        "make",
+        "r2",
+        "rm",
+        "rmdir",
+        "rev",
+        "time",
+        "awkward",
+    ],
 )
 def test_other_names_are_left_alone(name: str) -> None:
     assert interpreter_named(name) is None
@@ -63,7 +97,16 @@ def test_the_list_is_in_plain_spelling() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", "ld-linux-x86-64.so.2 ld-linux.so.2 ld-linux-aarch64.so.1 ld-2.36.so ld.so ld-musl-x86_64.so.1 ld64.so.2".split()
+    "name",
+    [
+        "ld-linux-x86-64.so.2",
+        "ld-linux.so.2",
+        "ld-linux-aarch64.so.1",
+        "ld-2.36.so",
+        "ld.so",
+        "ld-musl-x86_64.so.1",
+        "ld64.so.2",
+    ],
 )
 def test_dynamic_loaders(name: str) -> None:
     assert is_dynamic_loader(name)

@@ -2,10 +2,10 @@ import os
 from pathlib import Path
 
 import pytest
-from fakes.guard_scene import DictFiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.guard_scene import DictFiles
 from palyra.sandbox.guard_limits import MAX_LINKS
 from palyra.sandbox.path_walk import Kind, is_beneath, join, walk
 from palyra.sandbox.resolve_executable import HostFiles
@@ -79,7 +79,9 @@ NAMES = st.sampled_from(["a", "b", "l", "m", "..", ".", "no"])
 
 @settings(max_examples=150)
 @given(parts=st.lists(NAMES, min_size=1, max_size=7))
-def test_agrees_with_the_kernel_wherever_the_path_exists(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
+def test_agrees_with_the_kernel_wherever_the_path_exists(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str]
+) -> None:
     root = tmp_path_factory.getbasetemp() / "walked"
     if not root.exists():
         (root / "a" / "b").mkdir(parents=True)

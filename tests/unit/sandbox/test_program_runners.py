@@ -4,7 +4,17 @@ from palyra.sandbox.program_runners import finding_in, runner_named
 
 
 @pytest.mark.parametrize(
-    "name", ["gcc", "gcc-12", "x86_64-linux-gnu-gcc-12", "aarch64-linux-gnu-g++", "vim.basic", "vim.tiny", "GIT.exe", "nc.openbsd"]
+    "name",
+    [
+        "gcc",
+        "gcc-12",
+        "x86_64-linux-gnu-gcc-12",
+        "aarch64-linux-gnu-g++",
+        "vim.basic",
+        "vim.tiny",
+        "GIT.exe",
+        "nc.openbsd",
+    ],
 )
 def test_an_entry_is_found_in_any_spelling(name: str) -> None:
     assert runner_named(name) is not None
@@ -32,8 +42,14 @@ def test_one_file_with_many_names_is_judged_by_the_one_it_is_called_by() -> None
 
 def test_a_mark_in_the_content_cannot_excuse_another() -> None:
     marked = frozenset({"busybox", "python"})
-    assert finding_in(("tool",), ("x",), b"", marked) is not None
-    assert finding_in(("tool",), ("x",), b"", frozenset({"busybox"})) is None
+    assert finding_in(("tool",), ("x",), marks=marked) is not None
+    assert finding_in(("tool",), ("x",), marks=frozenset({"busybox"})) is None
+
+
+def test_a_name_that_somebody_invented_is_not_in_the_table() -> None:
+    assert finding_in(("task",), ("x",)) is not None
+    assert finding_in(("task",), ("x",), invented=frozenset({"task"})) is None
+    assert finding_in(("python3",), ("x",), invented=frozenset({"python3"})) is not None
 
 
 def test_gits_own_commands_are_git() -> None:

@@ -7,7 +7,7 @@ RUNNER = Runner(
 )
 
 
-def position(runner: Runner, *args: str, stdin: bytes = b"") -> int | None | str:
+def position(runner: Runner, *args: str, stdin: bytes = b"") -> int | str | None:
     found = runner_finding(runner, "x", args, stdin)
     return "none" if found is None else found.position
 

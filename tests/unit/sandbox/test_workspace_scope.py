@@ -1,6 +1,6 @@
 import pytest
-from fakes.guard_scene import DictFiles
 
+from fakes.guard_scene import DictFiles
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.outcome import InvalidCommand, WorkspaceScopeDenied
 from palyra.sandbox.workspace_scope import resolve_cwd, validate_argument_workspace_scope
@@ -35,13 +35,70 @@ def check(*args: str, command: str = "tool", cwd: str = ROOT, root: str = ROOT) 
 
 @pytest.mark.parametrize(
     "word",
-    """
-    f ./f sub/g in/g new/deep/file /home/u/ws/f /home/u/ws /link/f --f=sub/g --f=/home/u/ws/f a=b -la -Isub -I. origin/main
-    s/a/b/ 1/2/2026 text/html */* library/nginx:latest http://example.org/../../../x --u=https://example.org/x ssh://git@h/x HEAD~1 HEAD..main
-    ..main ...  @ @f - -- --opt= sub/../f out/../home/u/ws/f /dev/null /dev/stdin -o/dev/null null of=/dev/null
-    /usr/include -I/usr/include -L/lib /lib/x.so /usr/new file:///home/u/ws/f -Wl,-rpath,/usr/lib a:b:c 12:30 -Iinclude/nosuch
-    file:f key=value:other {} "" '' $ORIGIN/../lib 50% a,b -march=x86-64 --color=auto -DFOO=1 -std=c++17 git@h:a/b
-    """.split(),
+    [
+        "f",
+        "./f",
+        "sub/g",
+        "in/g",
+        "new/deep/file",
+        "/home/u/ws/f",
+        "/home/u/ws",
+        "/link/f",
+        "--f=sub/g",
+        "--f=/home/u/ws/f",
+        "a=b",
+        "-la",
+        "-Isub",
+        "-I.",
+        "origin/main",
+        "s/a/b/",
+        "1/2/2026",
+        "text/html",
+        "*/*",
+        "library/nginx:latest",
+        "http://example.org/../../../x",
+        "--u=https://example.org/x",
+        "ssh://git@h/x",
+        "HEAD~1",
+        "HEAD..main",
+        "..main",
+        "...",
+        "@",
+        "@f",
+        "-",
+        "--",
+        "--opt=",
+        "sub/../f",
+        "out/../home/u/ws/f",
+        "/dev/null",
+        "/dev/stdin",
+        "-o/dev/null",
+        "null",
+        "of=/dev/null",
+        "/usr/include",
+        "-I/usr/include",
+        "-L/lib",
+        "/lib/x.so",
+        "/usr/new",
+        "file:///home/u/ws/f",
+        "-Wl,-rpath,/usr/lib",
+        "a:b:c",
+        "12:30",
+        "-Iinclude/nosuch",
+        "file:f",
+        "key=value:other",
+        "{}",
+        '""',
+        "''",
+        "$ORIGIN/../lib",
+        "50%",
+        "a,b",
+        "-march=x86-64",
+        "--color=auto",
+        "-DFOO=1",
+        "-std=c++17",
+        "git@h:a/b",
+    ],
 )
 def test_inside(word: str) -> None:
     check(word)
@@ -49,15 +106,68 @@ def test_inside(word: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    """
-    / /etc /etc/passwd /nosuch/x .. ../x ../../u/secret sub/../../secret out out/passwd out/new up in/../../secret
-    --f=/etc/x --f=../x -C/etc -C.. -Cout -xzf/etc/passwd -xzfout @/etc/passwd @../x -d@/etc/x k=/etc/x k=out/x of=/etc/x
-    file:///etc/passwd FILE:///etc/passwd file:/etc/passwd file://localhost/etc/x file://server/home/u/ws/f file:///%65tc/x
-    file:///home/u/ws/%2e%2e/secret file://%65vil/x --url=file:///etc/x f:/etc/x /usr/bin:/etc PATH=/usr/bin:.. /usr/bin://etc/passwd -Wl,-rpath,/etc
-    ~ ~/x ~root/x --f=~/x -C~/x /proc/self/environ /proc/self/cwd/f magic/etc loop /dev/sda /dev/fd/3 /dev/null/../sda
-    /usr/escape/x /usr/../etc/x /home/u /home/u/wsx /link/../x unix:///run/docker.sock type=bind,source=/etc,target=/x
-    https://../../../etc/passwd
-    """.split(),
+    [
+        "/",
+        "/etc",
+        "/etc/passwd",
+        "/nosuch/x",
+        "..",
+        "../x",
+        "../../u/secret",
+        "sub/../../secret",
+        "out",
+        "out/passwd",
+        "out/new",
+        "up",
+        "in/../../secret",
+        "--f=/etc/x",
+        "--f=../x",
+        "-C/etc",
+        "-C..",
+        "-Cout",
+        "-xzf/etc/passwd",
+        "-xzfout",
+        "@/etc/passwd",
+        "@../x",
+        "-d@/etc/x",
+        "k=/etc/x",
+        "k=out/x",
+        "of=/etc/x",
+        "file:///etc/passwd",
+        "FILE:///etc/passwd",
+        "file:/etc/passwd",
+        "file://localhost/etc/x",
+        "file://server/home/u/ws/f",
+        "file:///%65tc/x",
+        "file:///home/u/ws/%2e%2e/secret",
+        "file://%65vil/x",
+        "--url=file:///etc/x",
+        "f:/etc/x",
+        "/usr/bin:/etc",
+        "PATH=/usr/bin:..",
+        "/usr/bin://etc/passwd",
+        "-Wl,-rpath,/etc",
+        "~",
+        "~/x",
+        "~root/x",
+        "--f=~/x",
+        "-C~/x",
+        "/proc/self/environ",
+        "/proc/self/cwd/f",
+        "magic/etc",
+        "loop",
+        "/dev/sda",
+        "/dev/fd/3",
+        "/dev/null/../sda",
+        "/usr/escape/x",
+        "/usr/../etc/x",
+        "/home/u",
+        "/home/u/wsx",
+        "/link/../x",
+        "unix:///run/docker.sock",
+        "type=bind,source=/etc,target=/x",
+        "https://../../../etc/passwd",
+    ],
 )
 def test_outside(word: str) -> None:
     with pytest.raises(WorkspaceScopeDenied) as refusal:
@@ -106,7 +216,14 @@ def test_more_readable_roots() -> None:
 
 @pytest.mark.parametrize(
     ("cwd", "real"),
-    [(None, ROOT), (".", ROOT), ("sub", f"{ROOT}/sub"), ("in", f"{ROOT}/sub"), (f"{ROOT}/sub", f"{ROOT}/sub"), ("/link/sub", f"{ROOT}/sub")],
+    [
+        (None, ROOT),
+        (".", ROOT),
+        ("sub", f"{ROOT}/sub"),
+        ("in", f"{ROOT}/sub"),
+        (f"{ROOT}/sub", f"{ROOT}/sub"),
+        ("/link/sub", f"{ROOT}/sub"),
+    ],
 )
 def test_working_directories(cwd: str | None, real: str) -> None:
     assert resolve_cwd(cwd, ROOT, FILES) == real

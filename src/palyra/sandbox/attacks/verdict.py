@@ -1,0 +1,144 @@
+"""What came of an attempt, judged from what was seen outside and from what the attacking program says itself.
+
+A success that either of them shows is a success. An attempt counts as stopped only where something says that it was
+made and stopped: an attacking program that ends without a word proves nothing.
+"""
+
+from enum import StrEnum
+from signal import Signals
+from typing import Final
+
+import msgspec
+
+from palyra.sandbox.attacks.attempt import AttackClass, Attempt, Layers
+from palyra.sandbox.profile import SandboxTier
+from palyra.sandbox.receipt import Layer
+
+_SIGSYS: Final = int(Signals.SIGSYS)
+_SIGNAL_BASE: Final = 128
+MAX_SHOWN: Final = 200
+
+
+class Result(StrEnum):
+    BLOCKED = "blocked"
+    NOT_BLOCKED = "not blocked"
+    NOT_APPLICABLE = "not applicable"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The one line of the attacking program. ``escaped`` is None where it found nothing to try."""
+
+    escaped: bool | None
+    evidence: str
+    errno: str | None = None
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """One run as seen from outside.
+
+    ``traces`` are the things that must not be there: bait that changed, a secret that came out, a process that stayed.
+    ``refused`` is the code of the sandbox's error. ``held`` is None where the run ended before there was a receipt.
+    """
+
+    traces: tuple[str, ...] = ()
+    answer: Answer | None = None
+    refused: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    held: frozenset[Layer] | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """``layer`` is what stopped it, or what should have. ``promised`` says that the tier answers for it here."""
+
+    id: str
+    tier: SandboxTier
+    kind: AttackClass
+    title: str
+    result: Result
+    layer: str
+    evidence: str
+    promised: bool
+
+
+def judge(attempt: Attempt, tier: SandboxTier, observed: Observed, *, root: bool) -> Verdict:
+    binding = _binding(attempt, tier, observed, root=root)
+    result, evidence = _result(attempt, observed)
+    return Verdict(
+        id=attempt.id,
+        tier=tier,
+        kind=attempt.kind,
+        title=attempt.title,
+        result=result,
+        layer=_layer(attempt, tier, observed, binding, result),
+        evidence=evidence[:MAX_SHOWN],
+        promised=bool(binding),
+    )
+
+
+def not_tried(attempt: Attempt, tier: SandboxTier, reason: str) -> Verdict:
+    return Verdict(
+        id=attempt.id,
+        tier=tier,
+        kind=attempt.kind,
+        title=attempt.title,
+        result=Result.NOT_APPLICABLE,
+        layer="",
+        evidence=reason[:MAX_SHOWN],
+        promised=bool(attempt.promise(tier)),
+    )
+
+
+def _result(attempt: Attempt, observed: Observed) -> tuple[Result, str]:
+    if observed.traces:
+        return Result.NOT_BLOCKED, "; ".join(observed.traces)
+    if observed.refused:
+        known = observed.refused in attempt.refused_by
+        said = f"{observed.refused}: {observed.message}"
+        return (Result.BLOCKED, said) if known else (Result.NOT_APPLICABLE, f"the attempt could not be made: {said}")
+    answer = observed.answer
+    if answer is not None and answer.escaped and attempt.seen_outside:
+        return Result.BLOCKED, f"{answer.evidence}: nothing of it is seen outside"
+    if answer is not None and answer.escaped is not None:
+        return (Result.NOT_BLOCKED if answer.escaped else Result.BLOCKED), answer.evidence
+    if answer is not None:
+        return Result.NOT_APPLICABLE, answer.evidence
+    ending = _signal(observed)
+    if ending in (*attempt.ended_by, _SIGSYS):
+        return Result.BLOCKED, f"ended by {Signals(ending).name}"
+    if attempt.command and observed.exit_code is not None:
+        return Result.NOT_BLOCKED, f"the command was started (exit code {observed.exit_code})"
+    ended = f"exit code {observed.exit_code}" if observed.signal is None else f"signal {observed.signal}"
+    return Result.NOT_APPLICABLE, f"the attacking program ended without a word ({ended})"
+
+
+def _signal(observed: Observed) -> int | None:
+    """bubblewrap ends as shells do: with 128 and the number of the signal that ended its program."""
+    if observed.signal is not None or observed.exit_code is None or observed.exit_code <= _SIGNAL_BASE:
+        return observed.signal
+    return observed.exit_code - _SIGNAL_BASE
+
+
+def _binding(attempt: Attempt, tier: SandboxTier, observed: Observed, *, root: bool) -> Layers:
+    """The layers of the promise that were in force for this run."""
+    asked = attempt.promise(tier) or ()
+    usable = tuple(layer for layer in asked if not (root and layer in attempt.not_for_root))
+    if observed.held is None:
+        return usable
+    return tuple(layer for layer in usable if layer in observed.held)
+
+
+def _layer(attempt: Attempt, tier: SandboxTier, observed: Observed, binding: Layers, result: Result) -> str:
+    if result is Result.NOT_APPLICABLE:
+        return ""
+    if result is Result.BLOCKED and attempt.command:
+        return observed.refused.partition(".")[2].removesuffix("_denied") + " guard" if observed.refused else ""
+    if result is Result.BLOCKED and _signal(observed) == _SIGSYS:
+        return Layer.SECCOMP
+    # A full answer "no such call" comes from the filter wherever it is among the layers.
+    answer = observed.answer
+    if answer is not None and answer.errno == "ENOSYS" and Layer.SECCOMP in binding:
+        return Layer.SECCOMP
+    asked = binding or attempt.promise(tier) or ()
+    return asked[0] if asked else "not promised"

@@ -1,0 +1,381 @@
+"""Control groups: limits for a whole tree of processes, where this user may set them.
+
+``CgroupPool`` finds out once what can be used (version 1, version 2, both, or nothing), keeps a few groups made, and
+lends one to each call. An ordinary user has no group of their own unless the system delegated one; then ``take`` lends
+a group that limits nothing and says so, and the rlimits remain. Creating a group costs half a millisecond, so they are
+reused, but only after every process in them is gone.
+"""
+
+import contextlib
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from palyra.sandbox.cgroup_layout import CPU, MEMORY, PIDS, WANTED, Hierarchy, parse_hierarchies
+from palyra.sandbox.receipt import Layer, ReceiptLine
+
+# Groups kept for the next calls. More only helps when more calls start at the same moment.
+KEPT_GROUPS: Final = 8
+# The period over which the share of the processors is measured: short enough that no pause is felt.
+CPU_PERIOD_MICROSECONDS: Final = 100_000
+# How long an emptied group may take to be reported empty before it is left for the next clean-up.
+EMPTY_SECONDS: Final = 2.0
+_EMPTY_POLL_SECONDS: Final = 0.002
+_PREFIX: Final = "palyra-"
+_UNLIMITED_V1: Final = str(2**63 - 4096)
+
+_LAYERS: Final = {MEMORY: Layer.CGROUP_MEMORY, PIDS: Layer.CGROUP_PIDS, CPU: Layer.CGROUP_CPU}
+
+
+class TreeLimits(Protocol):
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def pids(self) -> int: ...
+
+
+class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used since the group was lent, as far as the kernel tells. ``None``: it does not."""
+
+    memory_peak_bytes: int | None = None
+    out_of_memory_kills: int | None = None
+    pids_refused: int | None = None
+    cpu_microseconds: int | None = None
+
+
+class Group:
+    """One call's group. ``procs`` are the files through which the program enters it before it runs."""
+
+    def __init__(self, pool: "CgroupPool", places: tuple[Hierarchy, ...], why_not: str) -> None:
+        self._pool = pool
+        self._places = places
+        self._why_not = why_not
+        self._asked: dict[str, str] = {}
+        self._got: dict[str, str] = {}
+        self._counted: dict[str, int] = {}
+
+    @property
+    def procs(self) -> tuple[str, ...]:
+        return tuple(f"{place.directory}/cgroup.procs" for place in self._places)
+
+    @property
+    def limits_memory(self) -> bool:
+        return MEMORY in self._got
+
+    @property
+    def limits_pids(self) -> bool:
+        return PIDS in self._got
+
+    def directory(self, controller: str) -> str | None:
+        return next((place.directory for place in self._places if controller in place.controllers), None)
+
+    def _version(self, controller: str) -> int:
+        return next(place.version for place in self._places if controller in place.controllers)
+
+    def limit(self, limits: TreeLimits, cpu_cores: float | None) -> None:
+        """Sets the limits and reads them back; what does not read back as set is not counted as got."""
+        self._asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
+        self._got = {}
+        if cpu_cores is not None:
+            self._asked[CPU] = f"{cpu_cores:g} cores"
+        if (directory := self.directory(PIDS)) is not None:
+            _write(directory, "pids.max", str(limits.pids))
+            self._note(PIDS, _read(directory, "pids.max"), str(limits.pids))
+        if (directory := self.directory(MEMORY)) is not None:
+            self._limit_memory(directory, limits.memory_bytes)
+        if cpu_cores is not None and (directory := self.directory(CPU)) is not None:
+            self._limit_cpu(directory, cpu_cores)
+        self._counted = self._counters()
+
+    def _limit_memory(self, directory: str, wanted: int) -> None:
+        if self._version(MEMORY) == 2:
+            _write(directory, "memory.max", str(wanted))
+            with contextlib.suppress(OSError):
+                _write(directory, "memory.swap.max", "0")
+            with contextlib.suppress(OSError):
+                _write(directory, "memory.oom.group", "1")
+            read = _read(directory, "memory.max")
+        else:
+            # Memory with swap may not be less than memory: first out of the way, then both down.
+            with contextlib.suppress(OSError):
+                _write(directory, "memory.memsw.limit_in_bytes", _UNLIMITED_V1)
+            _write(directory, "memory.limit_in_bytes", str(wanted))
+            with contextlib.suppress(OSError):
+                _write(directory, "memory.memsw.limit_in_bytes", str(wanted))
+            with contextlib.suppress(OSError):
+                _write(directory, "memory.max_usage_in_bytes", "0")
+            read = _read(directory, "memory.limit_in_bytes")
+        # The kernel rounds down to whole pages.
+        page = os.sysconf("SC_PAGE_SIZE")
+        self._note(MEMORY, read, str(wanted // page * page))
+
+    def _limit_cpu(self, directory: str, cores: float) -> None:
+        quota = str(int(cores * CPU_PERIOD_MICROSECONDS))
+        if self._version(CPU) == 2:
+            _write(directory, "cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}")
+            self._note(CPU, _read(directory, "cpu.max"), f"{quota} {CPU_PERIOD_MICROSECONDS}")
+        else:
+            _write(directory, "cpu.cfs_period_us", str(CPU_PERIOD_MICROSECONDS))
+            _write(directory, "cpu.cfs_quota_us", quota)
+            self._note(CPU, _read(directory, "cpu.cfs_quota_us"), quota)
+
+    def _note(self, controller: str, read: str, wanted: str) -> None:
+        if read == wanted:
+            self._got[controller] = f"cgroup v{self._version(controller)}: {read}"
+
+    def receipt(self) -> tuple[ReceiptLine, ...]:
+        missing = self._why_not or "the controller is not available here"
+        return tuple(
+            ReceiptLine(
+                layer=_LAYERS[controller],
+                asked=asked,
+                got=self._got.get(controller, f"not limited: {missing}"),
+                held=controller in self._got,
+            )
+            for controller, asked in self._asked.items()
+        )
+
+    def processes(self) -> set[int]:
+        found: set[int] = set()
+        for place in self._places:
+            with contextlib.suppress(OSError, ValueError):
+                found |= {int(line) for line in _read(place.directory, "cgroup.procs").split()}
+        return found
+
+    def kill(self) -> None:
+        """Ends everything in the group. No new process can be made meanwhile, so this comes to an end."""
+        if (directory := self.directory(PIDS)) is not None:
+            with contextlib.suppress(OSError):
+                _write(directory, "pids.max", "0")
+        for place in self._places:
+            if place.version == 2:
+                with contextlib.suppress(OSError):
+                    _write(place.directory, "cgroup.kill", "1")
+        deadline = time.monotonic() + EMPTY_SECONDS
+        while (left := self.processes()) and time.monotonic() < deadline:
+            for pid in left:
+                self._kill_one(pid)
+            time.sleep(_EMPTY_POLL_SECONDS)
+
+    def _kill_one(self, pid: int) -> None:
+        """By descriptor, and only if the number still means a process of the group after the descriptor holds it."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            return
+        try:
+            if pid in self.processes():
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except OSError:
+            return
+        finally:
+            os.close(descriptor)
+
+    def _counters(self) -> dict[str, int]:
+        """Numbers that only grow, to be compared with what they were when the group was lent."""
+        found: dict[str, int] = {}
+        if (directory := self.directory(MEMORY)) is not None:
+            name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
+            found["oom_kill"] = _keyed(directory, name).get("oom_kill", 0)
+        if (directory := self.directory(PIDS)) is not None:
+            found["pids_max"] = _keyed(directory, "pids.events").get("max", 0)
+        for place in self._places:
+            if place.version == 2:
+                found["cpu"] = _keyed(place.directory, "cpu.stat").get("usage_usec", 0)
+        return found
+
+    def stats(self) -> GroupStats:
+        now = self._counters()
+        since = {name: value - self._counted.get(name, 0) for name, value in now.items()}
+        peak: int | None = None
+        if (directory := self.directory(MEMORY)) is not None:
+            name = "memory.peak" if self._version(MEMORY) == 2 else "memory.max_usage_in_bytes"
+            with contextlib.suppress(OSError, ValueError):
+                peak = int(_read(directory, name))
+        return GroupStats(
+            memory_peak_bytes=peak,
+            out_of_memory_kills=since.get("oom_kill"),
+            pids_refused=since.get("pids_max"),
+            cpu_microseconds=since.get("cpu"),
+        )
+
+    def release(self) -> None:
+        """Ends what is still inside, and gives the group back."""
+        if self.processes():
+            self.kill()
+        self._pool.give_back(self)
+
+    def empty(self) -> bool:
+        return not self.processes()
+
+    def remove(self) -> None:
+        for place in self._places:
+            with contextlib.suppress(OSError):
+                os.rmdir(place.directory)
+
+
+class CgroupPool:
+    """Lends groups. Every method blocks for as long as the kernel takes, usually well below a millisecond."""
+
+    def __init__(
+        self,
+        *,
+        kept: int = KEPT_GROUPS,
+        cpu_cores: float | None = None,
+        hierarchies: tuple[Hierarchy, ...] | None = None,
+    ) -> None:
+        self._kept = kept
+        self._cpu_cores = cpu_cores
+        self._given = hierarchies
+        self._bases: tuple[Hierarchy, ...] | None = None
+        self._why_not = ""
+        self._free: list[Group] = []
+        self._lock = threading.Lock()
+        self._made = 0
+        self._closed = False
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """Which of memory, pids and cpu can be limited here."""
+        with self._lock:
+            return frozenset().union(*(base.controllers for base in self._prepared()))
+
+    @property
+    def why_not(self) -> str:
+        """Why some controller cannot be used; empty when all can."""
+        with self._lock:
+            self._prepared()
+            return self._why_not
+
+    def take(self, limits: TreeLimits) -> Group:
+        """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt."""
+        with self._lock:
+            bases = self._prepared()
+            group = self._free.pop() if self._free else self._make(bases)
+        with contextlib.suppress(OSError):
+            group.limit(limits, self._cpu_cores)
+        return group
+
+    def give_back(self, group: Group) -> None:
+        with self._lock:
+            if group.procs and not self._closed and len(self._free) < self._kept and group.empty():
+                self._free.append(group)
+                return
+        group.remove()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for group in self._free:
+                group.remove()
+            self._free.clear()
+            for base in self._bases or ():
+                with contextlib.suppress(OSError):
+                    os.rmdir(base.directory)
+            self._bases = ()
+
+    def _make(self, bases: tuple[Hierarchy, ...]) -> Group:
+        self._made += 1
+        places = []
+        for base in bases:
+            directory = f"{base.directory}/{self._made}"
+            try:
+                os.mkdir(directory, 0o755)
+            except OSError as problem:
+                self._why_not = self._why_not or f"{directory}: {problem.strerror}"
+                continue
+            places.append(msgspec.structs.replace(base, directory=directory))
+        return Group(self, tuple(places), self._why_not)
+
+    def _prepared(self) -> tuple[Hierarchy, ...]:
+        """Makes this pool's own parent groups, once, where it may."""
+        if self._bases is None:
+            try:
+                found = self._given if self._given is not None else _this_process()
+            except OSError as problem:
+                found = ()
+                self._why_not = f"/proc: {problem.strerror}"
+            self._bases = tuple(self._parents(found))
+        return self._bases
+
+    def _parents(self, found: Iterable[Hierarchy]) -> Iterable[Hierarchy]:
+        name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        any_found = False
+        for own in found:
+            any_found = True
+            _remove_leftovers(own.directory)
+            directory = f"{own.directory}/{name}"
+            try:
+                controllers = _delegated(own.directory) if own.version == 2 else own.controllers
+                os.mkdir(directory, 0o755)
+                if own.version == 2:
+                    _enable(directory, controllers)
+            except OSError as problem:
+                self._why_not = f"{own.directory}: {problem.strerror}"
+                continue
+            yield msgspec.structs.replace(own, directory=directory, controllers=controllers)
+        if not any_found and not self._why_not:
+            self._why_not = "no control group hierarchy is mounted"
+
+
+def _this_process() -> tuple[Hierarchy, ...]:
+    with (
+        open("/proc/self/cgroup", encoding="utf-8") as membership,
+        open("/proc/self/mountinfo", encoding="utf-8") as mounts,
+    ):
+        return parse_hierarchies(membership.read(), mounts.read())
+
+
+def _delegated(directory: str) -> frozenset[str]:
+    """The controllers that children of a version 2 group get. They are switched on where the kernel lets us: it does
+    not in a group that has processes of its own, unless that is the root."""
+    wanted = set(_read(directory, "cgroup.controllers").split()) & set(WANTED)
+    _enable(directory, frozenset(wanted))
+    return frozenset(wanted & set(_read(directory, "cgroup.subtree_control").split()))
+
+
+def _enable(directory: str, controllers: frozenset[str]) -> None:
+    for controller in controllers:
+        with contextlib.suppress(OSError):
+            _write(directory, "cgroup.subtree_control", f"+{controller}")
+
+
+def _remove_leftovers(directory: str) -> None:
+    """Groups of a Palyra that was killed. Only empty ones can be removed, and only those whose maker is gone."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            maker = name.removeprefix(_PREFIX).partition("-")[0]
+            if not name.startswith(_PREFIX) or not maker.isdigit() or os.path.exists(f"/proc/{maker}"):
+                continue
+            with contextlib.suppress(OSError):
+                for child in os.listdir(f"{directory}/{name}"):
+                    if child.isdigit():
+                        os.rmdir(f"{directory}/{name}/{child}")
+                os.rmdir(f"{directory}/{name}")
+
+
+def _write(directory: str, name: str, content: str) -> None:
+    descriptor = os.open(f"{directory}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _read(directory: str, name: str) -> str:
+    with open(f"{directory}/{name}", encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def _keyed(directory: str, name: str) -> dict[str, int]:
+    try:
+        lines = [line.split() for line in _read(directory, name).splitlines()]
+    except OSError:
+        return {}
+    return {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdigit()}

@@ -1,0 +1,269 @@
+"""What programs in the sandbox may not ask of the kernel, as data: each entry with the reason for it.
+
+The list forbids; whatever it does not name is allowed, because ordinary tools must work and the kernel grows calls
+faster than lists. It is one layer of several: namespaces, Landlock, limits and the absence of capabilities stand beside
+it. What a filter cannot do, since it sees numbers and not what pointers point to: tell a program executed from a memory
+file (memfd) from one on disk, see the mode in openat2's argument (so that call is missing here), or see addresses that
+sockets connect to.
+"""
+
+import errno
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class Action(StrEnum):
+    ALLOW = "allow"
+    ERRNO = "errno"
+    KILL = "kill"
+
+
+class ArgumentTest(msgspec.Struct, frozen=True):
+    """``(argument & mask) == value`` on the low 32 bits, which are all the kernel itself looks at in these arguments.
+    ``negated`` turns it round."""
+
+    argument: int
+    value: int
+    mask: int = 0xFFFFFFFF
+    negated: bool = False
+
+
+class Clause(msgspec.Struct, frozen=True):
+    """When every test holds, ``error`` is the answer; 0 lets the call through."""
+
+    tests: tuple[ArgumentTest, ...]
+    error: int
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One system call. The first clause that applies decides; when none does, ``error`` does (0: allowed)."""
+
+    call: str
+    reason: str
+    error: int = errno.EPERM
+    clauses: tuple[Clause, ...] = ()
+
+
+def _deny(reason: str, *calls: str, error: int = errno.EPERM) -> tuple[Rule, ...]:
+    return tuple(Rule(call=call, reason=reason, error=error) for call in calls)
+
+
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
+_SOCK_TYPE_MASK, _SOCK_STREAM, _SOCK_DGRAM = 0xF, 1, 2
+_NETLINK_ROUTE = 0
+_IP_PROTOCOLS: Final = (0, 1, 6, 17, 58)  # default, ICMP, TCP, UDP, ICMPv6
+
+# CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME shares its bit with a signal number in
+# clone and exists only in unshare and clone3.
+_NAMESPACE_FLAGS: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+_CLONE_NEWTIME = 0x00000080
+_TIOCSTI, _TIOCSETD, _TIOCLINUX, _TIOCCONS = 0x5412, 0x5423, 0x541C, 0x541D
+_PERSONALITY_QUERY, _PERSONALITY_ORDINARY = 0xFFFFFFFF, 0
+_S_IFMT, _S_IFCHR, _S_IFBLK, _S_ISUID = 0o170000, 0o020000, 0o060000, 0o4000
+
+_SET_USER_ID = "leaves a program on the host that runs with its owner's rights for whoever starts it"
+
+
+def _without_set_user_id(call: str, argument: int) -> Rule:
+    clause = Clause((ArgumentTest(argument, _S_ISUID, _S_ISUID),), errno.EPERM)
+    return Rule(call=call, reason=_SET_USER_ID, error=0, clauses=(clause,))
+
+
+def _without_devices(call: str, argument: int) -> Rule:
+    """A device node made by root in the workspace opens the disk to every user of the host."""
+    clauses = (
+        Clause((ArgumentTest(argument, _S_IFBLK, _S_IFMT),), errno.EPERM),
+        Clause((ArgumentTest(argument, _S_IFCHR, _S_IFMT),), errno.EPERM),
+        Clause((ArgumentTest(argument, _S_ISUID, _S_ISUID),), errno.EPERM),
+    )
+    return Rule(call=call, reason="a device node opens hardware; " + _SET_USER_ID, error=0, clauses=clauses)
+
+
+def _without_namespaces(call: str, flags: tuple[int, ...]) -> Rule:
+    return Rule(
+        call=call,
+        reason="a new user namespace gives capabilities over kernel code that no ordinary program reaches",
+        error=0,
+        clauses=tuple(Clause((ArgumentTest(0, flag, flag),), errno.EPERM) for flag in flags),
+    )
+
+
+def _sockets(*, unix: bool) -> Rule:
+    """Netlink is allowed for routing only: getifaddrs and name resolution ask it which addresses exist, and without
+    capabilities it answers questions and changes nothing."""
+    families = ((AF_UNIX,) if unix else ()) + (AF_INET, AF_INET6)
+    internet = tuple(
+        clause
+        for family in (AF_INET, AF_INET6)
+        for clause in (
+            Clause(
+                (
+                    ArgumentTest(0, family),
+                    ArgumentTest(1, _SOCK_STREAM, _SOCK_TYPE_MASK, negated=True),
+                    ArgumentTest(1, _SOCK_DGRAM, _SOCK_TYPE_MASK, negated=True),
+                ),
+                errno.EPERM,
+            ),
+            Clause(
+                (ArgumentTest(0, family), *(ArgumentTest(2, protocol, negated=True) for protocol in _IP_PROTOCOLS)),
+                errno.EPROTONOSUPPORT,
+            ),
+        )
+    )
+    return Rule(
+        call="socket",
+        reason="rare families and protocols (packet, vsock, alg, SCTP, ...) are old or privileged kernel code, "
+        "and some carry TCP-like streams past rules made for TCP"
+        + ("" if unix else "; unix sockets by path reach daemons of the host, docker and agents among them"),
+        error=errno.EAFNOSUPPORT,
+        clauses=(
+            *internet,
+            Clause((ArgumentTest(0, AF_NETLINK), ArgumentTest(2, _NETLINK_ROUTE)), 0),
+            *(Clause((ArgumentTest(0, family),), 0) for family in families),
+        ),
+    )
+
+
+def rules(*, unix_sockets: bool, namespaces: bool = False) -> tuple[Rule, ...]:
+    """The denylist.
+
+    ``unix_sockets`` lets a program make unix sockets that connect by path or abstract name; pairs always work. Say yes
+    where the file system and network namespaces decide which sockets exist (Tier C), no where they are the host's (Tier
+    B). ``namespaces`` leaves user namespaces to programs that build their own sandbox, as browsers do.
+    """
+    return (
+        *_deny(
+            "io_uring does file and network work that this filter never sees; programs fall back without it",
+            "io_uring_setup",
+            "io_uring_enter",
+            "io_uring_register",
+            error=errno.ENOSYS,
+        ),
+        *_deny(
+            "reads, writes or steers other processes of the same user",
+            "ptrace",
+            "process_vm_readv",
+            "process_vm_writev",
+            "process_madvise",
+            "process_mrelease",
+            "pidfd_getfd",
+            "kcmp",
+            "move_pages",
+            "migrate_pages",
+        ),
+        *_deny("kernel keyrings are shared by the user's sessions", "add_key", "request_key", "keyctl"),
+        *_deny("loads or drives kernel programs", "bpf", "perf_event_open"),
+        *_deny("lets a program hold the kernel in the middle of a copy, a step of many exploits", "userfaultfd"),
+        *_deny("watches the whole file system", "fanotify_init"),
+        *_deny(
+            "changes what is mounted where, and so what protected names mean",
+            "mount",
+            "umount2",
+            "pivot_root",
+            "chroot",
+            "fsopen",
+            "fsconfig",
+            "fsmount",
+            "fspick",
+            "move_mount",
+            "open_tree",
+            "open_tree_attr",
+            "mount_setattr",
+        ),
+        *_deny("enters another process's namespaces", "setns"),
+        *(
+            ()
+            if namespaces
+            else (
+                _without_namespaces("clone", _NAMESPACE_FLAGS),
+                _without_namespaces("unshare", (*_NAMESPACE_FLAGS, _CLONE_NEWTIME)),
+            )
+        ),
+        *(
+            ()
+            if namespaces
+            else _deny(
+                "its flags are in memory, where a filter cannot see them; the C library falls back to clone",
+                "clone3",
+                error=errno.ENOSYS,
+            )
+        ),
+        *_deny(
+            "replaces or extends the running kernel",
+            "kexec_load",
+            "kexec_file_load",
+            "init_module",
+            "finit_module",
+            "delete_module",
+            "create_module",
+            "query_module",
+            "get_kernel_syms",
+        ),
+        *_deny(
+            "administers the machine",
+            "swapon",
+            "swapoff",
+            "reboot",
+            "acct",
+            "quotactl",
+            "quotactl_fd",
+            "nfsservctl",
+            "vhangup",
+            "sethostname",
+            "setdomainname",
+            "lsm_set_self_attr",
+        ),
+        *_deny("the kernel's log names addresses and other people's programs", "syslog"),
+        *_deny("sets the clock", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex"),
+        *_deny("speaks to hardware ports", "iopl", "ioperm"),
+        *_deny("descriptor tables for 16-bit code; a recurring hole", "modify_ldt", error=errno.ENOSYS),
+        *_deny("obsolete", "uselib", "ustat", "sysfs", "_sysctl", "lookup_dcookie", error=errno.ENOSYS),
+        *_deny(
+            "steers memory of other users of the machine's nodes", "mbind", "set_mempolicy", "set_mempolicy_home_node"
+        ),
+        *_deny("opens a file by number, past every directory permission", "open_by_handle_at"),
+        *_deny(
+            "only useful with the former; as on a file system that cannot", "name_to_handle_at", error=errno.EOPNOTSUPP
+        ),
+        Rule(
+            call="personality",
+            reason="other personalities switch off address randomisation and turn readable memory executable",
+            clauses=tuple(Clause((ArgumentTest(0, value),), 0) for value in (_PERSONALITY_QUERY, _PERSONALITY_ORDINARY)),
+        ),
+        Rule(
+            call="ioctl",
+            reason="types into the terminal it shares (TIOCSTI, TIOCLINUX), takes the console, changes disciplines",
+            error=0,
+            clauses=tuple(
+                Clause((ArgumentTest(1, request),), errno.EPERM) for request in (_TIOCSTI, _TIOCLINUX, _TIOCCONS, _TIOCSETD)
+            ),
+        ),
+        _sockets(unix=unix_sockets),
+        Rule(
+            call="socketpair",
+            reason="only unix pairs have a use; others are reached by accident or attack",
+            error=errno.EAFNOSUPPORT,
+            clauses=(Clause((ArgumentTest(0, AF_UNIX),), 0),),
+        ),
+        Rule(
+            call="prlimit64",
+            reason="sets the limits of other processes of the same user, the daemon's among them",
+            clauses=(Clause((ArgumentTest(0, 0),), 0),),
+        ),
+        _without_set_user_id("chmod", 1),
+        _without_set_user_id("fchmod", 1),
+        _without_set_user_id("fchmodat", 2),
+        _without_set_user_id("fchmodat2", 2),
+        _without_set_user_id("creat", 1),
+        _without_set_user_id("open", 2),
+        _without_set_user_id("openat", 3),
+        *_deny(
+            "its mode is in memory, where a filter cannot see a set-user-id bit; programs fall back to openat",
+            "openat2",
+            error=errno.ENOSYS,
+        ),
+        _without_devices("mknod", 1),
+        _without_devices("mknodat", 2),
+    )

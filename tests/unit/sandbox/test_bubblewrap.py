@@ -1,0 +1,42 @@
+"""Finding bubblewrap, what the host has, and the order to the launcher."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox.bubblewrap import find_bubblewrap, gather_host, to_launch_spec
+from palyra.sandbox.receipt import UnsupportedPlatform
+from unit.sandbox.test_plan import plan
+
+
+def test_a_missing_or_writable_program_is_refused_with_the_way_to_get_it(tmp_path: Path) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\n")
+    fake.chmod(0o777)
+    with pytest.raises(UnsupportedPlatform) as refused:
+        find_bubblewrap((str(fake), str(tmp_path / "none")))
+    assert "apt install bubblewrap" in refused.value.hint
+    fake.chmod(0o755)
+    assert find_bubblewrap((str(fake),)) == str(fake)
+
+
+def test_the_host_is_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    host = gather_host()
+    assert host is gather_host()
+    assert host.bwrap_version >= (0, 8)
+    assert {"--unshare-user", "--disable-userns", "--block-fd", "--info-fd"} <= host.bwrap_options
+    assert (host.uid, host.gid) == (os.geteuid(), os.getegid())
+    assert "/etc/shadow" not in host.etc_paths
+    assert all(os.path.exists(path) for path in host.etc_paths)
+    assert {path for path, _ in host.root_links} | set(host.root_directories) >= {"/bin", "/lib"}
+
+
+def test_the_launcher_starts_bubblewrap_with_nothing_of_ours() -> None:
+    made = plan()
+    spec = to_launch_spec(made, cgroup_procs=("/sys/fs/cgroup/x/cgroup.procs",))
+    assert (spec.env, spec.cwd, spec.seccomp, spec.landlock) == ((), b"/", None, None)
+    assert (spec.argv, spec.data_fds, spec.pass_fds) == (made.argv, made.data_fds, (16, 17))
+    assert spec.no_new_privs
+    assert "NPROC" not in {limit.name for limit in spec.rlimits}

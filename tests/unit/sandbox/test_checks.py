@@ -1,0 +1,169 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fakes.guard_scene import Scene
+from palyra.errors import PalyraError
+from palyra.sandbox.checks import check_before_spawn
+from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.outcome import (
+    EgressDenied,
+    ExecutableDenied,
+    InterpreterDenied,
+    InvalidCommand,
+    SandboxDisabled,
+    SpawnFailed,
+    WorkspaceScopeDenied,
+)
+from palyra.sandbox.profile import EgressEnforcementMode
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "x.c").write_text("int main(void) { return 0; }\n")
+    return Scene(tmp_path, egress=EgressEnforcementMode.PREFLIGHT, allowed_egress_hosts=("allowed.example",))
+
+
+def test_what_passes_is_untouched(scene: Scene) -> None:
+    checked = scene.check("ls", "-la", "./sub//", "", "a b", cwd="sub/..", env={"LANG": "C"})
+    assert checked.argv == (b"ls", b"-la", b"./sub//", b"", b"a b")
+    assert checked.cwd == str(scene.root) and checked.env == (("LANG", "C"),)
+    assert checked.executable.found in ("/usr/bin/ls", "/bin/ls") and checked.executable.real == "/usr/bin/ls"
+
+
+def test_bytes_that_are_no_text_pass_untouched(scene: Scene) -> None:
+    assert scene.check("ls", "\udcff\udcfe").argv == (b"ls", b"\xff\xfe")
+
+
+def test_each_refusal_comes_in_its_turn(scene: Scene) -> None:
+    """One command with every fault: mending the first one shows the next."""
+    profile = msgspec.structs.replace(scene.profile, allowed_executables=("find",))
+    off = msgspec.structs.replace(scene.host, enabled=False)
+    worst = ProcessCommand(
+        command="nosuch",
+        args=("/etc", "-exec", "curl", "https://evil.example", ";"),
+        cwd="..",
+        env=(("LD_PRELOAD", "x"),),
+    )
+
+    def mended(**changes: object) -> ProcessCommand:
+        nonlocal worst
+        worst = msgspec.structs.replace(worst, **changes)
+        return worst
+
+    def refused(kind: type[PalyraError], command: ProcessCommand, host: object = scene.host) -> None:
+        with pytest.raises(kind) as caught:
+            check_before_spawn(profile, command, host)  # type: ignore[arg-type]
+        assert type(caught.value) is kind
+
+    refused(SandboxDisabled, worst, off)
+    refused(InvalidCommand, msgspec.structs.replace(worst, command=""))
+    refused(SpawnFailed, worst)
+    refused(ExecutableDenied, mended(command="bash"))
+    refused(InterpreterDenied, mended(command="find"))
+    refused(InterpreterDenied, mended(args=("/etc", "https://evil.example")))
+    refused(WorkspaceScopeDenied, mended(env=()))
+    refused(WorkspaceScopeDenied, mended(cwd=None))
+    refused(EgressDenied, mended(args=(".", "https://evil.example")))
+    assert check_before_spawn(profile, mended(args=(".", "https://allowed.example")), scene.host).argv[0] == b"find"
+
+
+def test_allow_interpreters_lifts_the_guard_and_nothing_else(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, allow_interpreters=True)
+    assert scene.check("bash", "-c", "id").argv == (b"bash", b"-c", b"id")
+    scene.check("env", "FOO=1", "xargs", "-0", "sh", "-c", "id")
+    scene.check("git", "-c", "core.pager=sh", "log", env={"GIT_PAGER": "cat", "PATH": "/usr/bin"})
+    with pytest.raises(InterpreterDenied):
+        scene.check("ls", env={"LD_PRELOAD": "x"})
+    with pytest.raises(WorkspaceScopeDenied):
+        scene.check("bash", "/etc/profile")
+    with pytest.raises(ExecutableDenied):
+        scene.check("/proc/self/exe")
+
+
+def test_without_egress_enforcement_hosts_are_not_looked_at(tmp_path: Path) -> None:
+    Scene(tmp_path).check("ls", "https://evil.example")
+    with pytest.raises(EgressDenied):
+        Scene(tmp_path, egress=EgressEnforcementMode.STRICT).check("ls", "https://evil.example")
+
+
+ORDINARY = [
+    ("git", "status"),
+    ("git", "status", "--short", "--branch"),
+    ("git", "diff", "HEAD~1", "--", "x.c"),
+    ("git", "log", "--oneline", "origin/main..HEAD"),
+    ("git", "commit", "-m", "fix /etc handling, see https://evil.example"),
+    ("tar", "-xzf", "a.tgz"),
+    ("tar", "-czf", "a.tgz", "-C", "sub", "."),
+    ("tar", "xzf", "a.tgz"),
+    ("cc", "-o", "x", "x.c"),
+    ("cc", "-O2", "-Wall", "-Iinclude", "-I/usr/include", "-DX=1", "-c", "x.c", "-lm"),
+    ("sed", "s/a/b/", "f"),
+    ("sed", "-n", "/^#/p", "f"),
+    ("grep", "-r", "foo", "."),
+    ("grep", "-rnE", "/api/v[0-9]+", "sub"),
+    ("ls", "-la"),
+    ("ls", "-la", "sub/"),
+    ("cat", "x.c"),
+    ("head", "-n", "5", "x.c"),
+    ("find", ".", "-name", "*.c"),
+    ("find", ".", "-path", "./sub/*", "-prune", "-o", "-print"),
+    ("mkdir", "-p", "new/deep"),
+    ("cp", "-r", "sub", "sub2"),
+    ("diff", "-u", "x.c", "y.c"),
+    ("sort", "-t/", "-k2", "f"),
+    ("wc", "-l", "x.c"),
+    ("date", "+%Y/%m/%d", "-d", "1/2/2026"),
+    ("touch", "a:b", "c,d", "e=f"),
+    ("curl", "-fsSL", "-o", "out.txt", "https://allowed.example/a/b?c=d"),
+    ("sha256sum", "x.c"),
+    ("dd", "if=/dev/zero", "of=sub/blob", "bs=1M", "count=1"),
+    ("chmod", "+x", "x.c"),
+    ("echo", "text/html", "/not/a/path", "docker.io/library/nginx:1.25"),
+    ("egrep", "a|b", "f"),
+    ("zcat", "a.gz"),
+]
+
+
+@pytest.mark.parametrize("argv", ORDINARY, ids=" ".join)
+def test_ordinary_commands_pass_untouched(scene: Scene, argv: tuple[str, ...]) -> None:
+    assert scene.check(*argv).argv == tuple(word.encode() for word in argv)
+
+
+NAMES = st.text("abcdefghijklmnop0123456789_-.", min_size=1, max_size=10).filter(
+    lambda name: not name.startswith(("-", ".")) and ".." not in name
+)
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+WORDS = st.one_of(
+    PATHS,
+    PATHS.map("--file={}".format),
+    PATHS.map("./{}".format),
+    NAMES.map("s/{}/x/g".format),
+    st.dates().map(lambda day: f"{day.day}/{day.month}/{day.year}"),
+    st.integers(0, 99_999).map(str),
+    st.sampled_from(
+        ["-l", "-a", "--all", "-n5", "--", "-", "text/html", "origin/main", "HEAD~2", "a:b", "*.py", "é", "日本"]
+    ),
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(program=st.sampled_from(["ls", "cat", "cp", "wc", "stat", "touch", "mv"]), words=st.lists(WORDS, max_size=8))
+def test_words_that_stay_inside_pass_untouched(scene: Scene, program: str, words: list[str]) -> None:
+    assert scene.check(program, *words).argv == tuple(word.encode() for word in (program, *words))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    before=st.lists(WORDS, max_size=4),
+    path=PATHS,
+    how=st.sampled_from(["{}", "--o={}", "-C{}", "@{}", "k={}", "x:{}", "file://{}"]),
+)
+def test_a_word_that_leads_out_never_passes(scene: Scene, before: list[str], path: str, how: str) -> None:
+    with pytest.raises(WorkspaceScopeDenied) as refusal:
+        scene.check("cat", *before, how.format(f"/etc/{path}"))
+    assert refusal.value.details["argument"] == f"args[{len(before)}]"

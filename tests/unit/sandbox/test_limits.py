@@ -1,0 +1,19 @@
+"""The sandbox's own bounds fit each other and the programs they are handed to."""
+
+from palyra.sandbox import limits
+
+BUBBLEWRAP_ARGUMENTS = 9_000
+
+
+def test_the_most_mounts_fit_the_arguments_that_bubblewrap_takes() -> None:
+    fixed = 500 + 3 * limits.MAX_EXTRA_ENVIRONMENT + 3 * limits.MAX_TOOL_ROOTS
+    assert 3 * limits.MAX_UNFOLDED_MOUNTS + fixed < BUBBLEWRAP_ARGUMENTS
+    assert limits.MAX_PROTECTED_MOUNTS < limits.MAX_UNFOLDED_MOUNTS
+
+
+def test_defaults_lie_within_what_may_be_asked() -> None:
+    assert limits.MIN_PIDS <= limits.DEFAULT_PIDS <= limits.MAX_PIDS
+    assert limits.MIN_OPEN_FILES <= limits.DEFAULT_OPEN_FILES <= limits.MAX_OPEN_FILES
+    assert limits.DEFAULT_MEMORY_BYTES <= limits.MAX_BYTES
+    assert limits.DEFAULT_OUTPUT_BYTES <= limits.MAX_OUTPUT_BYTES
+    assert limits.DEFAULT_TIMEOUT_MS <= limits.MAX_TIMEOUT_MS

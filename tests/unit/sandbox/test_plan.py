@@ -1,0 +1,224 @@
+"""The plan as a value: what it says to bubblewrap, in which order, and what it refuses."""
+
+import msgspec
+import pytest
+
+from palyra.sandbox.host_facts import Facts, HostFacts, Identity, ProtectedMount, WorkspaceFacts
+from palyra.sandbox.plan import ARGS_FD, BubblewrapPlan, environment_of, plan_isolated, rlimits_of
+from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
+from palyra.sandbox.receipt import UnsupportedPlatform
+
+OPTIONS = frozenset(
+    [
+        "--args",
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--uid",
+        "--gid",
+        "--disable-userns",
+        "--cap-drop",
+        "--hostname",
+        "--new-session",
+        "--die-with-parent",
+        "--ro-bind",
+        "--bind",
+        "--symlink",
+        "--perms",
+        "--file",
+        "--proc",
+        "--dev",
+        "--size",
+        "--tmpfs",
+        "--remount-ro",
+        "--clearenv",
+        "--setenv",
+        "--chdir",
+        "--seccomp",
+        "--info-fd",
+        "--block-fd",
+    ]
+)
+HOST = HostFacts(
+    bwrap="/usr/bin/bwrap",
+    bwrap_version=(0, 8, 0),
+    bwrap_options=OPTIONS,
+    uid=1234,
+    gid=1235,
+    root_links=(("/bin", "usr/bin"), ("/lib", "usr/lib")),
+    root_directories=("/lib64",),
+    etc_paths=("/etc/ld.so.cache",),
+    etc_links=(("/etc/localtime", "/usr/share/zoneinfo/UTC"),),
+    resolv_conf=b"nameserver 192.0.2.53\n",
+    hosts=b"192.0.2.1 db\n",
+)
+MOUNTS = (
+    ProtectedMount(names=(b".git", b"hooks"), identity=Identity(1, 4), read_only=True, reason="protected"),
+    ProtectedMount(names=(b".git",), identity=Identity(1, 3), read_only=False, reason="above it"),
+)
+
+
+def facts(host: HostFacts = HOST, seccomp: bytes | None = b"12345678") -> Facts:
+    workspace = WorkspaceFacts(root=b"/home/a/work", identity=Identity(1, 2), mounts=MOUNTS)
+    return Facts(host=host, workspace=workspace, seccomp=seccomp)
+
+
+def plan(host: HostFacts = HOST, **changes: object) -> BubblewrapPlan:
+    profile = SandboxProfile(workspace_root="/home/a/work", **changes)  # type: ignore[arg-type]
+    return plan_isolated(profile, (b"ls", b"-la"), facts(host))
+
+
+def said(made: BubblewrapPlan) -> list[str]:
+    return [b" ".join(line.arguments).decode() for line in made.lines]
+
+
+SNAPSHOT = """\
+--unshare-user
+--unshare-pid
+--unshare-net
+--unshare-ipc
+--unshare-uts
+--unshare-cgroup-try
+--uid 1234
+--gid 1235
+--disable-userns
+--cap-drop ALL
+--hostname sandbox
+--new-session
+--die-with-parent
+--ro-bind /usr /usr
+--symlink usr/bin /bin
+--symlink usr/lib /lib
+--ro-bind /lib64 /lib64
+--perms 0444
+--file 11 /etc/passwd
+--perms 0444
+--file 12 /etc/group
+--perms 0444
+--file 13 /etc/nsswitch.conf
+--perms 0444
+--file 14 /etc/resolv.conf
+--perms 0444
+--file 15 /etc/hosts
+--symlink /usr/share/zoneinfo/UTC /etc/localtime
+--ro-bind /etc/ld.so.cache /etc/ld.so.cache
+--proc /proc
+--dev /dev
+--perms 1777
+--size 67108864
+--tmpfs /dev/shm
+--perms 1777
+--size 536870912
+--tmpfs /tmp
+--perms 0755
+--size 16777216
+--tmpfs /run
+--perms 0700
+--size 536870912
+--tmpfs /home/sandbox
+--symlink ../tmp /var/tmp
+--symlink ../run /var/run
+--bind /home/a/work /home/a/work
+--bind /home/a/work/.git /home/a/work/.git
+--ro-bind /home/a/work/.git/hooks /home/a/work/.git/hooks
+--remount-ro /proc
+--remount-ro /dev
+--remount-ro /
+--clearenv
+--setenv HOME /home/sandbox
+--setenv LANG C.UTF-8
+--setenv LOGNAME sandbox
+--setenv PATH /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+--setenv TERM dumb
+--setenv TMPDIR /tmp
+--setenv USER sandbox
+--chdir /home/a/work
+--seccomp 10
+--info-fd 16
+--block-fd 17"""
+
+
+def test_the_whole_plan_as_it_is_shipped() -> None:
+    made = plan()
+    assert "\n".join(said(made)) == SNAPSHOT
+    assert made.argv == (b"/usr/bin/bwrap", b"--args", b"9", b"--", b"ls", b"-la")
+    assert dict(made.data_fds)[ARGS_FD].split(b"\0")[:3] == [b"--unshare-user", b"--unshare-pid", b"--unshare-net"]
+    assert made.pass_fds == (16, 17)
+
+
+def test_every_line_has_a_reason() -> None:
+    assert all(line.reason for line in plan().lines)
+
+
+def test_root_is_an_ordinary_user_inside() -> None:
+    made = plan(msgspec.structs.replace(HOST, uid=0, gid=0))
+    assert "--uid 1000" in said(made)
+    assert b"sandbox:x:1000:1000:" in dict(made.data_fds)[11]
+
+
+def test_the_network_is_shared_unless_egress_is_strict() -> None:
+    for mode in (EgressEnforcementMode.NONE, EgressEnforcementMode.PREFLIGHT):
+        made = plan(egress=mode)
+        assert "--unshare-net" not in said(made)
+        assert dict(made.data_fds)[14] == HOST.resolv_conf
+        assert b"192.0.2.1 db" in dict(made.data_fds)[15]
+    strict = plan()
+    assert dict(strict.data_fds)[14] == b"nameserver 127.0.0.1\n"
+    assert b"192.0.2" not in dict(strict.data_fds)[15]
+
+
+def test_a_read_only_workspace_needs_no_protection() -> None:
+    lines = said(plan(read_only=True))
+    assert "--ro-bind /home/a/work /home/a/work" in lines
+    assert not any(".git" in line for line in lines)
+
+
+def test_tool_roots_are_read_only_and_come_first_in_the_path() -> None:
+    made = plan(tool_roots=("/opt/tools",))
+    assert "--ro-bind /opt/tools /opt/tools" in said(made)
+    assert dict(environment_of(made.profile))["PATH"].startswith("/opt/tools/bin:/usr/local/sbin")
+
+
+def test_environment_goes_to_the_program_by_descriptor_and_to_nothing_else() -> None:
+    made = plan(env=(("TOKEN", "hidden"), ("LANG", "de_DE")))
+    assert not any(b"hidden" in word for word in made.argv)
+    assert b"--setenv\0TOKEN\0hidden\0" in dict(made.data_fds)[ARGS_FD]
+    assert dict(made.environment)["LANG"] == "de_DE"
+
+
+@pytest.mark.parametrize("root", ["/usr", "/etc", "/tmp", "/home", "/proc/self", "/dev/shm/x", "/sys/fs"])
+def test_a_workspace_that_is_the_system_is_refused(root: str) -> None:
+    with pytest.raises(BadProfile):
+        plan_isolated(SandboxProfile(workspace_root=root), (b"ls",), facts())
+
+
+@pytest.mark.parametrize("root", ["/usr/src/app", "/tmp/x", "/home/a", "/srv/x", "/root", "/run/x"])
+def test_a_workspace_beneath_the_system_is_not(root: str) -> None:
+    plan_isolated(SandboxProfile(workspace_root=root), (b"ls",), facts())
+
+
+def test_a_command_is_words_without_nul() -> None:
+    for argv in ((), (b"a\0b",)):
+        with pytest.raises(BadProfile):
+            plan_isolated(SandboxProfile(workspace_root="/w"), argv, facts())
+
+
+def test_a_bubblewrap_without_an_option_is_refused_by_layer() -> None:
+    old = msgspec.structs.replace(HOST, bwrap_options=OPTIONS - {"--disable-userns", "--size"})
+    with pytest.raises(UnsupportedPlatform) as refused:
+        plan(old)
+    assert refused.value.details["layers"] == ["nested_userns_off", "minimal_root"]
+
+
+def test_equal_sandboxes_have_equal_digests_whatever_they_run() -> None:
+    other = plan_isolated(SandboxProfile(workspace_root="/home/a/work"), (b"other",), facts())
+    assert plan().digest == other.digest
+    assert plan().digest != plan(read_only=True).digest
+
+
+def test_address_space_is_limited_only_without_a_cgroup() -> None:
+    with_space = {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=False)}
+    assert with_space - {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=True)} == {"AS"}

@@ -1,0 +1,53 @@
+"""Profiles: what they refuse, and what each tier demands."""
+
+import msgspec
+import pytest
+
+from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.receipt import Layer
+
+
+@pytest.mark.parametrize("root", ["relative", "/", "/a/../b", "/a//b", "/a/", "/a/./b", "/a\0b", ""])
+def test_a_workspace_is_an_absolute_path_in_its_shortest_spelling(root: str) -> None:
+    with pytest.raises(BadProfile):
+        SandboxProfile(workspace_root=root)
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "1A", "A-B", "Ä", "A\0", "HOME", "PWD", "TMPDIR"])
+def test_an_environment_name_is_plain_and_not_the_sandbox_s_own(name: str) -> None:
+    with pytest.raises(BadProfile):
+        SandboxProfile(workspace_root="/w", env=((name, "x"),))
+
+
+def test_an_environment_value_has_no_nul_and_fits() -> None:
+    for value in ("a\0b", "x" * 40_000):
+        with pytest.raises(BadProfile):
+            SandboxProfile(workspace_root="/w", env=(("A", value),))
+
+
+def test_tool_roots_are_absolute_and_few() -> None:
+    for roots in (("opt",), ("/opt/..",), tuple(f"/r{number}" for number in range(17))):
+        with pytest.raises(BadProfile):
+            SandboxProfile(workspace_root="/w", tool_roots=roots)
+
+
+def test_the_default_is_isolated_with_strict_egress() -> None:
+    profile = SandboxProfile(workspace_root="/w")
+    assert (profile.tier, profile.egress, profile.allow_interpreters) == (SandboxTier.C, "strict", False)
+    assert Layer.NETWORK_NAMESPACE in profile.required_layers
+
+
+def test_shared_network_does_not_demand_a_namespace_and_policy_can_demand_more() -> None:
+    shared = SandboxProfile(workspace_root="/w", egress=EgressEnforcementMode.NONE)
+    assert Layer.NETWORK_NAMESPACE not in shared.required_layers
+    more = SandboxProfile(workspace_root="/w", require=frozenset({Layer.CGROUP_MEMORY}))
+    assert Layer.CGROUP_MEMORY in more.required_layers
+    limited = SandboxProfile(workspace_root="/w", tier=SandboxTier.B)
+    assert Layer.USER_NAMESPACE not in limited.required_layers
+    assert Layer.RLIMITS in limited.required_layers
+
+
+@pytest.mark.parametrize("field", ["cpu_seconds", "memory_bytes", "pids", "open_files", "file_bytes", "timeout_ms"])
+def test_a_limit_of_nothing_is_refused_when_read(field: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({field: 0}, SandboxLimits)

@@ -1,0 +1,81 @@
+"""From names that exist to mounts, each known by its inode and reached past no link."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox.profile import BadProfile, SandboxProfile
+from palyra.sandbox.protected_match import ProtectedMachine
+from palyra.sandbox.protected_mounts import WorkspaceMoved, facts_of, gather_workspace, look, open_workspace_root
+from palyra.sandbox.survey import survey
+
+PATTERNS = (".git/hooks", ".env*")
+
+
+def profile(root: Path, *, read_only: bool = False) -> SandboxProfile:
+    return SandboxProfile(workspace_root=str(root), protected_names=PATTERNS, read_only=read_only)
+
+
+def test_each_name_is_read_only_and_each_directory_above_it_a_mount(tmp_path: Path) -> None:
+    (tmp_path / "a/.git/hooks").mkdir(parents=True)
+    (tmp_path / ".env").write_text("")
+    facts, seen = gather_workspace(profile(tmp_path))
+    assert [(mount.names, mount.read_only) for mount in facts.mounts] == [
+        ((b".env",), True),
+        ((b"a",), False),
+        ((b"a", b".git"), False),
+        ((b"a", b".git", b"hooks"), True),
+    ]
+    assert facts.mounts[1].identity.inode == (tmp_path / "a").stat().st_ino
+    assert facts.mounts[0].reason == "protected by .env*"
+    assert facts.identity.inode == tmp_path.stat().st_ino
+    assert set(seen.found) == {(b".env",), (b"a", b".git", b"hooks")}
+
+
+def test_links_are_watched_and_their_real_places_mounted(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("")
+    (tmp_path / ".env").symlink_to("real")
+    facts, _ = gather_workspace(profile(tmp_path))
+    assert [mount.names for mount in facts.mounts] == [(b"real",)]
+    assert facts.watched_links == 1
+
+
+def test_a_read_only_workspace_needs_no_mounts(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("")
+    assert gather_workspace(profile(tmp_path, read_only=True))[0].mounts == ()
+
+
+def test_thousands_of_names_need_few_mounts(tmp_path: Path) -> None:
+    for number in range(1_500):
+        (tmp_path / f"modules/p{number}").mkdir(parents=True)
+        (tmp_path / f"modules/p{number}/.env").write_text("")
+    facts, seen = gather_workspace(profile(tmp_path))
+    assert len(seen.found) == 1_500
+    assert [(mount.names, mount.read_only) for mount in facts.mounts] == [((b"modules",), True)]
+    assert "more protected names" in facts.mounts[0].reason
+
+
+def test_a_directory_swapped_for_a_link_meanwhile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".git/hooks").mkdir(parents=True)
+    root = open_workspace_root(str(tmp_path))
+    try:
+        seen = survey(root, ProtectedMachine(PATTERNS))
+        (tmp_path / ".git").rename(tmp_path / "moved")
+        (tmp_path / ".git").symlink_to("moved")
+        with pytest.raises(WorkspaceMoved):
+            facts_of(root, profile(tmp_path), seen)
+        with pytest.raises(WorkspaceMoved):
+            look(root, (b".git", b"hooks"))
+    finally:
+        os.close(root)
+
+
+def test_a_workspace_behind_a_link_or_missing_is_refused_with_its_real_path(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(BadProfile) as refused:
+        gather_workspace(profile(tmp_path / "link"))
+    assert str(tmp_path / "real") in refused.value.hint
+    with pytest.raises(BadProfile):
+        gather_workspace(profile(tmp_path / "nothing"))

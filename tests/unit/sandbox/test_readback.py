@@ -1,0 +1,83 @@
+"""The look at a waiting sandbox: it starts when it was looked at, and in no other case."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from palyra.sandbox.readback import Gate, NotBuilt, Waiting, namespace_number, release_checked
+from palyra.sandbox.receipt import Layer
+from unit.sandbox.isolated import planned, profile_of, run, start
+
+
+def test_every_layer_is_read_back(tmp_path: Path) -> None:
+    ran = run(profile_of(tmp_path), ["/bin/sh", "-c", "sleep 0.1; echo out"])
+    assert (ran.code, ran.out) == (0, "out\n")
+    unheld = [line for line in ran.receipt.lines if not line.held]
+    assert unheld == []
+    layers = {line.layer for line in ran.receipt.lines}
+    assert layers >= {Layer.SECCOMP, Layer.CAPABILITIES, Layer.MINIMAL_ROOT, Layer.RLIMITS, Layer.NESTED_USERNS_OFF}
+    filtered = ran.receipt.line(Layer.SECCOMP)
+    assert filtered is not None
+    assert "Seccomp 2" in filtered.got
+
+
+async def test_the_description_comes_on_an_event_loop_too(tmp_path: Path) -> None:
+    plan = planned(profile_of(tmp_path), ["/usr/bin/true"])
+    with Gate() as gate:
+        process = start(plan, gate)
+        with Waiting(await gate.described()) as waiting:
+            release_checked(plan, gate, waiting)
+        assert process.wait(timeout=20) == 0
+        process.communicate()
+
+
+def test_a_crash_of_ours_does_not_start_the_program(tmp_path: Path) -> None:
+    plan = planned(profile_of(tmp_path), ["/usr/bin/touch", str(tmp_path / "ran")])
+    gate = Gate()
+    process = start(plan, gate)
+    info = gate.wait()
+    with Waiting(info) as waiting:
+        waiting.settle()
+        gate.close()
+        # bubblewrap takes the end of a pipe for leave to go on; it would be through within a few milliseconds.
+        time.sleep(0.1)
+        assert process.poll() is None
+        assert not (tmp_path / "ran").exists()
+        os.kill(waiting.pid, signal.SIGKILL)
+    process.communicate(timeout=20)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_sandbox_that_cannot_be_built_is_told(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    plan = planned(profile_of(tmp_path / "gone"), ["/usr/bin/true"])
+    (tmp_path / "gone").rmdir()
+    with Gate() as gate:
+        process = start(plan, gate)
+        with pytest.raises(NotBuilt), Waiting(gate.wait()) as waiting:
+            release_checked(plan, gate, waiting)
+        _, err = process.communicate(timeout=20)
+    assert b"bwrap" in err
+
+
+def test_silence_ends_at_the_deadline() -> None:
+    with Gate() as gate, pytest.raises(NotBuilt):
+        gate.wait(0.01)
+    with Gate() as gate:
+        gate.handed_over()
+        with pytest.raises(NotBuilt):
+            gate.wait(1)
+
+
+def test_a_process_outside_the_named_namespaces_is_not_believed() -> None:
+    with pytest.raises(NotBuilt):
+        Waiting({"child-pid": os.getpid(), "mnt-namespace": 1})
+    with pytest.raises(NotBuilt):
+        Waiting({"child-pid": 2**22 + 1})
+
+
+def test_namespace_numbers() -> None:
+    assert namespace_number("mnt:[4026531840]") == 4026531840
