@@ -14,7 +14,7 @@ PREFIX: Final = "obligation_"
 
 # From the weakest to the strictest.
 TIERS: Final = ("b", "c", "a")
-EGRESS: Final = ("preflight", "strict", "none")
+EGRESS: Final = ("none", "preflight", "strict")
 _MAX_NUMBER: Final = 2**53 - 1
 
 
