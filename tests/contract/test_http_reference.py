@@ -30,7 +30,9 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
     assert len(documented) == len(set(documented))
     app = create_app(None)  # type: ignore[arg-type]
     assert isinstance(app, Starlette)
-    served = {(method, route.path) for route in app.routes if isinstance(route, Route) for method in route.methods or ()}
+    served = {
+        (method, route.path) for route in app.routes if isinstance(route, Route) for method in route.methods or ()
+    }
     assert set(documented) == {pair for pair in served if pair[0] != "HEAD"}
     assert {(method, path) for method, path, _ in ROUTES} <= set(documented)
 
@@ -44,9 +46,7 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         ("POST", "/v1/tokens", TokenBody),
     ],
 )
-def test_every_field_of_a_body_is_named_in_its_section(
-    method: str, path: str, body: type[msgspec.Struct]
-) -> None:
+def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, body: type[msgspec.Struct]) -> None:
     told = section(method, path)
     for field in msgspec.structs.fields(body):
         assert f"`{field.encode_name}`" in told, field.encode_name

@@ -12,6 +12,8 @@ from palyra.config.settings import PROTECTED_NAMES
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
 from palyra.errors import PalyraError
 from palyra.tools.call import ExecutionPlan
+from palyra.tools.schema_check import SchemaMismatch
+from palyra.workspace import limits
 from palyra.workspace.tools import FILE_TOOLS
 
 
@@ -91,3 +93,18 @@ async def test_a_cancelled_call_is_told_and_waited_for(tmp_path: Path, monkeypat
         assert ended.is_set(), "the thread was still at work when the call was called ended"
     finally:
         executor.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "key", "maximum", "arguments"),
+    [
+        ("fs.read", "limit", limits.MAX_READ_BYTES, {"path": "a"}),
+        ("fs.list", "max_entries", limits.MAX_LIST_ENTRIES, {}),
+        ("fs.search", "max_matches", limits.MAX_MATCHES, {"query": "x"}),
+    ],
+)
+def test_no_file_tool_takes_more_than_its_maximum(tool: str, key: str, maximum: int, arguments: dict[str, Any]) -> None:
+    check = builtin_catalog().entry(tool).input_check
+    check.require({**arguments, key: maximum})
+    with pytest.raises(SchemaMismatch):
+        check.require({**arguments, key: maximum + 1})
