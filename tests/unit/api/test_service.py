@@ -26,11 +26,16 @@ async def test_only_operators_decide_and_never_on_their_own_request(tmp_path: Pa
         service = house.gateway.service
         asked = await house.call("fs.write", WRITE, principal="user:second")
         approval = read_approval(house.gateway.store, asked.approval_id or "")
-        service.require_decider(Principal.parse("user:operator"), approval, "once")
+        boss = a_caller("user:operator", TokenScope.OPERATE)
+        service.require_decider(boss, Principal.parse("user:operator"), approval, "once")
         with pytest.raises(SelfApproval):
-            service.require_decider(Principal.parse("user:second"), approval, "once")
+            service.require_decider(boss, Principal.parse("user:second"), approval, "once")
+        with pytest.raises(SelfApproval):
+            # Nor may who asked decide in another's name.
+            asker = a_caller("user:second", TokenScope.OPERATE)
+            service.require_decider(asker, Principal.parse("user:operator"), approval, "once")
         with pytest.raises(ActionDenied) as caught:
-            service.require_decider(Principal.parse("agent:bot"), approval, "once")
+            service.require_decider(boss, Principal.parse("agent:bot"), approval, "once")
         assert caught.value.code == "action.denied"
 
 
@@ -44,9 +49,10 @@ async def test_a_policy_may_forbid_a_scope(tmp_path: Path) -> None:
         asked = await house.call("fs.write", WRITE)
         approval = read_approval(house.gateway.store, asked.approval_id or "")
         operator = Principal.parse("user:operator")
-        house.gateway.service.require_decider(operator, approval, "once")
+        boss = a_caller("user:operator", TokenScope.OPERATE)
+        house.gateway.service.require_decider(boss, operator, approval, "once")
         with pytest.raises(ActionDenied) as caught:
-            house.gateway.service.require_decider(operator, approval, "timeboxed")
+            house.gateway.service.require_decider(boss, operator, approval, "timeboxed")
         assert caught.value.details["policies"] == ["no-boxes"]
 
 

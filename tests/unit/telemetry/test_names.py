@@ -12,6 +12,7 @@ def test_the_names_are_the_published_ones() -> None:
         "CALL_SECONDS": "palyra_call_seconds",
         "ERRORS": "palyra_call_errors",
         "POLICY_RELOADS": "palyra_policy_reloads",
+        "TOKENS_REJECTED": "palyra_tokens_rejected",
         "CALLS_RUNNING": "palyra_calls_running",
         "APPROVALS_PENDING": "palyra_approvals_pending",
         "JOURNAL_HEAD": "palyra_journal_head_seq",
