@@ -1,5 +1,6 @@
 """Faults that were found by attacking the API once; each attack is made again here."""
 
+import re
 import socket
 import threading
 import time
@@ -127,7 +128,7 @@ def test_small_words_are_exact(place: Place) -> None:
         with _connect(daemon) as raw:
             raw.sendall(b"PUT /v1/tools HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             answer = b"".join(iter(lambda: raw.recv(4096), b"")).lower()
-        assert b" 405 " in answer and b"allow: get" in answer
+        assert b" 405 " in answer and re.search(rb"\r\nallow: [^\r]*get", answer)
         with _connect(daemon) as raw:
             raw.sendall(b"GET /v1/tools/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert b"http.no_such_route" in b"".join(iter(lambda: raw.recv(4096), b""))
