@@ -30,6 +30,8 @@ DEFAULT_RUN_BROWSER_ACTIONS = 2_560
 
 # HTTP. The largest tool input, as an escaped JSON string inside an envelope, still fits.
 MAX_HTTP_BODY_BYTES = 1 * MIB
+# Request line and headers; a token and a few names need a hundredth of it.
+MAX_HTTP_HEAD_BYTES = 64 * KIB
 # Calls the daemon works on at once; the next one is told to come back rather than queued without end.
 MAX_CONCURRENT_CALLS = 256
 
@@ -41,6 +43,13 @@ CHECKPOINT_EVERY_EVENTS = 1_000
 CHECKPOINT_EVERY_SECONDS = 60.0
 # Held back on disk so that calls already running can be recorded as finished when the disk fills up.
 JOURNAL_BALLAST_BYTES = 4 * MIB
+
+# Requests for approval that one principal may have waiting: one agent must not hide another's from the person.
+MAX_PENDING_APPROVALS_PER_PRINCIPAL = 64
+# A token for ten years is one nobody will remember.
+MAX_TOKEN_TTL_SECONDS = 10 * 365 * 86_400
+# Rejected tokens are counted always and recorded this often, so that guessing cannot fill the journal.
+REJECTIONS_RECORDED_EVERY_SECONDS = 60.0
 
 # Names and other short text from outside.
 MAX_PRINCIPAL_CHARS = 128

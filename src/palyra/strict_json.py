@@ -18,41 +18,50 @@ _FIRST_WITH_EXPONENT = 1e21
 _MAX_SAFE_DIGITS = len(str(_MAX_SAFE_INTEGER)) + 1
 
 
-class MalformedJson(InvalidInput):
+class NotStrictJson(InvalidInput):
+    """Common to everything this module refuses."""
+
+
+class MalformedJson(NotStrictJson):
     code = "json.malformed"
     hint = "send one JSON document in UTF-8"
 
 
-class DuplicateKey(InvalidInput):
+class DuplicateKey(NotStrictJson):
     code = "json.duplicate_key"
     hint = "each key may stand once in an object: two values for one key have no single meaning"
 
 
-class AmbiguousNumber(InvalidInput):
+class AmbiguousNumber(NotStrictJson):
     code = "json.ambiguous_number"
     hint = "write whole numbers without fraction or exponent, within ±(2^53 - 1), and no NaN, Infinity or -0"
 
 
-class TooDeep(InvalidInput):
+class TooDeep(NotStrictJson):
     code = "json.too_deep"
     hint = f"nest at most {MAX_JSON_DEPTH} levels"
 
 
-def parse_strict(raw: bytes | str) -> Any:
-    """The value, or an InvalidInput that names what is wrong."""
+def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
+    """The value, or a NotStrictJson that names what is wrong.
+
+    ``any_number_spelling`` is for documents rather than requests: a tool's honest result may say ``1.0``.
+    """
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
         value = json.loads(
             text,
             object_pairs_hook=_object,
-            parse_float=_float,
-            parse_int=_integer,
+            parse_float=_finite if any_number_spelling else _float,
+            parse_int=None if any_number_spelling else _integer,
             parse_constant=_constant,
         )
     except UnicodeDecodeError as error:
         raise MalformedJson(f"not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise MalformedJson(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    except ValueError as error:
+        raise AmbiguousNumber("an integer has thousands of digits") from error
     except RecursionError as error:
         raise TooDeep(f"nested deeper than {MAX_JSON_DEPTH} levels") from error
     _check_tree(value, 1)
@@ -76,10 +85,15 @@ def _integer(text: str) -> int:
     return value
 
 
-def _float(text: str) -> float:
+def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise AmbiguousNumber(f"the number {text[:32]} overflows")
+    return value
+
+
+def _float(text: str) -> float:
+    value = _finite(text)
     if value.is_integer() and abs(value) < _FIRST_WITH_EXPONENT:
         raise AmbiguousNumber(f"the number {text[:32]} has a second spelling, {int(value)}")
     return value

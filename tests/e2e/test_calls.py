@@ -185,3 +185,15 @@ def _error_of(act: object) -> dict[str, object]:
     with pytest.raises(PalyraError) as refused:
         act()  # type: ignore[operator]
     return refused.value.as_dict()
+
+
+def test_a_standing_yes_can_be_taken_back(place: Place) -> None:
+    with place.daemon():
+        asked = place.palyra("call", "fs.write", "--input", WRITE, "--json").error["details"]["approval_id"]
+        approve = ("approvals", "approve", asked, "--scope", "timeboxed", "--ttl", "600", "--json")
+        assert "with any arguments" in place.palyra(*approve).data["meaning"]
+        assert place.palyra("call", "fs.write", "--input", WRITE).status == 0
+        other = '{"path":"b.txt","content":"y"}'
+        assert place.palyra("call", "fs.write", "--input", other).status == 0
+        assert place.palyra("approvals", "withdraw", asked, "--reason", "enough").status == 0
+        assert place.palyra("call", "fs.write", "--input", '{"path":"c.txt","content":"y"}').status == 4

@@ -1,5 +1,6 @@
-"""HTTP as an attacker sends it: any header, any body, any path. Into an application of this process, or onto a socket."""
+"""HTTP as an attacker sends it, with any header, body and path: into an application of this process, or on a socket."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Sequence
@@ -79,7 +80,10 @@ async def ask(
     answered = bytearray()
 
     async def receive() -> dict[str, Any]:
-        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+        if not waiting:
+            # The client stays until it has its answer.
+            await asyncio.Event().wait()
+        return waiting.pop(0)
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -102,7 +106,7 @@ async def make_token(
             Principal.parse(principal),
             scopes or (TokenScope.CALL,),
             actor="test",
-            run_id=run_id,
+            run_id=str(run_id),
             ttl_ms=ttl_ms,
         )
     )

@@ -141,7 +141,8 @@ class TinyApi:
             case name:
                 return success({"name": name, "tier": "builtin", "capabilities": ["network"]})
 
-    async def _health(self, _request: Request) -> Response:
+    async def _health(self, request: Request) -> Response:
+        await self._note(request)
         return success({"status": "ok"})
 
     async def _metrics(self, _request: Request) -> Response:

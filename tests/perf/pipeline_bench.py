@@ -89,7 +89,7 @@ async def _caller(gateway: Gateway, request: CallRequest) -> None:
 
 
 class _BareParts:
-    """Each thing the pipeline must do, done by hand: parse and check, decide, two durable commits of four rows, sign."""
+    """Each thing the pipeline must do, done by hand: parse, check, decide, two durable commits of four rows, sign."""
 
     def __init__(self, gateway: Gateway, database: Path) -> None:
         self._gateway = gateway

@@ -201,7 +201,7 @@ def test_compilers_and_interpreters_work_confined(perform: Callable[[Body], Any]
         argv=(b"/bin/sh", b"-ec", script.encode()),
         env=((b"PATH", b"/usr/bin:/bin"), (b"HOME", os.fsencode(work)), (b"TMPDIR", os.fsencode(work))),
         cwd=os.fsencode(work),
-        landlock=rules(place, read=(*SYSTEM, "/etc/alternatives", "/etc/passwd")),
+        landlock=rules(place, read=(*SYSTEM, "/etc/alternatives", "/etc/passwd", "/etc/gitconfig")),
         seccomp=tier_b_program(platform.machine()),
     )
 

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fakes.daemon import Daemon, Place
 
+from fakes.daemon import Daemon, Place
 from palyra.client.client import AsyncClient
 from palyra.errors import PalyraError
 

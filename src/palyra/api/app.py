@@ -9,8 +9,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palyra.api import calls, operator
-from palyra.api.http import HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
+from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
+from palyra.identity.api_token import Unauthenticated
 
 Endpoint = Callable[[ApiService, Request], Awaitable[Response]]
 
@@ -38,7 +39,11 @@ def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
 
     def bound(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
-            return await endpoint(service, request)
+            try:
+                return await endpoint(service, request)
+            except Unauthenticated:
+                await service.note_rejected()
+                raise
 
         return guarded(handle)
 
@@ -50,17 +55,22 @@ def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
         return answer({"status": "ready" if not missing else "not ready", "missing": missing}, 503 if missing else 200)
 
     async def metrics(_: Request) -> Response:
-        return PlainTextResponse(service.metrics(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(
+            service.metrics(), media_type="text/plain; version=0.0.4", headers={EXIT_CODE_HEADER: "0"}
+        )
 
     async def not_found(request: Request, _: Exception) -> Response:
         return answer_error(NoSuchRoute(f"there is nothing at {request.url.path[:128]}"))
 
-    async def wrong_method(request: Request, _: Exception) -> Response:
-        return answer_error(MethodRefused(f"{request.method} is not for {request.url.path[:128]}"))
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        refusal = answer_error(MethodRefused(f"{request.method} is not for {request.url.path[:128]}"))
+        refusal.headers.update(getattr(error, "headers", None) or {})
+        return refusal
 
     routes = [Route(path, bound(endpoint), methods=[method]) for method, path, endpoint in ROUTES]
     routes += [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: wrong_method})
+    app.router.redirect_slashes = False
     return HostGuard(app, frozenset(hosts)) if hosts else app
 
 

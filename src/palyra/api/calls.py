@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from palyra.api.caller import Caller
-from palyra.api.http import WrongShape, answer, answer_failure, read_into
+from palyra.api.http import EXIT_CODE_HEADER, WrongShape, answer, answer_failure, read_into
 from palyra.api.service import ApiService
 from palyra.clock import rfc3339
 from palyra.errors import Denied, LimitExceeded
@@ -27,7 +27,7 @@ from palyra.tools.sqlite_approvals import decide
 from palyra.tools.sqlite_calls import read_call
 from palyra.tools.sqlite_runs import Run, open_run, read_run
 
-Word = Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS, pattern=r"^[A-Za-z0-9._:@/+-]*$")]
+Word = Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS, pattern=r"^[A-Za-z0-9._:@/+-]*\Z")]
 # Events of one call sent at a time to a client that follows it.
 EVENTS_PER_READ = 100
 KEEP_ALIVE_SECONDS = 15.0
@@ -129,12 +129,12 @@ async def follow_call(service: ApiService, request: Request) -> Response:
     return StreamingResponse(
         _events(service, call_id, caller.sees(), int(raw)),
         media_type="text/event-stream",
-        headers={"Cache-Control": "no-store"},
+        headers={"Cache-Control": "no-store", EXIT_CODE_HEADER: "0"},
     )
 
 
 async def _events(service: ApiService, call_id: CallId, sees: str | None, since: int) -> AsyncIterator[bytes]:
-    with service.store.subscribe() as news:
+    with service.store.subscribe() as news, service.streaming(news):
         while True:
             # Read the state first: whatever it says has its entries in the table by then.
             record = await asyncio.to_thread(read_call, service.store, call_id, sees)
@@ -144,7 +144,7 @@ async def _events(service: ApiService, call_id: CallId, sees: str | None, since:
                 for event in batch:
                     since = event.seq
                     yield _sse(event.kind, event.seq, event.payload)
-            if record.state not in (CallState.RUNNING, CallState.NEEDS_APPROVAL):
+            if not service.broker.goes_on(record):
                 return
             try:
                 async with asyncio.timeout(KEEP_ALIVE_SECONDS):
@@ -152,6 +152,9 @@ async def _events(service: ApiService, call_id: CallId, sees: str | None, since:
                         pass
             except TimeoutError:
                 yield b": still here\n\n"
+            except StopAsyncIteration:
+                # The daemon stops.
+                return
             except LimitExceeded:
                 # Some news was lost: the table has it.
                 continue

@@ -14,9 +14,9 @@ from palyra.identity.api_token import TokenRecord, TokenScope
 from palyra.identity.principal import Principal
 from palyra.identity.sqlite_tokens import create_token, list_tokens, revoke_token
 from palyra.ids import ApprovalId, RunId, TokenId
-from palyra.limits import MAX_CONTEXT_VALUE_CHARS
+from palyra.limits import MAX_CONTEXT_VALUE_CHARS, MAX_TOKEN_TTL_SECONDS
 from palyra.tools.approval import Approval, ApprovalEvent, ApprovalScope, ApprovalState, Verdict
-from palyra.tools.sqlite_approvals import decide, list_approvals, read_approval
+from palyra.tools.sqlite_approvals import MAX_LISTED, decide, list_approvals, read_approval
 
 MAX_REASON_CHARS = 1024
 
@@ -34,7 +34,7 @@ class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     principal: str
     scopes: tuple[Literal["call", "operate"], ...] = ("call",)
-    ttl_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    ttl_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKEN_TTL_SECONDS)] | None = None
     label: Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS)] = ""
     run_id: str | None = None
 
@@ -44,10 +44,20 @@ async def list_requests(service: ApiService, request: Request) -> Response:
     raw = request.query_params.get("state")
     if raw is not None and raw not in set(ApprovalState):
         raise WrongShape(f"there is no approval state {raw!r}; there are {', '.join(ApprovalState)}")
-    found = await asyncio.to_thread(list_approvals, service.store, None if raw is None else ApprovalState(raw))
-    if not caller.operates:
-        found = [approval for approval in found if approval.binding.principal == str(caller.principal)]
-    return answer({"approvals": [approval_view(approval) for approval in found]})
+    before = request.query_params.get("before")
+    found = await asyncio.to_thread(
+        list_approvals,
+        service.store,
+        None if raw is None else ApprovalState(raw),
+        principal=caller.sees(),
+        before=None if before is None else ApprovalId.parse(before),
+    )
+    return answer(
+        {
+            "approvals": [approval_view(approval) for approval in found],
+            "next": found[-1].id if len(found) == MAX_LISTED else None,
+        }
+    )
 
 
 async def show_request(service: ApiService, request: Request) -> Response:
@@ -66,7 +76,7 @@ async def decide_request(service: ApiService, request: Request) -> Response:
     body = await read_into(request, DecisionBody)
     decider = caller.speaks_for(body.as_)
     approval = await asyncio.to_thread(read_approval, service.store, approval_id)
-    service.require_decider(decider, approval, body.scope)
+    service.require_decider(caller, decider, approval, body.scope)
     expires_ms = _expiry(service, body)
     verdict = Verdict(
         event=ApprovalEvent(body.decision),

@@ -1,6 +1,7 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, Self, TypeVar
 
 from starlette.requests import Request
@@ -10,7 +11,8 @@ from palyra.clock import Clock
 from palyra.errors import Denied
 from palyra.identity.api_token import TokenScope
 from palyra.identity.principal import Principal
-from palyra.journal.event import Event
+from palyra.journal.event import Event, NewEvent
+from palyra.limits import REJECTIONS_RECORDED_EVERY_SECONDS
 from palyra.policy.decision import Outcome
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
@@ -36,6 +38,8 @@ class News(Protocol):
 
     async def __anext__(self) -> Event: ...
 
+    def close(self) -> None: ...
+
 
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
@@ -58,6 +62,7 @@ class ApiService:
         status: Callable[[], dict[str, Any]],
         metrics: Callable[[], bytes],
         ready: Callable[[], list[str]],
+        on_rejected: Callable[[], None] = lambda: None,
         channel: str = "api",
     ) -> None:
         self.store = store
@@ -68,13 +73,42 @@ class ApiService:
         self.metrics = metrics
         self.ready = ready
         self.channel = channel
+        self._streams: set[News] = set()
+        self._rejected = 0
+        self._rejections_recorded = float("-inf")
+        self._on_rejected = on_rejected
 
     def caller(self, request: Request) -> Caller:
         return caller_of(request, self.store, self.clock)
 
-    def require_decider(self, decider: Principal, approval: Approval, scope: str) -> None:
-        if str(decider) == approval.binding.principal:
-            raise SelfApproval(f"{decider} asked for this and cannot decide it", id=approval.id)
+    async def note_rejected(self) -> None:
+        """Counts a rejected token, and records now and then how many there were."""
+        self._on_rejected()
+        self._rejected += 1
+        now = self.clock.monotonic()
+        if now - self._rejections_recorded >= REJECTIONS_RECORDED_EVERY_SECONDS:
+            self._rejections_recorded = now
+            count, self._rejected = self._rejected, 0
+            event = NewEvent(kind="credential.rejected", actor="palyrad", payload={"count": count})
+            await self.store.transact(lambda tx: tx.append(event))
+
+    @contextmanager
+    def streaming(self, news: News) -> Iterator[None]:
+        self._streams.add(news)
+        try:
+            yield
+        finally:
+            self._streams.discard(news)
+
+    def end_streams(self) -> None:
+        for news in tuple(self._streams):
+            news.close()
+
+    def require_decider(self, caller: Caller, decider: Principal, approval: Approval, scope: str) -> None:
+        """Neither the one who decides nor the one who holds the token may be the one who asked."""
+        for person in (decider, caller.principal):
+            if str(person) == approval.binding.principal:
+                raise SelfApproval(f"{person} asked for this and cannot decide it", id=approval.id)
         spec = self.broker.catalog.entry(approval.binding.tool).spec
         tool = self._directory.tool(
             str(spec.name), frozenset(spec.metadata.capabilities), spec.metadata.sensitive, spec.tier.value

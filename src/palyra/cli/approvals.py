@@ -110,6 +110,21 @@ def deny(invocation: Invocation, approval_id: str, reason: str | None, decided_a
     invocation.output.data(decided.document, lambda _: render_verdict(decided))
 
 
+@approvals.command("withdraw")
+@click.argument("approval_id")
+@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@click.option("--as", "decided_as", metavar="PRINCIPAL", help="Decide as this person.")
+@json_option
+@pass_invocation
+def withdraw(invocation: Invocation, approval_id: str, reason: str | None, decided_as: str | None) -> None:
+    """Take back a yes that still stands, such as a time-boxed one."""
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        taken_back = client.withdraw(approval_id, reason=reason, decided_as=decided_as)
+    invocation.output.data(taken_back.document, lambda _: render_verdict(taken_back))
+
+
 def render_verdict(approval: "ApprovalView") -> str:
     by = f" by {shown(approval.decided_by)}" if approval.decided_by else ""
     meaning = f": {shown(approval.meaning)}" if approval.meaning and approval.state == "approved" else ""

@@ -93,7 +93,10 @@ def decision_line(call: "CallView") -> str:
     words = [f"{shown(call.tool)} {shown(call.status)}"]
     if call.decision is not None:
         by = ", ".join(map(shown, call.decision.policies)) or "no policy"
-        words.append(f"{shown(call.decision.outcome)} by {by}")
+        if call.approval_id is not None and call.status != "needs_approval":
+            words.append(f"approval {shown(call.approval_id)}, asked for by {by}")
+        else:
+            words.append(f"{shown(call.decision.outcome)} by {by}")
         words.append(f"bundle {shown(call.decision.bundle_digest[:_SHORT_DIGEST_CHARS])}")
     if call.duration_ms is not None:
         words.append(f"{call.duration_ms:g} ms")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from palyra.cli.invocation import Invocation
 from palyra.client.client import Client
-from palyra.client.local import NoDaemon
+from palyra.client.local import NoDaemon, find_daemon
 from palyra.client.operations import NotReady
 from palyra.client.protocol import BadAnswer, ClientTimeout, ConnectFailed, ConnectionLost
 
@@ -36,8 +36,10 @@ def open_client(invocation: Invocation) -> Iterator[Client]:
 def _daemon_client(state_dir: Path) -> Client | None:
     """None where no daemon lives. A port that another user took over is an error, not a reason to go on."""
     try:
-        with Client.local(state_dir, timeout=PROBE_SECONDS) as probe:
+        daemon = find_daemon(state_dir)
+        # The question whether a daemon is there carries no token.
+        with Client(daemon.url, timeout=PROBE_SECONDS) as probe:
             probe.health()
-        return Client.local(state_dir)
     except (NoDaemon, ConnectFailed, ConnectionLost, ClientTimeout, NotReady, BadAnswer):
         return None
+    return Client(daemon.url, token=daemon.token)

@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "tour": LazyCommand("palyra.cli.tour:tour", "Walk through what Palyra does, with real calls."),
     "doctor": LazyCommand("palyra.cli.doctor:doctor", "Show what this machine can enforce."),
     "run": LazyCommand("palyra.cli.run:run", "Run one command in the sandbox, without a daemon."),
-    "call": LazyCommand("palyra.cli.call:call", "Ask the daemon to run one tool."),
+    "call": LazyCommand("palyra.cli.call:call", "Make one tool call."),
     "tools": LazyCommand("palyra.cli.tools:tools", "List and describe tools."),
     "approvals": LazyCommand("palyra.cli.approvals:approvals", "See and decide what waits for a person."),
     "policy": LazyCommand("palyra.cli.policy:policy", "Check, explain, test and replay policies."),

@@ -144,9 +144,7 @@ def _budget(steps: Steps, client: "Client") -> None:
     run_id = client.start_run({"calls": 2}, principal="agent:tour").run_id
     for _ in range(2):
         client.call("echo", {"text": "x"}, run_id=run_id, principal="agent:tour", channel="cli")
-    code = _refusal(
-        lambda: client.call("echo", {"text": "x"}, run_id=run_id, principal="agent:tour", channel="cli")
-    )
+    code = _refusal(lambda: client.call("echo", {"text": "x"}, run_id=run_id, principal="agent:tour", channel="cli"))
     steps.note("a third call in a run with a budget of two", "refused", code)
 
 
@@ -186,6 +184,8 @@ def _journal(steps: Steps, state: "Any") -> None:
         with SqliteStore.open_reader(database) as reader:
             reader.verify(verifiers)
     except PalyraError as error:
-        steps.note("somebody edits event 5 and verifies again", "refused", f"{error.code} at seq {error.details['seq']}")
+        steps.note(
+            "somebody edits event 5 and verifies again", "refused", f"{error.code} at seq {error.details['seq']}"
+        )
     else:
         raise TourSurprised("an edited journal was accepted")

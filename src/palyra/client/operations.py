@@ -141,6 +141,13 @@ def deny(approval_id: str, *, reason: str | None = None, decided_as: str | None 
     return convert_view(read_answer(response), ApprovalView)
 
 
+def withdraw(approval_id: str, *, reason: str | None = None, decided_as: str | None = None) -> Operation[ApprovalView]:
+    """Takes back a request that waits, or a yes that still stands."""
+    body = {"decision": "withdraw", "reason": reason, "as": decided_as}
+    response = yield send_json("POST", path_of("v1", "approvals", approval_id, "decision"), body)
+    return convert_view(read_answer(response), ApprovalView)
+
+
 def create_token(
     principal: str,
     *,

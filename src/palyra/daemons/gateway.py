@@ -33,7 +33,6 @@ from palyra.signing.ed25519 import Ed25519Signer
 from palyra.telemetry import names
 from palyra.telemetry.prometheus import PrometheusMetrics
 from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
-from palyra.tools.approval import ApprovalState
 from palyra.tools.broker import Broker
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
@@ -102,6 +101,7 @@ class Gateway:
             status=self.status,
             metrics=self.metrics.render,
             ready=self.missing,
+            on_rejected=self.metrics.token_rejected,
             channel=channel,
         )
         self.metrics.watch(names.CALLS_RUNNING, "Calls running now.", self.broker.running)
@@ -132,7 +132,7 @@ class Gateway:
         return [f"journal: {self.store.degraded}"] if self.store.degraded else []
 
     def _pending(self) -> int:
-        return len(sqlite_approvals.list_approvals(self.store, ApprovalState.PENDING))
+        return sqlite_approvals.count_pending(self.store)
 
     async def expire_approvals(self) -> None:
         """Sleeps until the next approval is due, or a while; ends only by being cancelled."""

@@ -15,6 +15,7 @@ import uvicorn
 from palyra.api.app import create_app
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.bounded_http import BoundedHttpProtocol
 from palyra.daemons.gateway import Gateway, running_gateway
 from palyra.daemons.instances import take_daemon_lock
 from palyra.daemons.operator_token import operator_token
@@ -70,7 +71,7 @@ async def _serve(
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(GRACEFUL_STOP_SECONDS),
-            h11_max_incomplete_event_size=64 * 1024,
+            http=BoundedHttpProtocol,
         )
     )
     loop = asyncio.get_running_loop()
@@ -83,6 +84,7 @@ async def _serve(
         state.write_atomic(ADDRESS_FILE, json.dumps({"url": url, "pid": os.getpid()}).encode())
         announce(url, token, gateway)
         await stop.wait()
+        gateway.service.end_streams()
         await gateway.broker.stop(GRACEFUL_STOP_SECONDS)
         server.should_exit = True
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,7 +14,7 @@ import msgspec
 
 from palyra.errors import InvalidInput, LimitExceeded, Tampered
 from palyra.limits import MIB
-from palyra.signing.strict_json import AmbiguousJson, read_strict_json
+from palyra.strict_json import NotStrictJson, parse_strict
 
 # The largest thing we sign is an attestation with its receipt; an envelope beyond this is an attack on the reader.
 MAX_ENVELOPE_BYTES = 1 * MIB
@@ -137,8 +137,8 @@ def parse_envelope(raw: bytes) -> Envelope:
     if b"\\" in raw:
         raise MalformedEnvelope("an envelope has no escape sequences")
     try:
-        document = read_strict_json(raw)
-    except AmbiguousJson as error:
+        document = parse_strict(raw, any_number_spelling=True)
+    except NotStrictJson as error:
         raise MalformedEnvelope(f"not an envelope: {error}") from error
     members = _members(document, _ENVELOPE_FIELDS)
     signatures = members["signatures"]

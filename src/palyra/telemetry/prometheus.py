@@ -22,6 +22,7 @@ class PrometheusMetrics:
         self._errors = Counter(
             names.ERRORS, "Calls that ended in an error, by code.", ["code"], registry=self._registry
         )
+        self._rejected = Counter(names.TOKENS_REJECTED, "Requests with no or a bad token.", registry=self._registry)
         self._reloads = Counter(
             names.POLICY_RELOADS, "Policy reloads by outcome.", ["outcome"], registry=self._registry
         )
@@ -36,6 +37,9 @@ class PrometheusMetrics:
 
     def policy_reloaded(self, outcome: str) -> None:
         self._reloads.labels(outcome).inc()
+
+    def token_rejected(self) -> None:
+        self._rejected.inc()
 
     def watch(self, name: str, help_text: str, value: Callable[[], float]) -> None:
         """A gauge read when somebody looks."""

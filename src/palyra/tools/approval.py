@@ -11,7 +11,7 @@ import msgspec
 
 from palyra.canonical import digest_of
 from palyra.clock import rfc3339
-from palyra.errors import Denied, InvalidInput
+from palyra.errors import Denied, InvalidInput, LimitExceeded
 from palyra.tools.argument_pattern import ArgumentPattern
 
 BINDING_FORMAT = "palyra.approval.binding.v1"
@@ -84,6 +84,11 @@ class ChangedCall(InvalidInput):
 class ScopeIncomplete(InvalidInput):
     code = "approval.scope_incomplete"
     hint = "session needs a request made in a session; pattern needs an argument pattern; only pattern takes one"
+
+
+class TooManyPending(LimitExceeded):
+    code = "approval.too_many_pending"
+    hint = "wait until a person has decided some of them"
 
 
 class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):

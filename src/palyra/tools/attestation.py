@@ -25,7 +25,7 @@ from palyra.signing.dsse import (
     open_envelope,
     sign_envelope,
 )
-from palyra.signing.strict_json import AmbiguousJson, read_strict_json
+from palyra.strict_json import NotStrictJson, parse_strict
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
@@ -264,8 +264,8 @@ def _require_known_version(statement: dict[str, Any]) -> None:
 
 def _read(raw: bytes) -> Any:
     try:
-        return read_strict_json(raw)
-    except AmbiguousJson as error:
+        return parse_strict(raw, any_number_spelling=True)
+    except NotStrictJson as error:
         raise AttestationMalformed(error.message) from error
 
 

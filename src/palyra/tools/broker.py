@@ -25,7 +25,7 @@ from palyra.tools import sqlite_calls
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
 from palyra.tools.arguments import Arguments, accept_arguments
 from palyra.tools.attestation import ToolAttestation, attest_with_digest
-from palyra.tools.budget import BudgetExhausted, BudgetKind
+from palyra.tools.budget import BudgetKind
 from palyra.tools.call import (
     CallCancelled,
     CallDenied,
@@ -116,6 +116,7 @@ class Broker:
         self._instance = instance
         self._observer = observer
         self._running: dict[str, asyncio.Task[CallRecord]] = {}
+        self._waiting: set[str] = set()
         self._accepting = True
         self.waiting_room = WaitingRoom(store)
 
@@ -154,7 +155,7 @@ class Broker:
             return await self._refuse(record, TooManyCalls(f"{len(self._running)} calls are running"))
         try:
             begun = await self._begin(asked, request, touches)
-        except (BudgetExhausted, InvalidInput) as error:
+        except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(record, error, asked)
         if isinstance(begun, CallRecord):
             return begun
@@ -238,7 +239,13 @@ class Broker:
             if isinstance(begun, Started):
                 return begun
             left = deadline - self._clock.monotonic()
-            decided = await self.waiting_room.wait(begun.approval.id, left) if left > 0 else begun.approval
+            decided = begun.approval
+            if left > 0 and self._accepting and len(self._waiting) < self.config.max_concurrent_calls:
+                self._waiting.add(asked.record.call_id)
+                try:
+                    decided = await self.waiting_room.wait(begun.approval.id, left)
+                finally:
+                    self._waiting.discard(asked.record.call_id)
             if decided.state is not ApprovalState.APPROVED:
                 return await self._answer_undecided(begun, decided)
 
@@ -368,12 +375,17 @@ class Broker:
             task.cancel()
             await asyncio.wait([task])
 
+    def goes_on(self, record: CallRecord) -> bool:
+        """Whether more is to come of this call: it runs, or its caller still waits here for a person."""
+        return record.state is CallState.RUNNING or record.call_id in self._waiting
+
     def running(self) -> int:
         return len(self._running)
 
     async def stop(self, grace_seconds: float) -> None:
         """Takes no more calls, lets the running ones finish for a while, then cancels them."""
         self._accepting = False
+        self.waiting_room.close()
         tasks = list(self._running.values())
         if not tasks:
             return

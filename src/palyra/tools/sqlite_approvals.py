@@ -2,7 +2,9 @@
 
 import msgspec
 
+from palyra.ids import ApprovalId
 from palyra.journal.event import NewEvent
+from palyra.limits import MAX_PENDING_APPROVALS_PER_PRINCIPAL
 from palyra.tools.approval import (
     AlreadyDecided,
     Approval,
@@ -10,6 +12,7 @@ from palyra.tools.approval import (
     ApprovalEvent,
     ApprovalScope,
     ApprovalState,
+    TooManyPending,
     UnknownApproval,
     Verdict,
     covers,
@@ -26,7 +29,7 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS approvals_open ON approvals (state, principal, tool)",
     "CREATE INDEX IF NOT EXISTS approvals_due ON approvals (state, expires_ms)",
 )
-# Enough for any person's list; the rest is reached by its cursor.
+# One page of a person's list; the rest is reached by its cursor.
 MAX_LISTED = 500
 
 _decode = msgspec.json.Decoder(Approval)
@@ -41,6 +44,13 @@ def ask(tx: Transaction, approval: Approval, *, actor: str, run: str, call: str)
     )
     if waiting:
         return _decode.decode(waiting[0][0])
+    ((pending,),) = tx.execute(
+        "SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND principal = ?", (approval.binding.principal,)
+    )
+    if pending >= MAX_PENDING_APPROVALS_PER_PRINCIPAL:
+        raise TooManyPending(
+            f"{approval.binding.principal} already has {pending} requests waiting for a person", pending=pending
+        )
     tx.execute(
         "INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -123,15 +133,21 @@ def read_approval(store: Store, approval_id: str) -> Approval:
     return _decode.decode(rows[0][0])
 
 
-def list_approvals(store: Store, state: ApprovalState | None) -> list[Approval]:
-    """Newest first."""
-    if state is None:
-        rows = store.read("SELECT record FROM approvals ORDER BY approval_id DESC LIMIT ?", (MAX_LISTED,))
-    else:
-        rows = store.read(
-            "SELECT record FROM approvals WHERE state = ? ORDER BY approval_id DESC LIMIT ?", (state.value, MAX_LISTED)
-        )
+def list_approvals(
+    store: Store, state: ApprovalState | None, *, principal: str | None = None, before: ApprovalId | None = None
+) -> list[Approval]:
+    """Newest first, a page at a time; ``before`` is the last one of the page before."""
+    rows = store.read(
+        "SELECT record FROM approvals WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR principal = ?2)"
+        " AND (?3 IS NULL OR approval_id < ?3) ORDER BY approval_id DESC LIMIT ?4",
+        (None if state is None else state.value, principal, None if before is None else str(before), MAX_LISTED),
+    )
     return [_decode.decode(row[0]) for row in rows]
+
+
+def count_pending(store: Store) -> int:
+    count: int = store.read("SELECT COUNT(*) FROM approvals WHERE state = 'pending'")[0][0]
+    return count
 
 
 def _replace(tx: Transaction, expected: ApprovalState, approval: Approval) -> None:

@@ -20,10 +20,18 @@ class WaitingRoom:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._bells: dict[str, set[asyncio.Event]] = {}
+        self._closed = False
 
     def ring(self, approval_id: str) -> None:
         for bell in self._bells.get(approval_id, ()):
             bell.set()
+
+    def close(self) -> None:
+        """Sends everybody home with the answer as it is."""
+        self._closed = True
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.set()
 
     async def wait(self, approval_id: str, seconds: float) -> Approval:
         """The approval once it is decided, or still pending when the time is up."""
@@ -41,7 +49,7 @@ class WaitingRoom:
         while True:
             approval = await asyncio.to_thread(read_approval, self._store, approval_id)
             left = deadline - asyncio.get_running_loop().time()
-            if approval.state is not ApprovalState.PENDING or left <= 0:
+            if approval.state is not ApprovalState.PENDING or left <= 0 or self._closed:
                 return approval
             bell.clear()
             try:

@@ -35,9 +35,8 @@ def test_data_on_stdout_and_the_decision_in_one_line_on_stderr(palyra: CommandLi
 
 
 def test_every_option_arrives(palyra: CommandLine, api: TinyApi) -> None:
-    palyra(
-        "call", "echo", "--principal", "agent:x", "--run-id", "R", "--session", "S", "--wait", "1.5", "--timeout", "0.0001"
-    )  # fmt: skip
+    options = "--principal agent:x --run-id R --session S --wait 1.5 --timeout 0.0001"
+    palyra("call", "echo", *options.split())
     body = api.seen[-1]["body"]
     assert (body["principal"], body["run_id"], body["session"]) == ("agent:x", "R", "S")
     assert (body["wait_ms"], body["timeout_ms"], body["arguments_json"]) == (1500, 1, "{}")

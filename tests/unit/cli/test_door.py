@@ -30,10 +30,12 @@ def announce(invocation: Invocation, url: str) -> None:
 
 
 def test_a_live_daemon_is_used(invocation: Invocation) -> None:
-    with serving(TinyApi().app) as url:
+    api = TinyApi()
+    with serving(api.app) as url:
         announce(invocation, url)
         with open_client(invocation) as client:
             assert client.status().version == "1.2.3"
+    assert [("authorization" in seen["headers"]) for seen in api.seen] == [False, True]
     assert not (invocation.state_path / "palyra.db").exists()
 
 
@@ -56,7 +58,9 @@ def test_a_daemon_that_does_not_answer_is_no_daemon(invocation: Invocation) -> N
                 client.health()
 
 
-def test_the_probe_carries_no_token_to_a_stolen_port(invocation: Invocation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_user_took_is_not_spoken_to(
+    invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heard: list[bytes] = []
     with ScriptedServer([lambda connection: heard.append(read_request(connection))]) as server:
         announce(invocation, f"http://127.0.0.1:{server.port}")

@@ -29,7 +29,8 @@ def test_what_cannot_be_read_is_said_so(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.truncate(os.open(tmp_path / "huge", os.O_CREAT | os.O_WRONLY), 10**12)
+    (tmp_path / "huge").touch()
+    os.truncate(tmp_path / "huge", 10**12)
     with pytest.raises(SourceTooLarge):
         read_text_argument(f"@{tmp_path / 'huge'}", 100)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"x" * 101)))

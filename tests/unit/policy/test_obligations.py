@@ -46,8 +46,8 @@ def test_a_forbid_cannot_carry_limits() -> None:
 
 
 def test_the_strictest_of_several_wins() -> None:
-    first = Obligations(timeout_ms=100, tier="b", egress="strict", read_only=False)
-    second = Obligations(timeout_ms=50, max_output_bytes=7, tier="c", egress="none", read_only=True)
+    first = Obligations(timeout_ms=100, tier="b", egress="none", read_only=False)
+    second = Obligations(timeout_ms=50, max_output_bytes=7, tier="c", egress="strict", read_only=True)
     assert strictest([first, second]) == strictest([second, first]) == second
     assert strictest([first, Obligations()]) == first
     assert strictest([]) == Obligations()

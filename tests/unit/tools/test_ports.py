@@ -1,29 +1,46 @@
-"""The store that the daemon gives the tools is the store they declared."""
+"""The store that the daemon gives the tools keeps what the tools declared they need."""
 
-import inspect
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from fakes.journal_house import JournalHouse
+from palyra.journal.event import NewEvent
 from palyra.journal.sqlite import SqliteStore
-from palyra.journal.transaction import Transaction as JournalTransaction
 from palyra.tools.ports import Store, Transaction
 
-
-def declared(port: Any) -> list[str]:
-    return [name for name, member in vars(port).items() if not name.startswith("_") and callable(member)]
+SCHEMA = ("CREATE TABLE IF NOT EXISTS notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL)",)
 
 
-@pytest.mark.parametrize(("port", "adapter"), [(Store, SqliteStore), (Transaction, JournalTransaction)])
-def test_every_declared_method_is_there_and_takes_what_was_declared(port: Any, adapter: Any) -> None:
-    assert declared(port)
-    for name in declared(port):
-        asked = inspect.signature(getattr(port, name)).parameters
-        given = inspect.signature(getattr(adapter, name)).parameters
-        assert list(asked) == list(given), name
-        assert inspect.iscoroutinefunction(getattr(port, name)) == inspect.iscoroutinefunction(getattr(adapter, name))
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened: SqliteStore = JournalHouse(tmp_path).open(schema=SCHEMA)
+    yield opened
+    opened.close()
 
 
-def test_a_transaction_has_one_instant() -> None:
-    assert isinstance(vars(Transaction)["now_ms"], property)
-    assert isinstance(vars(JournalTransaction)["now_ms"], property) or "now_ms" in JournalTransaction.__slots__
+def note(tx: Transaction) -> int:
+    before = tx.now_ms
+    tx.append(NewEvent(kind="note.made", actor="test", payload={}))
+    tx.execute("INSERT INTO notes (text) VALUES (?)", ("x",))
+    assert tx.changed() == 1
+    assert tx.now_ms == before, "a unit of work is one instant"
+    return len(tx.execute("SELECT id FROM notes"))
+
+
+async def test_entry_and_table_change_become_durable_together(store: Store) -> None:
+    assert await store.transact(note) == 1
+    assert store.read("SELECT text FROM notes") == [("x",)]
+    assert store.read("SELECT COUNT(*) FROM events") == [(1,)]
+
+
+async def test_or_not_at_all(store: Store) -> None:
+    def broken(tx: Transaction) -> None:
+        note(tx)
+        raise RuntimeError("after everything was written")
+
+    with pytest.raises(RuntimeError, match="after everything"):
+        await store.transact(broken, essential=True)
+    assert store.read("SELECT COUNT(*) FROM notes") == [(0,)]
+    assert store.read("SELECT COUNT(*) FROM events") == [(0,)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.limits import MAX_JSON_DEPTH
-from palyra.signing.strict_json import AmbiguousJson, read_strict_json
+from palyra.strict_json import NotStrictJson, parse_strict
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -16,7 +16,7 @@ JSON_VALUES = st.recursive(
 
 @given(JSON_VALUES)
 def test_reads_what_json_writes(value: object) -> None:
-    assert read_strict_json(json.dumps(value, ensure_ascii=False).encode()) == value
+    assert parse_strict(json.dumps(value, ensure_ascii=False).encode(), any_number_spelling=True) == value
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_reads_what_json_writes(value: object) -> None:
     ],
 )
 def test_refuses_what_parsers_disagree_about(raw: bytes) -> None:
-    with pytest.raises(AmbiguousJson):
-        read_strict_json(raw)
+    with pytest.raises(NotStrictJson):
+        parse_strict(raw, any_number_spelling=True)
 
 
 def test_depth_is_bounded_at_the_named_limit() -> None:
-    assert read_strict_json(b"[" * MAX_JSON_DEPTH + b"]" * MAX_JSON_DEPTH)
+    assert parse_strict(b"[" * MAX_JSON_DEPTH + b"]" * MAX_JSON_DEPTH, any_number_spelling=True)
     for depth in (MAX_JSON_DEPTH + 1, 100_000):
-        with pytest.raises(AmbiguousJson):
-            read_strict_json(b"[" * depth + b"]" * depth)
+        with pytest.raises(NotStrictJson):
+            parse_strict(b"[" * depth + b"]" * depth, any_number_spelling=True)

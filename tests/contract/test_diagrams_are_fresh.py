@@ -1,0 +1,42 @@
+"""The diagrams in the documentation are those of the tables the program runs by."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from palyra.tools.approval import TRANSITIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path("scripts") / "generate_diagrams.py"
+PAGE = Path("docs") / "reference" / "state-machines.md"
+
+
+def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(root / SCRIPT), *arguments], capture_output=True, text=True, cwd=root, check=False
+    )
+
+
+def test_the_page_on_disk_is_fresh() -> None:
+    result = generate(ROOT, "--check")
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_transition_is_drawn_and_no_other() -> None:
+    drawn = {line.strip() for line in (ROOT / PAGE).read_text().splitlines() if "-->" in line and ":" in line}
+    assert drawn == {
+        f"{before.value} --> {after.value}: {event.value}" for (before, event), after in TRANSITIONS.items()
+    }
+
+
+def test_the_check_notices_an_edit_and_repairs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / SCRIPT, tmp_path / SCRIPT)
+    assert generate(tmp_path, "--check").returncode == 1, "a missing page is stale"
+    assert generate(tmp_path).returncode == 0 and generate(tmp_path, "--check").returncode == 0
+    edited = (tmp_path / PAGE).read_text().replace("pending --> denied: deny", "denied --> approved: approve")
+    (tmp_path / PAGE).write_text(edited)
+    assert generate(tmp_path, "--check").returncode == 1
+    assert (tmp_path / PAGE).read_text() == edited
+    assert generate(tmp_path, "--chekc").returncode == 2

@@ -1,0 +1,81 @@
+"""docs/reference/events.md lists every kind of event that the source appends, and no other."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fakes.house import open_house
+from palyra.tools.approval import ApprovalEvent, ApprovalState
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+KIND = re.compile(r"[a-z_]+\.[a-z_]+")
+# Functions that write an event and take its kind as an argument.
+WRITERS = {"NewEvent", "_append", "_record", "_event"}
+# Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
+CONCEPTS = ("call.", "approval.", "run.", "credential.", "policy.", "daemon.")
+
+
+def documented() -> dict[str, set[str]]:
+    """Kinds, each with the payload keys its row names."""
+    rows = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|(.*)\|$", TEXT, re.MULTILINE)
+    return {kind: set(re.findall(r"`([a-z_0-9]+)`", cells.rpartition("|")[2])) for kind, cells in rows}
+
+
+def _strings(node: ast.expr) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            yield inner.value
+
+
+def appended() -> set[str]:
+    found: set[str] = set()
+    for path in (ROOT / "src" / "palyra").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WRITERS:
+                values = [*node.args, *(word.value for word in node.keywords if word.arg == "kind")]
+                found |= {text for value in values for text in _strings(value) if KIND.fullmatch(text)}
+            # A kind chosen beforehand: kind = "a.b" if … else "c.d".
+            if isinstance(node, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == "kind" for target in node.targets
+            ):
+                found |= {text for text in _strings(node.value) if KIND.fullmatch(text)}
+    return {kind for kind in found if kind.startswith(CONCEPTS)}
+
+
+def decided() -> set[str]:
+    """The kinds named after the state a decision leads to."""
+    decisions = {ApprovalEvent.APPROVE, ApprovalEvent.DENY, ApprovalEvent.WITHDRAW}
+    from palyra.tools.approval import TRANSITIONS
+
+    states: set[ApprovalState] = {after for (_, event), after in TRANSITIONS.items() if event in decisions}
+    return {f"approval.{state.value}" for state in states}
+
+
+def test_the_page_lists_what_the_source_appends() -> None:
+    assert documented().keys() == appended() | decided()
+
+
+async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> None:
+    optional = {"obligations", "missing_grant"}
+    pages = documented()
+    approvals = set(re.findall(r"`([a-z_]+)`", TEXT.partition("All have the payload ")[2].partition(".\n")[0]))
+    async with open_house(tmp_path) as house:
+        await house.call("echo", {"text": "x"})
+        await house.call("echo", {})
+        asked = await house.call("fs.write", {"path": "a", "content": "x"})
+        await house.approve(asked.approval_id)
+        await house.call("fs.write", {"path": "a", "content": "x"})
+        (tmp_path / "policies").mkdir()
+        (tmp_path / "policies" / "a.cedar").write_text('@id("a")\nforbid (principal, action, resource == Tool::"x");\n')
+        await house.gateway.policy.reload()
+        (tmp_path / "policies" / "b.cedar").write_text("nonsense")
+        await house.gateway.policy.reload()
+        seen = house.events()
+    kinds = {kind for kind, _ in seen}
+    assert {"call.refused", "call.finished", "approval.consumed", "policy.swapped", "policy.rejected"} <= kinds
+    for kind, payload in seen:
+        expected = approvals if kind.startswith("approval.") else pages[kind]
+        assert expected - optional <= payload.keys() <= expected, kind

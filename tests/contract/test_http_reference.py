@@ -1,0 +1,78 @@
+"""docs/reference/http-api.md tells of every route, every field and every code, and of none that is not there."""
+
+import inspect
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from palyra.api.app import ROUTES, create_app
+from palyra.api.calls import CallBody, RunBody
+from palyra.api.operator import DecisionBody, TokenBody
+from palyra.errors import PalyraError
+from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http-api.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+HEADING = re.compile(r"^### `([A-Z]+) (\S+)`$", re.MULTILINE)
+
+
+def section(method: str, path: str) -> str:
+    start = TEXT.index(f"### `{method} {path}`")
+    return re.split(r"^##", TEXT[start + 3 :], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_every_route_is_documented_and_every_documented_route_is_there() -> None:
+    documented = HEADING.findall(TEXT)
+    assert len(documented) == len(set(documented))
+    app = create_app(None)  # type: ignore[arg-type]
+    assert isinstance(app, Starlette)
+    served = {
+        (method, route.path) for route in app.routes if isinstance(route, Route) for method in route.methods or ()
+    }
+    assert set(documented) == {pair for pair in served if pair[0] != "HEAD"}
+    assert {(method, path) for method, path, _ in ROUTES} <= set(documented)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/tool-calls", CallBody),
+        ("POST", "/v1/runs", RunBody),
+        ("POST", "/v1/approvals/{approval_id}/decision", DecisionBody),
+        ("POST", "/v1/tokens", TokenBody),
+    ],
+)
+def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, body: type[msgspec.Struct]) -> None:
+    told = section(method, path)
+    for field in msgspec.structs.fields(body):
+        assert f"`{field.encode_name}`" in told, field.encode_name
+
+
+def test_every_body_of_the_api_is_covered_above() -> None:
+    from palyra.api import calls, operator
+
+    bodies = {
+        name
+        for module in (calls, operator)
+        for name, found in inspect.getmembers(module, inspect.isclass)
+        if name.endswith("Body") and found.__module__ == module.__name__
+    }
+    assert bodies == {"CallBody", "RunBody", "DecisionBody", "TokenBody"}
+
+
+def test_every_code_that_is_named_exists() -> None:
+    import palyra.daemons.gateway
+    import palyra.daemons.server  # noqa: F401
+
+    named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", TEXT))
+    others = {"approval.decide", "config.change", "status.read", "daemon.port", "tools.timeout_ms"}
+    others |= {"approvals.max_ttl_seconds", "details.approval_id", "details.call_id"}
+    assert named - others - PalyraError.registry.keys() == set()
+
+
+def test_the_numbers_are_those_of_the_limits() -> None:
+    assert f"at most {MAX_APPROVAL_WAIT_MS:,}" in TEXT and f"1 to {MAX_CALL_TIMEOUT_MS:,}" in TEXT

@@ -1,0 +1,49 @@
+"""``palyra tour`` shows what it says, in a place of its own, and stops at the first surprise."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from palyra.cli.main import run
+from palyra.cli.output import Output
+from palyra.cli.tour import Steps, TourSurprised
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PALYRA_STATE_DIR", str(tmp_path / "mine"))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    return tmp_path
+
+
+def test_every_step_ends_as_it_must_and_nothing_is_left(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tour", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["data"]["steps"]
+    told = {step["step"]: (step["outcome"], step["why"]) for step in steps}
+    assert told["an agent calls echo"] == ("allowed", "policy baseline.allowed-tools")
+    assert told["the agent approves its own request"] == ("refused", "approval.self")
+    assert told["the agent reads outside its workspace"][0] == "refused"
+    assert told["arguments with a duplicate key"] == ("refused", "json.duplicate_key")
+    assert told["a third call in a run with a budget of two"] == ("refused", "budget.exhausted")
+    assert told["somebody edits event 5 and verifies again"] == ("refused", "journal.tampered at seq 5")
+    assert {outcome for outcome, _ in told.values()} == {"allowed", "refused", "waits"}
+    assert not (home / "mine").exists(), "the tour does not touch your own state"
+    assert list((home / "temporary").iterdir()) == []
+
+
+def test_people_see_one_line_a_step(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--no-color", "tour"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"{len(lines) - 1} steps, each as it must be."
+    assert all(line.split()[0] in ("allowed", "refused", "waits") for line in lines[:-1])
+
+
+def test_a_surprise_ends_the_tour_with_a_failure() -> None:
+    steps = Steps(Output(json=True))
+    steps.expect(True, "this holds")
+    with pytest.raises(TourSurprised, match="that the file is written"):
+        steps.expect(False, "the file is written")

@@ -1,0 +1,57 @@
+"""``palyra up``: what it prints, and what its flags change."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+from fakes.daemon import PALYRA, Place
+
+
+def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    workspace = tmp_path / "work"
+    process = subprocess.Popen(
+        [*PALYRA, "up", "--port", "0", "--workspace", str(workspace)],
+        env=place.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(7)]
+    shown = dict(line.split(maxsplit=1) for line in lines[1:6])
+    assert lines[0] == "Palyra is up.\n" and "palyra tour" in lines[6]
+    assert shown["address"].startswith("http://127.0.0.1:")
+    assert shown["token"].strip() == (place.state / "operator.token").read_text().strip()
+    assert shown["workspace"].strip() == str(workspace) and workspace.is_dir()
+    assert shown["policies"].strip() == str(place.policies) and shown["state"].strip() == str(place.state)
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and rest == ""
+
+
+def test_an_unusable_start_is_one_document_with_its_exit_code(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.state.mkdir(mode=0o755)
+    place.state.chmod(0o755)
+    refused = place.palyra("up", "--port", "0", "--json")
+    assert refused.status == 3 and json.loads(refused.stdout)["error"]["code"] == "state.exposed"
+    assert place.palyra("up", "--port", "70000", "--json").status == 2
+
+
+def test_a_relative_workspace_is_where_the_person_stands(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    process = subprocess.Popen(
+        [*PALYRA, "up", "--port", "0", "--workspace", "here", "--json"],
+        env=place.environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    started = json.loads(process.stdout.readline())
+    assert started["data"]["workspace"] == str(tmp_path / "here")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)

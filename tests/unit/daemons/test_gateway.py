@@ -1,0 +1,84 @@
+"""The pipeline put together on one state directory."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fakes.house import open_house
+from palyra.client.client import Client
+from palyra.config.settings import Settings
+from palyra.config.state_dir import StateDir
+from palyra.daemons.gateway import embedded_app, tool_call_config
+from palyra.tools.approval import ApprovalState
+from palyra.tools.call import CallState
+from palyra.tools.sqlite_approvals import read_approval
+
+WRITE = {"path": "a.txt", "content": "hello"}
+
+
+async def test_start_and_stop_are_on_record_and_nothing_is_left(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        started = house.events(kind="daemon.started")[0][1]
+        assert started == {"bundle_digest": house.gateway.policy.bundle_digest, "abandoned_calls": 0}
+        assert len(list((tmp_path / "state" / "instances").iterdir())) == 1
+    assert list((tmp_path / "state" / "instances").iterdir()) == []
+    async with open_house(tmp_path) as house:
+        assert house.kinds()[-2:] == ["daemon.stopped", "daemon.started"]
+
+
+async def test_every_file_of_the_state_directory_is_private_but_the_public_key(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        await house.call("echo", {"text": "x"})
+        for path in (tmp_path / "state").rglob("*"):
+            mode = path.stat().st_mode & 0o777
+            expected = 0o700 if path.is_dir() else 0o644 if path.name == "signing.pub" else 0o600
+            assert mode == expected, path.name
+
+
+async def test_an_approval_expires_by_itself(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
+        asked = await house.call("fs.write", WRITE)
+        while not house.kinds(kind="approval.expired"):
+            await asyncio.sleep(0.05)
+        assert read_approval(house.gateway.store, asked.approval_id or "").state is ApprovalState.EXPIRED
+
+
+async def test_a_body_that_fails_still_closes_everything_and_comes_out_bare(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with open_house(tmp_path):
+            raise KeyError("mine")
+    async with open_house(tmp_path) as house:
+        assert (await house.call("echo", {"text": "x"})).state is CallState.SUCCEEDED
+
+
+def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:
+    settings = msgspec.convert(
+        {
+            "tools": {"timeout_ms": 7, "max_timeout_ms": 8, "max_output_bytes": 2048, "max_concurrent_calls": 3},
+            "budget": {"calls": 4},
+            "approvals": {"ttl_seconds": 5, "max_ttl_seconds": 6},
+            "workspace": {"root": str(tmp_path / "deep" / "work")},
+        },
+        Settings,
+    )
+    from palyra.daemons.entity_directory import directory_of
+
+    config = tool_call_config(settings, StateDir.open(tmp_path / "state"), directory_of(settings))
+    assert (config.timeout_ms, config.max_timeout_ms, config.max_output_bytes) == (7, 8, 2048)
+    assert (config.max_concurrent_calls, config.max_calls_per_run) == (3, 4)
+    assert (config.approval_ttl_ms, config.max_approval_ttl_ms) == (5_000, 6_000)
+    assert config.workspace == str(tmp_path / "deep" / "work") and Path(config.workspace).is_dir()
+
+
+def test_the_embedded_door_is_called_cli_and_uses_the_same_record(tmp_path: Path) -> None:
+    state = StateDir.open(tmp_path / "state")
+    with (
+        embedded_app(Settings(), state, tmp_path / "policies") as (app, token),
+        Client.in_process(app, token=token) as client,
+    ):
+        made = client.call("echo", {"text": "x"}, principal="agent:bot")
+        events = list(client.events(made.call_id))
+        assert events[0].data["channel"] == "cli"
+        assert client.status().document["journal"]["head"] >= len(events)

@@ -1,0 +1,169 @@
+"""On real control groups where this user has them, and on a directory that imitates version 2."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from unit.sandbox.launching import as_ordinary_user, processes_with, python, run, started
+
+from palyra.sandbox.cgroup import CgroupPool
+from palyra.sandbox.cgroup_layout import Hierarchy
+from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.receipt import Layer
+
+
+class Limits(msgspec.Struct, frozen=True):
+    memory_bytes: int = 64 << 20
+    pids: int = 20
+
+
+def imitation(tmp_path: Path) -> CgroupPool:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu memory pids")
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
+    return CgroupPool(
+        cpu_cores=1.5, hierarchies=(Hierarchy(version=2, directory=str(tmp_path), controllers=frozenset()),)
+    )
+
+
+def test_where_there_is_nothing_the_receipt_says_so_and_nothing_fails() -> None:
+    pool = CgroupPool(hierarchies=())
+    group = pool.take(Limits())
+    assert group.procs == ()
+    assert not group.limits_memory
+    lines = {line.layer: line for line in group.receipt()}
+    assert set(lines) == {Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS}
+    assert all(not line.held and "no control group hierarchy" in line.got for line in lines.values())
+    group.kill()
+    group.release()
+    pool.close()
+
+
+async def test_an_ordinary_user_without_delegation_is_told_why() -> None:
+    async def body() -> tuple[bool, str, frozenset[str]]:
+        pool = CgroupPool()
+        group = pool.take(Limits())
+        held = any(line.held for line in group.receipt())
+        group.release()
+        pool.close()
+        return held, pool.why_not, pool.controllers
+
+    held, why, controllers = as_ordinary_user(body)
+    assert held is bool(controllers)
+    assert held or "Permission denied" in why or "Read-only" in why or "no control group" in why
+
+
+def test_version_2_files(tmp_path: Path) -> None:
+    """An imitation is a plain directory, so that every file has to be there before it is written."""
+    pool = imitation(tmp_path)
+    assert pool.controllers == frozenset()  # subtree_control was overwritten by the last "+..." in a plain file
+    (base,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert base.name.startswith(f"palyra-{os.getpid()}-")
+    pool.close()
+    assert not base.exists()
+
+
+def test_leftovers_of_a_dead_daemon_are_removed(tmp_path: Path) -> None:
+    dead = subprocess.run(["/bin/sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    left = tmp_path / f"palyra-{dead}-00ff" / "1"
+    left.mkdir(parents=True)
+    mine = tmp_path / f"palyra-{os.getpid()}-00ff"
+    mine.mkdir()
+    other = tmp_path / "palyra-mine"
+    other.mkdir()
+    pool = imitation(tmp_path)
+    pool.take(Limits()).release()
+    assert not left.parent.exists()
+    assert mine.exists()
+    assert other.exists()
+
+
+@pytest.fixture
+def pool() -> CgroupPool:
+    made = CgroupPool(cpu_cores=1.0)
+    assert os.getuid() != 0 or made.controllers, made.why_not
+    return made
+
+
+async def test_memory_of_the_whole_tree_is_limited(pool: CgroupPool) -> None:
+    if "memory" not in pool.controllers:
+        assert pool.why_not
+        return
+    script = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        held = bytearray(40 << 20)
+        for place in range(0, len(held), 4096): held[place] = 1
+        print('held', flush=True); time.sleep(60)
+time.sleep(1.5)
+"""
+    group = pool.take(Limits())
+    async with Launcher(ready=1) as launcher:
+        _, output = await run(launcher, python(script, cgroup_procs=group.procs))
+    assert output.count("held") < 4
+    stats = group.stats()
+    assert stats.out_of_memory_kills
+    assert stats.memory_peak_bytes is not None
+    assert stats.memory_peak_bytes <= 64 << 20
+    assert {line.layer for line in group.receipt() if line.held} == {
+        Layer.CGROUP_MEMORY,
+        Layer.CGROUP_PIDS,
+        Layer.CGROUP_CPU,
+    }
+    group.release()
+    pool.close()
+
+
+async def test_a_fork_bomb_stops_at_the_limit_for_root_too(pool: CgroupPool) -> None:
+    if "pids" not in pool.controllers:
+        assert pool.why_not
+        return
+    marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
+    bomb = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: print('refused', flush=True); time.sleep(60)"
+    group = pool.take(Limits())
+    async with Launcher(ready=1) as launcher, started(launcher, python(bomb, marker, cgroup_procs=group.procs)) as (
+        child,
+        output,
+    ):
+        while "refused" not in output.read_text():
+            time.sleep(0.01)
+        assert 2 <= len(group.processes()) <= 20
+        assert group.stats().pids_refused
+        await child.kill()
+        assert group.empty()
+    assert processes_with(marker) == []
+    group.release()
+    pool.close()
+
+
+async def test_kill_ends_what_never_had_a_keeper(pool: CgroupPool) -> None:
+    if not pool.controllers:
+        assert pool.why_not
+        return
+    group = pool.take(Limits())
+    enter = "; ".join(f"open({path!r}, 'w').write('0')" for path in group.procs)
+    process = subprocess.Popen(["/usr/bin/python3", "-c", f"{enter}; import time; time.sleep(60)"])
+    while process.pid not in group.processes():
+        time.sleep(0.01)
+    group.kill()
+    assert process.wait() == -signal.SIGKILL
+    group.release()
+    pool.close()
+
+
+def test_groups_are_reused_and_leave_no_directory(pool: CgroupPool) -> None:
+    groups = [pool.take(Limits()) for _ in range(12)]
+    places = {path for group in groups for path in group.procs}
+    assert len(places) == sum(len(group.procs) for group in groups)
+    for group in groups:
+        group.release()
+    again = pool.take(Limits(memory_bytes=32 << 20))
+    assert set(again.procs) <= places
+    assert all("33554432" in line.got for line in again.receipt() if line.held and line.layer is Layer.CGROUP_MEMORY)
+    again.release()
+    pool.close()
+    assert not any(Path(path).parent.exists() for path in places)

@@ -1,0 +1,39 @@
+from palyra.sandbox import landlock_rights
+from palyra.sandbox.landlock_rights import Fs, handled, unhandled
+from palyra.sandbox.launch import LandlockRules
+
+RULES = LandlockRules(read=("/usr",), connect_tcp=(), bind_tcp=(80,))
+
+
+def test_each_abi_handles_what_it_knows() -> None:
+    assert len(handled(RULES, 1)) == 13
+    assert set(handled(RULES, 2)) - set(handled(RULES, 1)) == {"fs.refer"}
+    assert set(handled(RULES, 3)) - set(handled(RULES, 2)) == {"fs.truncate"}
+    assert set(handled(RULES, 4)) - set(handled(RULES, 3)) == {"net.bind_tcp", "net.connect_tcp"}
+    assert set(handled(RULES, 5)) - set(handled(RULES, 4)) == {"fs.ioctl_dev"}
+    assert set(handled(RULES, 6)) - set(handled(RULES, 5)) == {"scope.abstract_unix_socket", "scope.signal"}
+    assert handled(RULES, 7) == handled(RULES, 6)
+    assert handled(RULES, 0) == ()
+
+
+def test_what_was_asked_and_is_not_held_is_named() -> None:
+    assert unhandled(RULES, 3) == (
+        "fs.ioctl_dev",
+        "net.bind_tcp",
+        "net.connect_tcp",
+        "scope.abstract_unix_socket",
+        "scope.signal",
+    )
+    assert unhandled(RULES, 7) == ()
+    assert "net.connect_tcp" not in handled(LandlockRules(), 7)
+
+
+def test_a_workspace_never_gets_devices() -> None:
+    for right in (Fs.MAKE_CHAR, Fs.MAKE_BLOCK, Fs.IOCTL_DEV):
+        assert not landlock_rights.WRITING & right
+    assert landlock_rights.WRITING & Fs.MAKE_REG
+    assert not landlock_rights.READING & (Fs.WRITE_FILE | Fs.TRUNCATE | Fs.MAKE_REG | Fs.REMOVE_FILE)
+
+
+def test_the_attributes_grow_with_the_abi() -> None:
+    assert [landlock_rights.ruleset_attribute_bytes(abi) for abi in (1, 3, 4, 5, 6, 7)] == [8, 8, 16, 16, 24, 24]

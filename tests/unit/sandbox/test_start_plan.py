@@ -1,0 +1,135 @@
+import struct
+
+import pytest
+
+from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, RLimit
+from palyra.sandbox.start_plan import StartPlan, plan_from_memory_file, plan_preparation, plan_start, preparation_of
+from palyra.sandbox.syscall_table import SYSCALLS
+
+ORDERS = 140
+NAMES = {number: name for name, number in SYSCALLS["x86_64"].items()}
+
+
+def plan(spec: LaunchSpec, **changes: object) -> StartPlan:
+    options = {"machine": "x86_64", "landlock_abi": 7, "rlimits": (), "orders": ORDERS, **changes}
+    return plan_start(spec, **options)  # type: ignore[arg-type]
+
+
+def decoded(encoded: bytes) -> list[tuple[str, list[int], int]]:
+    """As the executor sees it: after the relocations, with the buffer at address 0."""
+    _, relocations, relocations_at, records_at = struct.unpack_from("<4Q", encoded)
+    slots = {struct.unpack_from("<Q", encoded, relocations_at + 8 * n)[0] for n in range(relocations)}
+    assert all(slot % 8 == 0 and slot < relocations_at for slot in slots)
+    records, place = [], records_at
+    while True:
+        number, *arguments, control = struct.unpack_from("<8Q", encoded, place)
+        records.append((NAMES[number], arguments, control))
+        place += 64
+        if NAMES[number] in ("execve", "recvmsg"):
+            return records
+
+
+def text_at(encoded: bytes, offset: int) -> bytes:
+    return encoded[offset : encoded.index(b"\0", offset)]
+
+
+def test_the_plan_of_the_plainest_program() -> None:
+    made = plan(LaunchSpec(argv=(b"/bin/echo", b"hi"), env=((b"A", b"b"),)))
+    records = decoded(made.encoded)
+    assert [name for name, *_ in records] == [
+        "fcntl",
+        "dup3",
+        "dup3",
+        "dup3",
+        "setsid",
+        "umask",
+        "chdir",
+        "prctl",
+        "execve",
+    ]
+    assert [arguments[:2] for name, arguments, _ in records if name == "dup3"] == [[3, 0], [4, 1], [5, 2]]
+    program, argv, env = records[-1][1][:3]
+    assert text_at(made.encoded, program) == b"/bin/echo"
+    first, second, end = struct.unpack_from("<3Q", made.encoded, argv)
+    assert (text_at(made.encoded, first), text_at(made.encoded, second), end) == (b"/bin/echo", b"hi", 0)
+    (only, end) = struct.unpack_from("<2Q", made.encoded, env)
+    assert (text_at(made.encoded, only), end) == (b"A=b", 0)
+    assert [step.call for step in made.steps] == [name for name, *_ in records]
+    # Nothing may fail and be passed over.
+    assert all(control == 0 for *_, control in records)
+
+
+def test_the_filter_is_last_and_privileges_go_before_rules_are_set() -> None:
+    spec = LaunchSpec(
+        argv=(b"/bin/true",),
+        rlimits=(RLimit(name="CPU", soft=1, hard=2),),
+        landlock=LandlockRules(read=("/usr",), write=("/tmp",)),
+        seccomp=bytes(16),
+        drop_capabilities=True,
+        cgroup_procs=("/cg/procs",),
+    )
+    made = plan(spec, rlimits=((0, 1, 2),))
+    stages = [step.stage for step in made.steps]
+    assert list(dict.fromkeys(stages)) == [
+        stage for stage in LaunchStage if stage is not LaunchStage.RECEIVE
+    ]
+    assert made.steps[-2].stage is LaunchStage.SECCOMP
+
+
+def test_placing_descriptors_never_overwrites_one_that_is_still_needed() -> None:
+    """Carried out on a table of numbers, the plan puts each where it belongs and leaves the two free ones free."""
+    spec = LaunchSpec(argv=(b"/bin/true",), pass_fds=(5, 3, 4, 63), data_fds=((8, b""), (6, b"")))
+    for in_memory_file in (False, True):
+        made = plan(spec, in_memory_file=in_memory_file)
+        first = 3 + in_memory_file
+        table = {0: "-", 1: "-", 2: "-", ORDERS: "orders"}
+        if in_memory_file:
+            table[3] = "order"
+        table |= {first + place: name for place, name in enumerate(("in", "out", "err", "p5", "p3", "p4", "p63", "d8", "d6"))}
+        for name, arguments, _ in decoded(made.encoded):
+            if name == "dup3":
+                table[arguments[1]] = table[arguments[0]]
+            elif name == "close":
+                del table[arguments[0]]
+        wanted = {0: "in", 1: "out", 2: "err", 5: "p5", 3: "p3", 4: "p4", 63: "p63", 8: "d8", 6: "d6"}
+        assert {number: table[number] for number in wanted} == wanted
+
+
+def test_landlock_paths_may_be_missing_to_read_but_not_to_write() -> None:
+    spec = LaunchSpec(argv=(b"/bin/true",), landlock=LandlockRules(read=("/usr",), write=("/w",), devices=("/dev/null",)))
+    records = decoded(plan(spec).encoded)
+    made = plan(spec)
+    opened = [(step.subject, control) for step, (name, _, control) in zip(made.steps, records, strict=True) if name == "openat"]
+    assert opened == [("/usr", 4), ("/dev/null", 4), ("/w", 0)]
+    assert records[-3][0] == "landlock_restrict_self"
+
+
+def test_a_prepared_ruleset_is_used_only_for_the_rules_it_was_made_for() -> None:
+    rules = LandlockRules(read=("/usr", "/lib"), write=("/w",), connect_tcp=(443,))
+    spec = LaunchSpec(argv=(b"/bin/true",), landlock=rules)
+    same = [name for name, *_ in decoded(plan(spec, prepared=preparation_of(rules)).encoded)]
+    other = [name for name, *_ in decoded(plan(spec, prepared=LandlockRules(read=("/",))).encoded)]
+    assert "landlock_create_ruleset" not in same
+    assert "landlock_create_ruleset" in other
+    # In both the descriptors come one later, for the ruleset lies at the first number.
+    for names, options in ((same, preparation_of(rules)), (other, LandlockRules(read=("/",)))):
+        assert names
+        records = decoded(plan(spec, prepared=options).encoded)
+        assert next(arguments for name, arguments, _ in records if name == "dup3")[:2] == [4, 0]
+    ahead = decoded(
+        plan_preparation(preparation_of(rules), machine="x86_64", landlock_abi=7, orders=ORDERS, message=0x600080)
+    )
+    assert [name for name, *_ in ahead].count("landlock_add_rule") == 4
+    assert ahead[-1] == ("recvmsg", [ORDERS, 0x600080, 0x40000000, 0, 0, 0], 1 << 63)
+    # Ports belong to the call, not to what is prepared.
+    assert preparation_of(rules) == preparation_of(LandlockRules(read=("/usr", "/lib"), write=(), connect_tcp=(80,)))
+
+
+def test_what_cannot_be_had_is_refused() -> None:
+    confined = LaunchSpec(argv=(b"/bin/true",), landlock=LandlockRules(read=("/",), least_abi=6))
+    with pytest.raises(BadLaunch):
+        plan(confined, landlock_abi=5)
+    with pytest.raises(BadLaunch):
+        plan(LaunchSpec(argv=(b"/bin/true",)), machine="sparc64")
+    with pytest.raises(BadLaunch):
+        plan_from_memory_file("x86_64", 10, 9, prepared=False)

@@ -1,0 +1,20 @@
+"""Dashboards and alerts outside this repository are built on these names."""
+
+import re
+
+from palyra.telemetry import names
+
+
+def test_the_names_are_the_published_ones() -> None:
+    published = {name: value for name, value in vars(names).items() if name.isupper()}
+    assert published == {
+        "CALLS": "palyra_calls",
+        "CALL_SECONDS": "palyra_call_seconds",
+        "ERRORS": "palyra_call_errors",
+        "POLICY_RELOADS": "palyra_policy_reloads",
+        "TOKENS_REJECTED": "palyra_tokens_rejected",
+        "CALLS_RUNNING": "palyra_calls_running",
+        "APPROVALS_PENDING": "palyra_approvals_pending",
+        "JOURNAL_HEAD": "palyra_journal_head_seq",
+    }
+    assert all(re.fullmatch(r"palyra_[a-z_]+", value) for value in published.values())

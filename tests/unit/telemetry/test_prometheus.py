@@ -1,0 +1,68 @@
+"""What /metrics tells, and that no caller can make it grow."""
+
+from pathlib import Path
+from typing import Any
+
+from fakes.house import open_house
+from palyra.telemetry.prometheus import PrometheusMetrics
+from palyra.tools.call import CallState
+from palyra.tools.record import CallRecord
+
+
+def a_record(**changes: Any) -> CallRecord:
+    fields: dict[str, Any] = {
+        "call_id": "c",
+        "run_id": "r",
+        "tool": "echo",
+        "principal": "agent:bot",
+        "actor": "a",
+        "channel": "cli",
+        "state": CallState.SUCCEEDED,
+        "created_ms": 0,
+    }
+    return CallRecord(**{**fields, **changes})
+
+
+def rendered(metrics: PrometheusMetrics) -> list[str]:
+    return metrics.render().decode().splitlines()
+
+
+def test_calls_are_counted_by_tool_and_ending() -> None:
+    metrics = PrometheusMetrics({"echo"})
+    metrics.call_ended(a_record(started_ms=1_000, ended_ms=1_250))
+    metrics.call_ended(a_record(state=CallState.DENIED, error={"code": "call.denied"}))
+    lines = rendered(metrics)
+    assert 'palyra_calls_total{state="succeeded",tool="echo"} 1.0' in lines
+    assert 'palyra_calls_total{state="denied",tool="echo"} 1.0' in lines
+    assert 'palyra_call_errors_total{code="call.denied"} 1.0' in lines
+    assert 'palyra_call_seconds_sum{tool="echo"} 0.25' in lines
+
+
+def test_names_that_callers_make_up_share_one_label() -> None:
+    metrics = PrometheusMetrics({"echo"})
+    for number in range(1_000):
+        metrics.call_ended(a_record(tool=f"made.up{number}", state=CallState.REFUSED))
+    lines = rendered(metrics)
+    assert 'palyra_calls_total{state="refused",tool="unknown"} 1000.0' in lines
+    assert len(lines) < 60 and not any("made.up" in line for line in lines)
+
+
+def test_reloads_and_gauges() -> None:
+    metrics = PrometheusMetrics(())
+    readings = iter((3.0, 4.0))
+    metrics.watch("palyra_test", "A test.", lambda: next(readings))
+    metrics.policy_reloaded("rejected")
+    lines = rendered(metrics)
+    assert "palyra_test 3.0" in lines and 'palyra_policy_reloads_total{outcome="rejected"} 1.0' in lines
+    assert "palyra_test 4.0" in rendered(metrics), "a gauge is read when somebody looks"
+
+
+async def test_a_running_gateway_tells_its_head_and_what_waits(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        await house.call("echo", {"text": "secret text of a call"})
+        await house.call("fs.write", {"path": "private-name.txt", "content": "x"})
+        text = house.gateway.metrics.render().decode()
+        assert "palyra_approvals_pending 1.0" in text and "palyra_calls_running 0.0" in text
+        assert f"palyra_journal_head_seq {float(house.gateway.store.head()[0])}" in text
+        for private in ("agent:bot", "secret text", "private-name", "user:operator"):
+            assert private not in text, "metrics are read without a token"
