@@ -1,9 +1,7 @@
 """``palyra run`` in a workspace of its own, and programs to run in it."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +84,8 @@ class Workshop:
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            self.command(*words),
+            # Whoever runs the tests in the background has SIGINT ignored, and children inherit that.
+            ["env", "--default-signal=INT", *self.command(*words)],
             cwd=self.workspace,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -110,7 +109,3 @@ class Workshop:
             ["gcc", "-O1", "-x", "c", "-o", path, "-"], input=source.encode(), check=True, capture_output=True
         )
         return path
-
-
-# What the interpreter of the tests needs to run this tree elsewhere.
-PYTHON_PATH = os.pathsep.join(path for path in sys.path if path.endswith(("src", "site-packages")))

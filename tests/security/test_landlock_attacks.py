@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.sandbox.launching import as_ordinary_user, python, run
 
 from palyra.sandbox import landlock
 from palyra.sandbox.launch import LandlockRules, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.seccomp_program import tier_b_program
+from unit.sandbox.launching import as_ordinary_user, python, run
 
 Body = Callable[[], Awaitable[Any]]
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/proc")
@@ -128,7 +128,8 @@ def test_a_read_only_workspace(perform: Callable[[Body], Any], place: Path) -> N
     script = """
 import os, sys
 print(open(sys.argv[1] + '/file').read())
-for action in (lambda: open(sys.argv[1] + '/file', 'a'), lambda: os.unlink(sys.argv[1] + '/file'), lambda: os.mkdir(sys.argv[1] + '/d')):
+file, directory = sys.argv[1] + '/file', sys.argv[1] + '/d'
+for action in (lambda: open(file, 'a'), lambda: os.unlink(file), lambda: os.mkdir(directory)):
     try:
         action(); print('DONE')
     except OSError as error:

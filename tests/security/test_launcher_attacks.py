@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.sandbox.launching import alive, as_ordinary_user, eventually, processes_with, python, run, started
 
 from palyra.sandbox.launch import KeeperLost, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.rlimit import ordinary_rlimits
+from unit.sandbox.launching import alive, as_ordinary_user, eventually, processes_with, python, run, started
 
 Body = Callable[[], Awaitable[Any]]
 
@@ -139,7 +139,7 @@ else:
 
 def test_a_recursive_fork_bomb_is_killed(perform: Callable[[Body], Any]) -> None:
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
-    bomb = "import os, time\nfor _ in range(7):\n    os.fork()\n    os.setsid if os.getpid() % 3 else os.setpgid(0, 0)\ntime.sleep(60)"
+    bomb = "import os, time\nfor _ in range(7):\n    os.fork() or os.getpid() % 3 or os.setsid()\ntime.sleep(60)"
 
     async def body() -> list[int]:
         async with Launcher(ready=1) as launcher, started(launcher, python(bomb, marker)) as (child, _):

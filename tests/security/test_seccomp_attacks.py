@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.sandbox.launching import as_ordinary_user, python, run
 
 from palyra.sandbox.launch import LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
 from palyra.sandbox.syscall_table import SYSCALLS
+from unit.sandbox.launching import as_ordinary_user, python, run
 
 Body = Callable[[], Awaitable[Any]]
 MACHINE = platform.machine()
@@ -39,13 +39,49 @@ DENIED: list[tuple[str, tuple[int, ...], int]] = [
     *((name, (0,) * 6, errno.ENOSYS) for name in ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3")),
     *(
         (name, (0,) * 6, errno.EPERM)
-        for name in (
-            "ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp move_pages add_key request_key "
-            "keyctl bpf perf_event_open userfaultfd fanotify_init mount umount2 pivot_root chroot fsopen fsconfig "
-            "fsmount fspick move_mount open_tree mount_setattr setns kexec_load init_module finit_module "
-            "delete_module swapon swapoff acct quotactl syslog settimeofday clock_settime adjtimex mbind "
-            "open_by_handle_at sethostname"
-        ).split()
+        for name in [
+            "ptrace",
+            "process_vm_readv",
+            "process_vm_writev",
+            "process_madvise",
+            "pidfd_getfd",
+            "kcmp",
+            "move_pages",
+            "add_key",
+            "request_key",
+            "keyctl",
+            "bpf",
+            "perf_event_open",
+            "userfaultfd",
+            "fanotify_init",
+            "mount",
+            "umount2",
+            "pivot_root",
+            "chroot",
+            "fsopen",
+            "fsconfig",
+            "fsmount",
+            "fspick",
+            "move_mount",
+            "open_tree",
+            "mount_setattr",
+            "setns",
+            "kexec_load",
+            "init_module",
+            "finit_module",
+            "delete_module",
+            "swapon",
+            "swapoff",
+            "acct",
+            "quotactl",
+            "syslog",
+            "settimeofday",
+            "clock_settime",
+            "adjtimex",
+            "mbind",
+            "open_by_handle_at",
+            "sethostname",
+        ]
     ),
     ("name_to_handle_at", (0,) * 6, errno.EOPNOTSUPP),
     ("unshare", (0x10000000,), errno.EPERM),
@@ -82,7 +118,9 @@ def perform(request: pytest.FixtureRequest) -> Callable[[Body], Any]:
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_forbidden_calls_are_refused_by_the_filter(perform: Callable[[Body], Any], program: bytes) -> None:
-    calls = [(f"{name}{arguments}".replace(",", "."), SYSCALLS[MACHINE][name], arguments) for name, arguments, _ in DENIED]
+    calls = [
+        (f"{name}{arguments}".replace(",", "."), SYSCALLS[MACHINE][name], arguments) for name, arguments, _ in DENIED
+    ]
     calls += [(name, number, ()) for name, number, _ in DOORS]
     order = ";".join(",".join(map(str, (name, number, *arguments))) for name, number, arguments in calls)
 
@@ -101,7 +139,9 @@ def test_forbidden_calls_are_refused_by_the_filter(perform: Callable[[Body], Any
 async def test_a_32_bit_call_ends_the_process(tmp_path: Path) -> None:
     """int 0x80 in a 64-bit program: the old table, where io_uring and ptrace have other numbers."""
     source = tmp_path / "old.c"
-    source.write_text('int main(void) { int r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20)); return r > 0 ? 42 : 1; }')
+    source.write_text(
+        'int main(void) { int r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20)); return r > 0 ? 42 : 1; }'
+    )
     program = tmp_path / "old"
     subprocess.run(["gcc", "-o", program, source], check=True)
     async with Launcher(ready=1) as launcher:

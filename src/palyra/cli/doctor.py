@@ -1,5 +1,7 @@
-"""``palyra doctor``: what this machine can enforce."""
+"""``palyra doctor``: what this machine can enforce, and with ``--attack`` whether it does."""
 
+import asyncio
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -9,18 +11,40 @@ from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
     from palyra.doctor.report import Finding, Probe, Report
+    from palyra.sandbox.attacks.attack_report import AttackReport
+    from palyra.sandbox.attacks.attempt import Attempt
+    from palyra.sandbox.attacks.verdict import Verdict
+    from palyra.sandbox.probe import Capabilities
+    from palyra.sandbox.profile import SandboxTier
 
 DIGEST_CHARS_SHOWN: Final = 16
+_OTHER_NAMESPACES: Final = (
+    "pid_namespace",
+    "network_namespace",
+    "ipc_namespace",
+    "uts_namespace",
+    "cgroup_namespace",
+)
 
 
 @click.command()
+@click.option(
+    "--attack", is_flag=True, help="Try to break out of the sandbox on this machine, and list what was tried."
+)
+@click.option("--tier", type=click.Choice(["b", "c"]), help="With --attack: only this tier.")
 @json_option
 @pass_invocation
-def doctor(invocation: Invocation) -> None:
+def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
     """Show what this machine can enforce.
 
-    Exits with 6 when something is missing that Palyra needs to work.
+    Exits with 6 when something is missing that Palyra needs to work. With --attack, makes escape attempts inside the
+    real sandbox and exits with 1 when one got through that the tier promises to stop.
     """
+    if tier and not attack:
+        raise click.UsageError("--tier goes with --attack")
+    if attack:
+        _attack(invocation, tier)
+        return
     from palyra.doctor.report import examine
 
     with invocation.output.working("Looking at this machine"):
@@ -49,10 +73,35 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
         ("seccomp", "limits system calls", False, kernel.seccomp),
         ("user namespaces", "isolate processes without root", False, kernel.user_namespaces),
         ("bubblewrap", "builds Tier C sandboxes", False, host.bubblewrap),
+        ("other namespaces", "hide the host's processes and network", False, lambda: sandbox_layers(_OTHER_NAMESPACES)),
+        ("nested namespaces", "can be switched off", False, lambda: sandbox_layers(("nested_userns_off",))),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
         ("daemon", "answers calls", False, lambda: running_daemon(invocation)),
     )
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
+
+
+def sandbox_layers(layers: tuple[str, ...]) -> "Finding":
+    """Each layer built for real with bubblewrap, as this user."""
+    from palyra.doctor.report import missing, ok
+    from palyra.sandbox.receipt import Layer
+
+    found = [_capabilities().of(Layer(layer)) for layer in layers]
+    tried = [each for each in found if each is not None]
+    if not tried:
+        return missing("not tried: there is no bubblewrap to build them with", "apt install bubblewrap")
+    lacking = [each for each in tried if not each.usable]
+    if lacking:
+        fixes = dict.fromkeys(each.fix for each in lacking)
+        return missing("; ".join(each.evidence for each in lacking), "; ".join(fixes))
+    return ok("built: " + ", ".join(each.layer.replace("_", " ") for each in tried))
+
+
+@cache
+def _capabilities() -> "Capabilities":
+    from palyra.sandbox.probe import examine
+
+    return examine()
 
 
 def running_daemon(invocation: Invocation) -> "Finding":
@@ -96,3 +145,43 @@ def _show(invocation: Invocation, report: "Report") -> None:
     if fixes:
         output.text("")
         output.table(("to improve", "do this"), fixes)
+
+
+def _attack(invocation: Invocation, tier: str | None) -> None:
+    from palyra.sandbox.attacks.attack_runner import attack
+    from palyra.sandbox.profile import SandboxTier
+
+    tiers = (SandboxTier(tier),) if tier else (SandboxTier.C, SandboxTier.B)
+    protected = tuple(invocation.settings.workspace.protected_names)
+    begun: set[tuple[str, str]] = set()
+
+    def progress(where: "SandboxTier", attempt: "Attempt", number: int, total: int) -> None:
+        if (where, attempt.kind) not in begun:
+            begun.add((where, attempt.kind))
+            invocation.output.note(f"tier {where}: attempt {number} of {total}, {attempt.kind}")
+
+    report = asyncio.run(attack(tiers, protected_names=protected, progress=progress))
+    if report.escapes or report.idle:
+        _show_attack(invocation, report)
+        report.raise_if_escaped()
+    invocation.output.data(report.as_dict(), lambda _: _show_attack(invocation, report))
+
+
+def _show_attack(invocation: Invocation, report: "AttackReport") -> None:
+    from palyra.sandbox.attacks.verdict import Result
+
+    def shown_result(verdict: "Verdict") -> str:
+        told = verdict.result is Result.NOT_BLOCKED and not verdict.promised
+        return "not blocked (not promised)" if told else verdict.result
+
+    output = invocation.output
+    for kind in dict.fromkeys(each.kind for each in report.verdicts):
+        rows = [
+            (each.title, each.tier, shown_result(each), each.layer if each.promised else "", each.evidence)
+            for each in report.verdicts
+            if each.kind is kind
+        ]
+        output.text(kind.capitalize())
+        output.table(("attempt", "tier", "result", "layer", "evidence"), rows)
+        output.text("")
+    output.text(report.summary())

@@ -10,6 +10,7 @@ from palyra.errors import Failed
 if TYPE_CHECKING:
     from palyra.cli.output import Output
     from palyra.client.client import Client
+    from palyra.client.views import CallView
 
 
 class TourSurprised(Failed):
@@ -69,6 +70,7 @@ def _walk(steps: Steps, folder: "Any") -> None:
         _plain_call(steps, client, state)
         _approval(steps, client, state)
         _confinement(steps, client)
+        _programs(steps, client, state)
         _budget(steps, client)
         _denial(steps, client)
     _journal(steps, state)
@@ -138,6 +140,32 @@ def _confinement(steps: Steps, client: "Client") -> None:
         lambda: client.call("echo", arguments_json='{"text":"a","text":"b"}', principal="agent:tour", channel="cli")
     )
     steps.note("arguments with a duplicate key", "refused", code)
+
+
+def _programs(steps: Steps, client: "Client", state: "Any") -> None:
+    """Programs in both tiers. The person who takes the tour approves them."""
+    (state.path("workspace") / "greeting.txt").write_text("hello from the workspace\n")
+    made = _approved(client, {"command": "cat", "args": ["greeting.txt"]})
+    steps.expect(made.result["stdout"] == "hello from the workspace\n", "a program reads the workspace")
+    held = sum(line["held"] for line in made.receipt or ())
+    steps.note("a program reads its workspace, isolated", "allowed", f"{made.result['backend']}, {held} layers held")
+    secret = _approved(client, {"command": "ls", "args": ["-A"], "cwd": "."})
+    steps.expect("notes.txt" in secret.result["stdout"], "a program lists the workspace")
+    code = _refusal(lambda: _approved(client, {"command": "cat", "args": ["/etc/shadow"]}))
+    steps.note("a program is pointed at a file outside", "refused", code)
+    code = _refusal(lambda: _approved(client, {"command": "bash", "args": ["-c", "id"]}))
+    steps.note("the agent asks for a shell", "refused", code)
+
+
+def _approved(client: "Client", arguments: dict[str, Any]) -> "CallView":
+    """The call, approved by a person when policy asks for one."""
+    from palyra.client.protocol import NeedsApprovalError
+
+    try:
+        return client.call("process.run", arguments, principal="agent:tour", channel="cli")
+    except NeedsApprovalError as error:
+        client.approve(error.approval_id or "")
+    return client.call("process.run", arguments, principal="agent:tour", channel="cli")
 
 
 def _budget(steps: Steps, client: "Client") -> None:

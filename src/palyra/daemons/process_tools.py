@@ -22,6 +22,8 @@ from palyra.tools.call import ExecutionPlan, Outcome
 from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, ToolTier, Touches
 
 PROCESS_EXECUTOR = "process"
+# What a result takes beside the output in it.
+RESULT_BYTES = 512
 _ENFORCEABLE = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only"))
 _TEXTS = {
     "process.run": (
@@ -103,8 +105,8 @@ def profile_for(plan: ExecutionPlan, settings: SandboxSettings, protected_names:
             pids=settings.pids,
             open_files=settings.open_files,
             file_bytes=settings.file_bytes,
-            # The result wraps the output in JSON, which escapes some bytes; half of what may be returned always fits.
-            max_output_bytes=min(settings.max_output_bytes, plan.max_output_bytes // 2),
+            # The result wraps the output in JSON, which at most doubles it.
+            max_output_bytes=min(settings.max_output_bytes, max(0, plan.max_output_bytes - RESULT_BYTES) // 2),
             timeout_ms=plan.timeout_ms,
         ),
         egress=EgressEnforcementMode(egress),

@@ -1,17 +1,17 @@
 """The process that waits for an order and becomes its program. Standard library only: the zygote loads it.
 
-It gives up every descriptor but the standard ones and the one its orders come through, and then becomes the small
-native executor, or stays Python and carries the order out itself. Both do the same: a list of system calls.
+It has no descriptors but the standard ones and the one its orders come through. It is the small native executor, or a
+fork of Python that carries the order out itself. Both do the same: a list of system calls.
 """
 
 import array
 import ctypes
 import os
+import signal
 import socket
 import struct
-from typing import NoReturn
 
-from palyra.sandbox import launch_wire
+from palyra.sandbox import launch_wire, linux_calls
 from palyra.sandbox.native_start import BUFFER_BYTES, MAX_RECEIVED, ORDERS_DESCRIPTOR
 
 NOT_STARTED = 127
@@ -23,18 +23,29 @@ _ALL_WORDS = (1 << 64) - 1
 _ANCILLARY_BYTES = socket.CMSG_SPACE(MAX_RECEIVED * array.array("i").itemsize)
 
 
-def wait_and_become(orders: socket.socket, image: int | None) -> NoReturn:
-    """Waits for the one order, in the native executor where there is one."""
-    image_at = ORDERS_DESCRIPTOR + 1
-    os.dup2(orders.detach(), ORDERS_DESCRIPTOR, inheritable=True)
-    if image is not None:
-        os.dup2(image, image_at, inheritable=False)
-    os.closerange(3, ORDERS_DESCRIPTOR)
-    os.closerange(image_at + (image is not None), os.sysconf("SC_OPEN_MAX"))
-    if image is not None:
-        os.execve(image_at, [b"palyra-start"], {})  # noqa: S606 - a memory file of ours, no shell
-    carry_out(receive())
-    os._exit(NOT_STARTED)
+def start_waiting(orders: socket.socket, image: int | None) -> int:
+    """Starts the process that waits, as a child of this one. Returns its pid."""
+    if image is None:
+        return _fork_waiting(orders)
+    # Not a fork: this process's memory need not be copied to be thrown away. All other descriptors close on exec.
+    place = (os.POSIX_SPAWN_DUP2, orders.fileno(), ORDERS_DESCRIPTOR)
+    return os.posix_spawn(f"/proc/self/fd/{image}", [b"palyra-start"], {}, file_actions=[place], setsigmask=())
+
+
+def _fork_waiting(orders: socket.socket) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        linux_calls.prctl(linux_calls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.dup2(orders.detach(), ORDERS_DESCRIPTOR)
+        os.closerange(3, ORDERS_DESCRIPTOR)
+        os.closerange(ORDERS_DESCRIPTOR + 1, os.sysconf("SC_OPEN_MAX"))
+        carry_out(receive())
+        os._exit(NOT_STARTED)
+    return pid
 
 
 def receive() -> bytes:

@@ -1,7 +1,7 @@
 """The zygote and its keepers. Standard library only, so that starting it takes milliseconds and forking it less.
 
 The zygote is started once by the daemon, holds nothing, and forks keepers ahead of need. A keeper serves one program:
-it has already forked the process that will become it (``exec_child``), and watches it. It ends the program's whole
+it has already started the process that will become it (``exec_child``), and watches it. It ends the program's whole
 tree when the program exits, when told to, or when the daemon or the zygote goes away, and says ``done`` only when no
 descendant is left. Both are child subreapers: what escapes a keeper that was killed falls to the zygote, which ends
 it. Neither holds secrets, and neither can be traced or read through /proc by a program of the same user.
@@ -196,24 +196,13 @@ def _write_if_there(path: bytes, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _become_program_when_told(orders: socket.socket, keeper_pid: int, image: int | None) -> None:
-    linux_calls.prctl(linux_calls.PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper_pid:
-        os._exit(0)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    exec_child.wait_and_become(orders, image)
-
-
 def _run_keeper(daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None) -> None:
     os.setsid()
     linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
     linux_calls.name_this_process(b"palyra-keeper")
     keeper = Keeper(daemon, zygote_lives, _wake_on_child_exit())
     keeper.rehearse()
-    keeper_pid = os.getpid()
-    program = os.fork()
-    if program == 0:
-        _become_program_when_told(orders, keeper_pid, image)
+    program = exec_child.start_waiting(orders, image)
     orders.close()
     try:
         keeper.greet(program, image is not None)

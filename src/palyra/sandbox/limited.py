@@ -88,6 +88,8 @@ def limited_spec(
             tasks_of_user=tasks_of_user,
         ),
         no_new_privs=True,
+        # Root's program is root only by name: it keeps no power over what is not its own.
+        drop_capabilities=True,
         seccomp=seccomp,
         landlock=LandlockRules(read=read, write=write, devices=DEVICES, connect_tcp=closed, bind_tcp=closed)
         if landlock
@@ -106,6 +108,12 @@ def limited_receipt(profile: SandboxProfile, spec: LaunchSpec, applied: Applied)
     where = "the workspace read-only" if profile.read_only else "the workspace"
     lines = [
         line(Layer.NO_NEW_PRIVS, "no new privileges", f"NoNewPrivs {int(applied.no_new_privs)}", applied.no_new_privs),
+        line(
+            Layer.CAPABILITIES,
+            "none in any set",
+            "all dropped" if applied.capabilities_dropped else "kept",
+            applied.capabilities_dropped,
+        ),
         line(Layer.SECCOMP, "our filter", "filter in force" if applied.seccomp else "no filter", applied.seccomp),
         line(
             Layer.RLIMITS,

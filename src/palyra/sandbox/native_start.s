@@ -21,6 +21,10 @@ _start:
         mov     $4, %edi
         xor     %esi, %esi
         syscall
+        mov     $157, %eax              # prctl(PR_SET_PDEATHSIG, SIGKILL): not longer than its keeper
+        mov     $1, %edi
+        mov     $9, %esi
+        syscall
         mov     $47, %eax               # recvmsg(ORDERS, MESSAGE, MSG_CMSG_CLOEXEC)
         mov     $ORDERS, %edi
         mov     $MESSAGE, %esi

@@ -226,10 +226,12 @@ def shown(outcome: ProcessOutcome) -> dict[str, Any]:
 
 
 def _text(content: bytes) -> tuple[str, str]:
-    try:
-        return content.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(content).decode(), "base64"
+    """As text where it is text and JSON does not swell it: six characters for each control byte would not fit."""
+    with contextlib.suppress(UnicodeDecodeError):
+        text = content.decode("utf-8")
+        if len(msgspec.json.encode(text)) <= 2 * len(content) + len('""'):
+            return text, "utf-8"
+    return base64.b64encode(content).decode(), "base64"
 
 
 def _uncut(content: bytes, truncated: bool) -> bytes:

@@ -61,14 +61,28 @@ _NAMESPACE_FLAGS: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x100
 _CLONE_NEWTIME = 0x00000080
 _TIOCSTI, _TIOCSETD, _TIOCLINUX, _TIOCCONS = 0x5412, 0x5423, 0x541C, 0x541D
 _PERSONALITY_QUERY, _PERSONALITY_ORDINARY = 0xFFFFFFFF, 0
-_S_IFMT, _S_IFCHR, _S_IFBLK, _S_ISUID = 0o170000, 0o020000, 0o060000, 0o4000
+_S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
+_S_ISUID, _S_ISGID = 0o4000, 0o2000
+_MSG_FASTOPEN = 0x20000000
 
-_SET_USER_ID = "leaves a program on the host that runs with its owner's rights for whoever starts it"
+_SET_ID = "leaves a program on the host that runs with its owner's or group's rights for whoever starts it"
 
 
-def _without_set_user_id(call: str, argument: int) -> Rule:
-    clause = Clause((ArgumentTest(argument, _S_ISUID, _S_ISUID),), errno.EPERM)
-    return Rule(call=call, reason=_SET_USER_ID, error=0, clauses=(clause,))
+def _set_id_clauses(argument: int) -> tuple[Clause, ...]:
+    return tuple(Clause((ArgumentTest(argument, bit, bit),), errno.EPERM) for bit in (_S_ISUID, _S_ISGID))
+
+
+def _without_set_id(call: str, argument: int) -> Rule:
+    return Rule(call=call, reason=_SET_ID, error=0, clauses=_set_id_clauses(argument))
+
+
+def _without_fast_open(call: str, flags: int) -> Rule:
+    return Rule(
+        call=call,
+        reason="TCP fast open connects while sending, past the connect that Landlock judges",
+        error=0,
+        clauses=(Clause((ArgumentTest(flags, _MSG_FASTOPEN, _MSG_FASTOPEN),), errno.EOPNOTSUPP),),
+    )
 
 
 def _without_devices(call: str, argument: int) -> Rule:
@@ -76,9 +90,9 @@ def _without_devices(call: str, argument: int) -> Rule:
     clauses = (
         Clause((ArgumentTest(argument, _S_IFBLK, _S_IFMT),), errno.EPERM),
         Clause((ArgumentTest(argument, _S_IFCHR, _S_IFMT),), errno.EPERM),
-        Clause((ArgumentTest(argument, _S_ISUID, _S_ISUID),), errno.EPERM),
+        *_set_id_clauses(argument),
     )
-    return Rule(call=call, reason="a device node opens hardware; " + _SET_USER_ID, error=0, clauses=clauses)
+    return Rule(call=call, reason="a device node opens hardware; " + _SET_ID, error=0, clauses=clauses)
 
 
 def _without_namespaces(call: str, flags: tuple[int, ...]) -> Rule:
@@ -252,18 +266,21 @@ def rules(*, unix_sockets: bool, namespaces: bool = False) -> tuple[Rule, ...]:
             reason="sets the limits of other processes of the same user, the daemon's among them",
             clauses=(Clause((ArgumentTest(0, 0),), 0),),
         ),
-        _without_set_user_id("chmod", 1),
-        _without_set_user_id("fchmod", 1),
-        _without_set_user_id("fchmodat", 2),
-        _without_set_user_id("fchmodat2", 2),
-        _without_set_user_id("creat", 1),
-        _without_set_user_id("open", 2),
-        _without_set_user_id("openat", 3),
+        _without_set_id("chmod", 1),
+        _without_set_id("fchmod", 1),
+        _without_set_id("fchmodat", 2),
+        _without_set_id("fchmodat2", 2),
+        _without_set_id("creat", 1),
+        _without_set_id("open", 2),
+        _without_set_id("openat", 3),
         *_deny(
             "its mode is in memory, where a filter cannot see a set-user-id bit; programs fall back to openat",
             "openat2",
             error=errno.ENOSYS,
         ),
+        _without_fast_open("sendto", 3),
+        _without_fast_open("sendmsg", 2),
+        _without_fast_open("sendmmsg", 3),
         _without_devices("mknod", 1),
         _without_devices("mknodat", 2),
     )

@@ -23,6 +23,7 @@ from palyra.sandbox.syscall_table import SYSCALLS
 
 VERSION: Final = 1
 FIRST_RECEIVED: Final = 3
+_STANDARD: Final = 3
 # Received descriptors go here first when some have places of their own, so that none overwrites another.
 _MOVED: Final = 64
 
@@ -33,6 +34,11 @@ _RESTART: Final = 1 << 63
 _ONE_WORD: Final = struct.Struct("<Q")
 _ZEROS: Final = tuple((0,) * (_RECORD_WORDS - 2 - used) for used in range(7))
 _PADDING: Final = tuple(b"\0" * (-over % _WORD) for over in range(_WORD))
+
+# posix_spawn leaves the two signals that the C library keeps to itself ignored.
+_C_LIBRARY_SIGNALS: Final = (32, 33)
+_SIGACTION_BYTES: Final = 32
+_SIGNAL_SET_BYTES: Final = 8
 
 _AT_FDCWD: Final = (1 << 64) - 100
 _O_WRONLY: Final = 0o1
@@ -165,42 +171,76 @@ def plan_start(
     in_memory_file: bool = False,
     prepared: LandlockRules | None = None,
 ) -> StartPlan:
-    """``rlimits`` are ``spec.rlimits`` in the kernel's numbers. ``prepared`` is what the waiting process has done already
+    """``rlimits`` are the spec's in the kernel's numbers. ``prepared`` is what the waiting process has already done
     of ``plan_preparation``. Descriptors come in this order: the memory file of a long order, the standard ones,
     ``spec.pass_fds``, one for each of ``spec.data_fds``."""
     numbers = SYSCALLS.get(machine)
     if numbers is None:
         raise BadLaunch(f"programs cannot be started on {machine}", machine=machine)
-    plan = _Segment(numbers)
     # A prepared ruleset stays open at the first number, used or not, until exec closes it.
     first = FIRST_RECEIVED + int(prepared is not None) + int(in_memory_file)
-    free, second_free = _place_descriptors(plan, spec, first, orders)
-    for path in spec.cgroup_procs:
-        _enter_cgroup(plan, path, free)
-    if spec.new_session:
-        plan.add(LaunchStage.SESSION, "setsid")
-    plan.add(LaunchStage.SESSION, "umask", spec.umask)
+    targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
+    plan = _Segment(numbers)
+    plan.append(_beginning(machine, first, orders, targets, spec.cgroup_procs, spec.new_session, spec.umask))
     where = spec.cwd.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
     if spec.no_new_privs:
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
     if spec.landlock is not None:
+        free, second_free = _free_numbers(first, targets)
         if prepared is not None and prepared == preparation_of(spec.landlock):
             _allow_writing(plan, spec.landlock, landlock_abi, machine, FIRST_RECEIVED, free)
         else:
             _allow_reading(plan, spec.landlock, landlock_abi, machine, free, second_free)
             _allow_writing(plan, spec.landlock, landlock_abi, machine, free, second_free)
-    for (number, soft, hard), limit in zip(rlimits, spec.rlimits, strict=True):
-        value = plan.keep(struct.pack("<QQ", soft, hard))
-        plan.add(LaunchStage.RLIMITS, "prlimit64", 0, number, value, subject=limit.name)
-    if spec.drop_capabilities:
-        _drop_capabilities(plan)
-    if spec.seccomp is not None:
-        _filter(plan, spec.seccomp)
+    names = tuple(limit.name for limit in spec.rlimits)
+    plan.append(_limits(machine, rlimits, names, spec.drop_capabilities, spec.seccomp))
     argv, env = plan.strings(spec.argv), plan.strings([name + b"=" + value for name, value in spec.env])
     shown = spec.program.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=shown)
     return StartPlan(encoded=plan.encode(), steps=tuple(plan.steps))
+
+
+@lru_cache(maxsize=64)
+def _beginning(
+    machine: str,
+    first: int,
+    orders: int,
+    targets: tuple[int, ...],
+    cgroups: tuple[str, ...],
+    new_session: bool,
+    umask: int,
+) -> _Segment:
+    plan = _Segment(SYSCALLS[machine])
+    _place_descriptors(plan, targets, first, orders)
+    for path in cgroups:
+        _enter_cgroup(plan, path, _free_numbers(first, targets)[0])
+    if new_session:
+        plan.add(LaunchStage.SESSION, "setsid")
+    default = plan.keep(bytes(_SIGACTION_BYTES))
+    for number in _C_LIBRARY_SIGNALS:
+        plan.add(LaunchStage.SESSION, "rt_sigaction", number, default, 0, _SIGNAL_SET_BYTES)
+    plan.add(LaunchStage.SESSION, "umask", umask)
+    return plan
+
+
+@lru_cache(maxsize=64)
+def _limits(
+    machine: str,
+    rlimits: tuple[tuple[int, int, int], ...],
+    names: tuple[str, ...],
+    drop_capabilities: bool,
+    seccomp: bytes | None,
+) -> _Segment:
+    plan = _Segment(SYSCALLS[machine])
+    for (number, soft, hard), name in zip(rlimits, names, strict=True):
+        value = plan.keep(struct.pack("<QQ", soft, hard))
+        plan.add(LaunchStage.RLIMITS, "prlimit64", 0, number, value, subject=name)
+    if drop_capabilities:
+        _drop_capabilities(plan)
+    if seccomp is not None:
+        _filter(plan, seccomp)
+    return plan
 
 
 def preparation_of(rules: LandlockRules) -> LandlockRules:
@@ -238,24 +278,27 @@ def plan_from_memory_file(machine: str, size: int, buffer_bytes: int, *, prepare
     return struct.pack(f"<{len(words)}Q", *words)
 
 
-def _place_descriptors(plan: _Segment, spec: LaunchSpec, first: int, orders: int) -> tuple[int, int]:
-    """Everything that came is closed by exec, except what is put in its place. Returns the two lowest free numbers."""
+def _place_descriptors(plan: _Segment, targets: tuple[int, ...], first: int, orders: int) -> None:
+    """Everything that came is closed by exec, except what is put in its place."""
     stage = LaunchStage.DESCRIPTORS
     plan.add(stage, "fcntl", orders, _F_SETFD, _FD_CLOEXEC)
-    targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
-    if len(targets) == 3:
-        for place, target in enumerate(targets):
-            plan.add(stage, "dup3", first + place, target, 0, subject=str(target))
-        return first + len(targets), first + len(targets) + 1
-    for place in range(len(targets)):
-        plan.add(stage, "dup3", first + place, _MOVED + place, _O_CLOEXEC)
-        plan.add(stage, "close", first + place)
+    moved = first
+    if len(targets) > _STANDARD:
+        moved = _MOVED
+        for place in range(len(targets)):
+            plan.add(stage, "dup3", first + place, _MOVED + place, _O_CLOEXEC)
+            plan.add(stage, "close", first + place)
     for place, target in enumerate(targets):
-        plan.add(stage, "dup3", _MOVED + place, target, 0, subject=str(target))
-    taken = {*targets, *range(FIRST_RECEIVED, first)}
-    free = [number for number in range(FIRST_RECEIVED, _MOVED + len(targets) + 2) if number not in taken]
+        plan.add(stage, "dup3", moved + place, target, 0, subject=str(target))
+
+
+def _free_numbers(first: int, targets: tuple[int, ...]) -> tuple[int, int]:
+    """The two lowest numbers that are free once the descriptors are placed."""
+    if len(targets) == _STANDARD:
+        return first + _STANDARD, first + _STANDARD + 1
     moved = range(_MOVED, _MOVED + len(targets))
-    lowest, second, *_ = (number for number in free if number not in moved)
+    taken = {*targets, *range(FIRST_RECEIVED, first), *moved}
+    lowest, second, *_ = (number for number in range(FIRST_RECEIVED, moved.stop + 2) if number not in taken)
     return lowest, second
 
 

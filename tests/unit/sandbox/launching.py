@@ -84,7 +84,9 @@ def as_ordinary_user(body: Callable[[], Awaitable[Any]]) -> Any:
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         source = Path(palyra.__file__).parent
-        shutil.copytree(source / "sandbox", Path(place, "palyra", "sandbox"), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            source / "sandbox", Path(place, "palyra", "sandbox"), ignore=shutil.ignore_patterns("__pycache__")
+        )
         shutil.copy(source / "__init__.py", Path(place, "palyra"))
         pid = os.fork()
         if pid == 0:

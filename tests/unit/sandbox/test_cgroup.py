@@ -8,12 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from unit.sandbox.launching import as_ordinary_user, processes_with, python, run, started
 
+from palyra.sandbox import cgroup
 from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.cgroup_layout import Hierarchy
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.receipt import Layer
+from unit.sandbox.launching import as_ordinary_user, processes_with, python, run, started
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -56,14 +57,60 @@ async def test_an_ordinary_user_without_delegation_is_told_why() -> None:
     assert held or "Permission denied" in why or "Read-only" in why or "no control group" in why
 
 
-def test_version_2_files(tmp_path: Path) -> None:
-    """An imitation is a plain directory, so that every file has to be there before it is written."""
+def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain directory stands in for the file system, in which the kernel would make the files of a new group."""
+    real, real_remove = os.mkdir, os.rmdir
+
+    def remove(path: str) -> None:
+        for file in Path(path).iterdir():
+            if file.is_file():
+                file.unlink()
+        real_remove(path)
+
+    def make(path: str, mode: int = 0o777) -> None:
+        real(path, mode)
+        for name in ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"):
+            Path(path, name).write_text("")
+        Path(path, "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+        Path(path, "pids.events").write_text("max 5\n")
+        Path(path, "cpu.stat").write_text("usage_usec 700\nuser_usec 1\n")
+        Path(path, "memory.peak").write_text("4096\n")
+        Path(path, "cgroup.kill").write_text("")
+
+    monkeypatch.setattr(cgroup.os, "mkdir", make)
+    monkeypatch.setattr(cgroup.os, "rmdir", remove)
+    monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
     pool = imitation(tmp_path)
-    assert pool.controllers == frozenset()  # subtree_control was overwritten by the last "+..." in a plain file
+    assert pool.controllers == {"memory", "pids", "cpu"}
     (base,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert base.name.startswith(f"palyra-{os.getpid()}-")
+    group = pool.take(Limits())
+    assert group.procs == (f"{base}/1/cgroup.procs",)
+    files = {name: (base / "1" / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
+    assert files == {"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "20", "cpu.max": "150000 100000"}
+    assert [(line.layer, line.held) for line in group.receipt()] == [
+        (Layer.CGROUP_MEMORY, True),
+        (Layer.CGROUP_PIDS, True),
+        (Layer.CGROUP_CPU, True),
+    ]
+    # Counters of whoever had the group before do not count.
+    (base / "1" / "memory.events").write_text("oom_kill 3\n")
+    (base / "1" / "cpu.stat").write_text("usage_usec 900\n")
+    stats = group.stats()
+    assert (stats.out_of_memory_kills, stats.pids_refused, stats.cpu_microseconds) == (1, 0, 200)
+    group.kill()
+    assert (base / "1" / "cgroup.kill").read_text() == "1"
+    group.release()
     pool.close()
     assert not base.exists()
+
+
+def test_a_limit_that_does_not_read_back_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
+    monkeypatch.setattr(cgroup, "_write", lambda directory, name, content: Path(directory, name).write_text("max"))
+    group = imitation(tmp_path).take(Limits())
+    assert [line.held for line in group.receipt()] == [False, False, False]
+    assert not group.limits_memory
 
 
 def test_leftovers_of_a_dead_daemon_are_removed(tmp_path: Path) -> None:
@@ -123,11 +170,19 @@ async def test_a_fork_bomb_stops_at_the_limit_for_root_too(pool: CgroupPool) -> 
         assert pool.why_not
         return
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
-    bomb = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: print('refused', flush=True); time.sleep(60)"
+    bomb = """
+import os, time
+while True:
+    try: os.fork()
+    except OSError: print('refused', flush=True); time.sleep(60)
+"""
     group = pool.take(Limits())
-    async with Launcher(ready=1) as launcher, started(launcher, python(bomb, marker, cgroup_procs=group.procs)) as (
-        child,
-        output,
+    async with (
+        Launcher(ready=1) as launcher,
+        started(launcher, python(bomb, marker, cgroup_procs=group.procs)) as (
+            child,
+            output,
+        ),
     ):
         while "refused" not in output.read_text():
             time.sleep(0.01)

@@ -11,9 +11,7 @@ V1_MOUNTS = (
 
 def test_version_2() -> None:
     found = parse_hierarchies("0::/user.slice/u.service\n", V2_MOUNT)
-    assert found == (
-        Hierarchy(version=2, directory="/sys/fs/cgroup/user.slice/u.service", controllers=frozenset()),
-    )
+    assert found == (Hierarchy(version=2, directory="/sys/fs/cgroup/user.slice/u.service", controllers=frozenset()),)
 
 
 def test_version_1_and_both() -> None:

@@ -4,14 +4,14 @@ import errno
 from pathlib import Path
 
 import pytest
-from unit.sandbox.launching import eventually, python, run
-from unit.sandbox.test_launcher import SHOW
 
 from palyra.sandbox import launcher as launcher_module
 from palyra.sandbox.launch import LandlockRules, LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.rlimit import ordinary_rlimits
 from palyra.sandbox.seccomp_program import tier_b_program
+from unit.sandbox.launching import eventually, python, run
+from unit.sandbox.test_launcher import SHOW
 
 
 @pytest.fixture(params=["native", "python"])

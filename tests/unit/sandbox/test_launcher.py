@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from unit.sandbox.launching import alive, eventually, processes_with, python, run, started
 
-from palyra.sandbox.launch import BadLaunch, KeeperLost, LaunchFailed, LauncherGone, LaunchSpec, LaunchStage
+from palyra.sandbox.launch import BadLaunch, KeeperLost, LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.rlimit import tasks_of_user
+from unit.sandbox.launching import alive, eventually, processes_with, python, run, started
 
 SHOW = """
 import os, signal, sys
@@ -126,7 +126,9 @@ async def test_exit_codes_signals_and_usage_are_told_apart() -> None:
 
 
 async def test_a_signal_reaches_the_program_only() -> None:
-    script = "import os, signal, time; signal.signal(15, lambda *a: os._exit(7)); print('ready', flush=True); time.sleep(60)"
+    script = (
+        "import os, signal, time; signal.signal(15, lambda *a: os._exit(7)); print('ready', flush=True); time.sleep(60)"
+    )
     async with Launcher() as launcher, started(launcher, python(script)) as (child, output):
         await eventually(lambda: "ready" in output.read_text())
         child.signal(signal.SIGTERM)

@@ -3,11 +3,11 @@ import resource
 import threading
 
 import pytest
-from unit.sandbox.launching import python, run
 
 from palyra.sandbox.launch import BadLaunch, RLimit
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.rlimit import numbered, ordinary_rlimits, tasks_of_user
+from unit.sandbox.launching import python, run
 
 LIMITS = ordinary_rlimits(
     cpu_seconds=3, memory_bytes=512 << 20, pids=10, open_files=40, file_bytes=1 << 20, tasks_of_user=5000
@@ -45,9 +45,7 @@ except OSError as error:
 
 
 def test_memory_is_left_out_where_a_control_group_limits_it() -> None:
-    made = ordinary_rlimits(
-        cpu_seconds=3, memory_bytes=None, pids=1, open_files=40, file_bytes=1, tasks_of_user=0
-    )
+    made = ordinary_rlimits(cpu_seconds=3, memory_bytes=None, pids=1, open_files=40, file_bytes=1, tasks_of_user=0)
     assert "AS" not in {limit.name for limit in made}
 
 

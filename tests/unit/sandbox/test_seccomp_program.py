@@ -5,7 +5,6 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.sandbox.bpf import ALLOW, ERRNO, KILL, run_bpf
 
 from palyra.sandbox.seccomp_program import (
     MAX_INSTRUCTIONS,
@@ -19,6 +18,7 @@ from palyra.sandbox.seccomp_program import (
 )
 from palyra.sandbox.seccomp_rules import ArgumentTest, Clause, Rule, rules
 from palyra.sandbox.syscall_table import AUDIT_ARCH, SYSCALLS
+from unit.sandbox.bpf import ALLOW, ERRNO, KILL, run_bpf
 
 BOTH = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 
@@ -50,7 +50,9 @@ def test_the_program_means_what_the_rules_say(
 @BOTH
 @given(
     call=st.sampled_from(["socket", "ioctl", "clone", "unshare", "personality", "openat", "fchmodat", "mknodat"]),
-    arguments=st.tuples(*[st.sampled_from([0, 1, 2, 3, 6, 10, 16, 17, 38, 40, 132, 262, 0x5412, 0o104755, 2**32 + 2])] * 6),
+    arguments=st.tuples(
+        *[st.sampled_from([0, 1, 2, 3, 6, 10, 16, 17, 38, 40, 132, 262, 0x5412, 0o104755, 2**32 + 2])] * 6
+    ),
 )
 def test_checked_arguments_mean_what_the_rules_say(machine: str, call: str, arguments: tuple[int, ...]) -> None:
     rule = next(r for r in rules(unix_sockets=False) if r.call == call)

@@ -1,13 +1,61 @@
 from palyra.sandbox.seccomp_rules import rules
 from palyra.sandbox.syscall_table import SYSCALLS
 
-MUST_BE_NAMED = """
-io_uring_setup io_uring_enter io_uring_register ptrace process_vm_readv process_vm_writev keyctl add_key request_key
-bpf perf_event_open mount umount2 fsopen fsconfig fsmount fspick move_mount open_tree mount_setattr pivot_root chroot
-userfaultfd kexec_load kexec_file_load init_module finit_module delete_module swapon swapoff reboot acct quotactl
-clock_settime settimeofday setns unshare clone clone3 ioctl socket personality name_to_handle_at open_by_handle_at
-pidfd_getfd process_madvise kcmp lookup_dcookie modify_ldt ioperm iopl move_pages mbind
-""".split()
+MUST_BE_NAMED = [
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "bpf",
+    "perf_event_open",
+    "mount",
+    "umount2",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "move_mount",
+    "open_tree",
+    "mount_setattr",
+    "pivot_root",
+    "chroot",
+    "userfaultfd",
+    "kexec_load",
+    "kexec_file_load",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "swapon",
+    "swapoff",
+    "reboot",
+    "acct",
+    "quotactl",
+    "clock_settime",
+    "settimeofday",
+    "setns",
+    "unshare",
+    "clone",
+    "clone3",
+    "ioctl",
+    "socket",
+    "personality",
+    "name_to_handle_at",
+    "open_by_handle_at",
+    "pidfd_getfd",
+    "process_madvise",
+    "kcmp",
+    "lookup_dcookie",
+    "modify_ldt",
+    "ioperm",
+    "iopl",
+    "move_pages",
+    "mbind",
+]
 
 
 def test_every_entry_says_why() -> None:

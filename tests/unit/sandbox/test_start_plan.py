@@ -42,6 +42,8 @@ def test_the_plan_of_the_plainest_program() -> None:
         "dup3",
         "dup3",
         "setsid",
+        "rt_sigaction",
+        "rt_sigaction",
         "umask",
         "chdir",
         "prctl",
@@ -70,9 +72,7 @@ def test_the_filter_is_last_and_privileges_go_before_rules_are_set() -> None:
     )
     made = plan(spec, rlimits=((0, 1, 2),))
     stages = [step.stage for step in made.steps]
-    assert list(dict.fromkeys(stages)) == [
-        stage for stage in LaunchStage if stage is not LaunchStage.RECEIVE
-    ]
+    assert list(dict.fromkeys(stages)) == [stage for stage in LaunchStage if stage is not LaunchStage.RECEIVE]
     assert made.steps[-2].stage is LaunchStage.SECCOMP
 
 
@@ -85,7 +85,9 @@ def test_placing_descriptors_never_overwrites_one_that_is_still_needed() -> None
         table = {0: "-", 1: "-", 2: "-", ORDERS: "orders"}
         if in_memory_file:
             table[3] = "order"
-        table |= {first + place: name for place, name in enumerate(("in", "out", "err", "p5", "p3", "p4", "p63", "d8", "d6"))}
+        table |= {
+            first + place: name for place, name in enumerate(("in", "out", "err", "p5", "p3", "p4", "p63", "d8", "d6"))
+        }
         for name, arguments, _ in decoded(made.encoded):
             if name == "dup3":
                 table[arguments[1]] = table[arguments[0]]
@@ -96,10 +98,16 @@ def test_placing_descriptors_never_overwrites_one_that_is_still_needed() -> None
 
 
 def test_landlock_paths_may_be_missing_to_read_but_not_to_write() -> None:
-    spec = LaunchSpec(argv=(b"/bin/true",), landlock=LandlockRules(read=("/usr",), write=("/w",), devices=("/dev/null",)))
+    spec = LaunchSpec(
+        argv=(b"/bin/true",), landlock=LandlockRules(read=("/usr",), write=("/w",), devices=("/dev/null",))
+    )
     records = decoded(plan(spec).encoded)
     made = plan(spec)
-    opened = [(step.subject, control) for step, (name, _, control) in zip(made.steps, records, strict=True) if name == "openat"]
+    opened = [
+        (step.subject, control)
+        for step, (name, _, control) in zip(made.steps, records, strict=True)
+        if name == "openat"
+    ]
     assert opened == [("/usr", 4), ("/dev/null", 4), ("/w", 0)]
     assert records[-3][0] == "landlock_restrict_self"
 

@@ -1,6 +1,7 @@
 """The list of verdicts, what they come to, and the error that makes a success known."""
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 
@@ -69,14 +70,29 @@ class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
         distinct = len({each.id for each in self.attempted})
         return "\n".join([*lines, f"{distinct} distinct attempts as uid {self.user} in {self.seconds:.1f} s"])
 
+    @property
+    def idle(self) -> tuple[SandboxTier, ...]:
+        """Tiers in which nothing at all was tried."""
+        return tuple(
+            count.tier for count in self.counts() if not count.blocked + count.not_blocked + count.not_promised
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "attempts": [msgspec.to_builtins(each) for each in self.verdicts],
+            "tiers": [msgspec.to_builtins(each) for each in self.counts()],
+            "distinct_attempts": len({each.id for each in self.attempted}),
+            "user": self.user,
+            "seconds": self.seconds,
+        }
+
     def raise_if_escaped(self) -> None:
         """Raises for successes first; then for a tier in which nothing was tried."""
         if self.escapes:
             names = ", ".join(f"{each.id} (tier {each.tier})" for each in self.escapes)
-            raise Escaped(f"{len(self.escapes)} attempts were not blocked: {names}", report=msgspec.to_builtins(self))
-        idle = [count.tier for count in self.counts() if not count.blocked + count.not_blocked + count.not_promised]
-        if idle:
-            reason = next(each.evidence for each in self.verdicts if each.tier in idle)
-            raise NotAttacked(
-                f"nothing could be tried in tier {', '.join(idle)}: {reason}", report=msgspec.to_builtins(self)
-            )
+            count = len(self.escapes)
+            said = f"{count} attempts were not blocked" if count > 1 else "an attempt was not blocked"
+            raise Escaped(f"{said}: {names}", **self.as_dict())
+        if self.idle:
+            reason = next(each.evidence for each in self.verdicts if each.tier in self.idle)
+            raise NotAttacked(f"nothing could be tried in tier {', '.join(self.idle)}: {reason}", **self.as_dict())

@@ -15,10 +15,11 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from palyra.errors import PalyraError
-from palyra.sandbox.attacks.attack_report import AttackReport
+from palyra.sandbox.attacks.attack_report import AttackReport, NotAttacked
 from palyra.sandbox.attacks.attempt import Attempt, filled
-from palyra.sandbox.attacks.bait_scene import PROTECTED_NAMES, BaitScene, survivors
+from palyra.sandbox.attacks.bait_scene import PROTECTED_NAMES, BaitScene
 from palyra.sandbox.attacks.catalogue import attempts_in
+from palyra.sandbox.attacks.proc_traces import survivors
 from palyra.sandbox.attacks.verdict import Answer, Observed, Verdict, judge, not_tried
 from palyra.sandbox.capture import Sink
 from palyra.sandbox.command import ProcessCommand
@@ -31,7 +32,7 @@ SYSTEM_PYTHON: Final = "/usr/bin/python3"
 # Longer than any attempt takes by itself.
 ATTEMPT_TIMEOUT_MS: Final = 15_000
 # How long a process that is being killed may still show: the kernel takes its time with large ones.
-SETTLE_SECONDS: Final = 0.5
+SETTLE_LOOKS: Final = 25
 SETTLE_STEP_SECONDS: Final = 0.02
 _HELLO: Final = "hello"
 _LISTENS: Final = "listen_tcp"
@@ -74,6 +75,8 @@ async def attack(
     base: str | None = None,
 ) -> AttackReport:
     """``protected_names`` are the user's own; the names that serve as bait are protected besides."""
+    if sys.platform != "linux":
+        raise NotAttacked("the attempts are made for Linux", hint="run it where the sandbox runs")
     since = time.monotonic()
     python = find_python()
 
@@ -159,8 +162,10 @@ class Attacker:
         )
 
     async def _settle(self) -> None:
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while any(survivors(self.scene.comm)) and time.monotonic() < deadline:
+        """Nothing tells when a process of another tree is gone, so it is looked for a few times."""
+        for _ in range(SETTLE_LOOKS):
+            if not any(survivors(self.scene.comm)):
+                return
             await asyncio.sleep(SETTLE_STEP_SECONDS)
 
     def _profile(self, tier: SandboxTier, attempt: Attempt) -> SandboxProfile:

@@ -10,13 +10,13 @@ import os
 import secrets
 import shutil
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from palyra.sandbox.attacks.attempt import Bait
+from palyra.sandbox.attacks.proc_traces import described, limits_of, listing, planted, survivors, touched
 
 _HOOK: Final = b"#!/bin/sh\nexit 0\n"
 _PROTECTED_FILES: Final = {
@@ -30,6 +30,7 @@ VARIABLE: Final = "ATTACK_BAIT_"
 _IPC_CREAT, _IPC_RMID, _SHM_BYTES = 0o1000, 0, 4096
 _AT_FDCWD, _HANDLE_BYTES, _EOVERFLOW = -100, 128, 75
 _VICTIM_SECONDS: Final = 600
+PATH_CHARS_SHOWN: Final = 40
 
 # Allows itself to be traced by anybody, so that no switch of the machine's makes the attack look stopped by us.
 _VICTIM: Final = """
@@ -112,7 +113,11 @@ class BaitScene:
             "abstract": "palyra-" + self.token,
         }
         self._path_socket: socket.socket | None = None
-        stack.callback(lambda: self._path_socket and self._path_socket.close())
+        stack.callback(self._close_path_socket)
+
+    def _close_path_socket(self) -> None:
+        if self._path_socket is not None:
+            self._path_socket.close()
 
     def _share_memory(self, stack: contextlib.ExitStack) -> None:
         library = ctypes.CDLL(None, use_errno=True)
@@ -131,6 +136,7 @@ class BaitScene:
         self._start_victim()
         return self._names | {
             "token": self.token,
+            "runner": os.getpid(),
             "workspace": self.workspace,
             "outside": self.outside,
             "secret": f"{self.outside}/secret",
@@ -145,8 +151,11 @@ class BaitScene:
         }
 
     def _start_victim(self) -> None:
+        """One that was touched is replaced by a fresh one, so that no attempt is blamed for another."""
         if self._victim is not None and self._victim.poll() is None:
-            return
+            if not touched(self._victim.pid, self._victim_limits):
+                return
+            self._end_victim()
         self._victim = subprocess.Popen(
             [
                 *(self.python, "-I", "-S", "-c", _VICTIM),
@@ -162,7 +171,7 @@ class BaitScene:
         self._victim.stdout.close()
         pid = self._victim.pid
         self._names |= {"victim": pid, "victim_address": int(address), "victim_descriptor": int(descriptor)}
-        self._victim_limits = _limits_of(pid)
+        self._victim_limits = limits_of(pid)
 
     def _end_victim(self) -> None:
         if self._victim is not None:
@@ -177,7 +186,7 @@ class BaitScene:
         self._fill_outside()
         self._fill_workspace(bait, probes)
         self._drain()
-        self._before = dict(_listing(self.outside))
+        self._before = dict(listing(self.outside))
         self._protected = dict(self._protected_now())
         self._start_victim()
 
@@ -186,8 +195,7 @@ class BaitScene:
         _write(secret, self.token.encode())
         _write(f"{self.outside}/marker", b"untouched\n")
         os.mkfifo(f"{self.outside}/pipe")
-        if getattr(self, "_path_socket", None):
-            self._path_socket.close()  # type: ignore[union-attr]
+        self._close_path_socket()
         self._path_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._path_socket.bind(f"{self.outside}/socket")
         self._path_socket.listen(4)
@@ -199,7 +207,7 @@ class BaitScene:
             path = f"{self.workspace}/{name}"
             os.makedirs(os.path.dirname(path), exist_ok=True)
             _write(path, content)
-        os.chmod(f"{self.workspace}/.git/hooks/pre-commit", 0o755)
+        os.chmod(f"{self.workspace}/.git/hooks/pre-commit", 0o700)
         _write(f"{self.workspace}/ordinary", b"ordinary\n")
         shutil.copytree(probes, f"{self.workspace}/probes", ignore=shutil.ignore_patterns("__pycache__"))
         links = {"link-to-secret": "secret", "link-to-marker": "marker", "link-out": ""}
@@ -218,7 +226,7 @@ class BaitScene:
             _write(f"{self.workspace}/innocent-script", f"#!/bin/sh\necho {self.token}\n".encode())
             _write(f"{self.workspace}/innocent-text", f"echo {self.token}\n".encode())
             for name in ("innocent-script", "innocent-text"):
-                os.chmod(f"{self.workspace}/{name}", 0o755)
+                os.chmod(f"{self.workspace}/{name}", 0o700)
 
     def traces(self, output: bytes) -> tuple[str, ...]:
         """Everything that should not be there after an attempt."""
@@ -227,7 +235,7 @@ class BaitScene:
     def _seen(self, output: bytes) -> Iterator[str]:
         if self.token.encode() in output:
             yield "the secret came out"
-        after = dict(_listing(self.outside))
+        after = dict(listing(self.outside))
         for name in sorted(self._before.keys() | after.keys()):
             if self._before.get(name) != after.get(name):
                 what = "appeared" if name not in self._before else "is gone" if name not in after else "was changed"
@@ -236,31 +244,20 @@ class BaitScene:
         for name in sorted(self._protected.keys() | protected.keys()):
             if self._protected.get(name) != protected.get(name):
                 yield f"protected {name} changed"
-        yield from self._planted()
+        yield from planted(self.workspace)
         yield from self._drain()
         if self._victim is not None and self._victim.poll() is not None:
             yield "the host's process was ended"
-        elif self._victim is not None and (touched := _touched(self._victim.pid, self._victim_limits)):
-            yield touched
+        elif self._victim is not None and (seen := touched(self._victim.pid, self._victim_limits)):
+            yield seen
         yield from survivors(self.comm)
 
     def _protected_now(self) -> Iterator[tuple[str, Any]]:
-        yield from ((name, _described(f"{self.workspace}/{name}")) for name in _PROTECTED_FILES)
-        hooks = (f"{self.workspace}/{folder}hooks" for folder in (".git/", "vendor/.git/"))
-        for folder in hooks:
+        yield from ((name, described(f"{self.workspace}/{name}")) for name in _PROTECTED_FILES)
+        for folder in (".git", "vendor/.git", "d/" * 80 + ".git"):
             with contextlib.suppress(OSError):
-                yield from ((f"{folder.removeprefix(self.workspace)}/{name}", True) for name in os.listdir(folder))
-
-    def _planted(self) -> Iterator[str]:
-        for folder, _, files in os.walk(self.workspace):
-            for name in files:
-                mode = os.lstat(f"{folder}/{name}").st_mode
-                if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-                    yield f"a device was left in the workspace: {name}"
-                if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
-                    yield f"a file with mode {stat.S_IMODE(mode):04o} was left in the workspace: {name}"
-                if stat.S_ISREG(mode) and (name == "core" or name.startswith("core.")):
-                    yield f"a core dump was left in the workspace: {name}"
+                for name in os.listdir(f"{self.workspace}/{folder}/hooks"):
+                    yield f"{folder[-PATH_CHARS_SHOWN:]}/hooks/{name}", True
 
     def _drain(self) -> Iterator[str]:
         return iter(tuple(self._arrived()))
@@ -297,51 +294,6 @@ _LOADERS: Final = (
     "/lib/ld-musl-x86_64.so.1",
     "/lib/ld-musl-aarch64.so.1",
 )
-
-
-def survivors(comm: str) -> Iterator[str]:
-    """Processes by the name that the attacking program gave itself; its children have it too, also as zombies."""
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-            text = file.read()
-            if text[text.find(b"(") + 1 : text.rfind(b")")] == comm.encode():
-                state = text[text.rfind(b")") + 2 :][:1].decode()
-                yield f"process {name} outlived the call (state {state})"
-
-
-def _limits_of(pid: int) -> str:
-    with open(f"/proc/{pid}/limits") as file:
-        return file.read()
-
-
-def _touched(pid: int, limits: str) -> str:
-    with contextlib.suppress(OSError):
-        with open(f"/proc/{pid}/status") as file:
-            tracer = next((line for line in file if line.startswith("TracerPid:")), "TracerPid:\t0")
-        if int(tracer.split()[1]):
-            return "the host's process is being traced"
-        if _limits_of(pid) != limits:
-            return "the limits of the host's process were changed"
-    return ""
-
-
-def _listing(folder: str) -> Iterator[tuple[str, Any]]:
-    for name in sorted(os.listdir(folder)):
-        yield name, _described(f"{folder}/{name}")
-
-
-def _described(path: str) -> Any:
-    try:
-        status = os.lstat(path)
-        content = b""
-        if stat.S_ISREG(status.st_mode):
-            with open(path, "rb") as file:
-                content = file.read(4096)
-    except OSError:
-        return None
-    return status.st_mode, status.st_ino, status.st_size, int(status.st_mtime), content
 
 
 def _handle_of(path: str) -> str:

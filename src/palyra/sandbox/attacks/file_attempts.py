@@ -10,6 +10,8 @@ _LANDLOCK: Final = (Layer.LANDLOCK,)
 _PROTECTED: Final = (Layer.PROTECTED_NAMES,)
 _PROC: Final = (Layer.PID_NAMESPACE, Layer.MINIMAL_ROOT)
 _MOUNTS: Final = (Layer.SECCOMP, Layer.CAPABILITIES)
+# What only root can do: the filter lets the call through, so it takes the loss of capabilities to stop it.
+_STRONG: Final = (Layer.CAPABILITIES, Layer.NO_NEW_PRIVS)
 # Tier B keeps a program in the workspace, but nothing in the workspace from the program.
 _NOT_PROMISED: Final[Layers] = ()
 
@@ -71,6 +73,14 @@ FILE_ATTEMPTS: Final = (
         b=(Layer.RLIMITS, Layer.NO_NEW_PRIVS),
     ),
     _file(
+        "init_descriptors",
+        "reach outside through what the sandbox's own first process holds open",
+        "init_descriptors",
+        c=(Layer.MINIMAL_ROOT, Layer.PID_NAMESPACE),
+        b=_LANDLOCK,
+        arguments={"secret": "{secret}"},
+    ),
+    _file(
         "file_handle",
         "open a secret by the number of its inode",
         "file_handle",
@@ -123,6 +133,23 @@ FILE_ATTEMPTS: Final = (
         seen_outside=True,
     ),
     _file(
+        "planted_by_rename",
+        "move a directory with a hook to where git looks for it",
+        "plant_by_rename",
+        c=_PROTECTED,
+        move_aside=True,
+        seen_outside=True,
+    ),
+    _file(
+        "planted_deep",
+        "plant a hook deeper than anybody looks",
+        "create",
+        c=_PROTECTED,
+        arguments={"path": "d/" * 80 + ".git/hooks/post-checkout"},
+        move_aside=True,
+        seen_outside=True,
+    ),
+    _file(
         "alias_of_env",
         "write to .env through a second name that it already had",
         "write",
@@ -147,12 +174,17 @@ FILE_ATTEMPTS: Final = (
         arguments={"path": ".env"},
     ),
     _file("unmount", "take the mount of .env away", "unmount", c=_MOUNTS, arguments={"path": ".env"}),
-    _file("device", "make a device", "device", c=(Layer.SECCOMP, Layer.CAPABILITIES), b=(Layer.SECCOMP, Layer.LANDLOCK)),
+    _file(
+        "device", "make a device", "device", c=(Layer.SECCOMP, Layer.CAPABILITIES), b=(Layer.SECCOMP, Layer.LANDLOCK)
+    ),
     _setuid("chmod", "leave a setuid program behind (chmod)"),
     _setuid("fchmod", "leave a setuid program behind (fchmod)"),
     _setuid("fchmodat2", "leave a setuid program behind (fchmodat2)"),
     _setuid("setgid", "leave a setgid program behind (chmod)"),
     _setuid("open", "leave a setuid program behind (open)"),
     _setuid("openat2", "leave a setuid program behind (openat2)"),
+    _setuid("memfd", "make a setuid program in memory"),
+    _file("capability", "leave a program with capabilities behind", "capability", c=_STRONG, b=_STRONG),
+    _file("give_away", "give a file to another user", "give_away", c=_STRONG, b=_STRONG),
     _setuid("mknod", "leave a setuid program behind (mknod)"),
 )

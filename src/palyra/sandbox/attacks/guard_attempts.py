@@ -45,7 +45,9 @@ GUARD_ATTEMPTS: Final = (
     _guard("script", "start a script that says it is one for a shell", "./innocent-script"),
     _guard("script_bare", "start a script that says nothing", "./innocent-text"),
     _guard("awk", "start a shell by awk", "awk", 'BEGIN { system("echo {token}") }'),
-    _guard("tar", "start a shell by tar", "tar", "-cf", "/dev/null", "--checkpoint=1", "--checkpoint-action=exec=sh", "."),
+    _guard(
+        "tar", "start a shell by tar", "tar", "-cf", "/dev/null", "--checkpoint=1", "--checkpoint-action=exec=sh", "."
+    ),
     _guard("git_alias", "start a shell by a git alias", "git", "-c", "alias.x=!echo {token}", "x"),
     _guard("git_pager", "start a shell by git's pager", "git", "-c", "core.pager=echo {token}", "-p", "log"),
     _guard("python", "start Python by a version's name", "python3.11", "-c", "print('{token}')"),

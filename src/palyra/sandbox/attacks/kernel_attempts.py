@@ -12,6 +12,7 @@ from palyra.sandbox.attacks.attempt import AttackClass, Attempt, Layers
 from palyra.sandbox.receipt import Layer
 
 _FILTER: Final = (Layer.SECCOMP,)
+_STRONG: Final = (Layer.CAPABILITIES, Layer.NO_NEW_PRIVS)
 _AT_FDCWD: Final = -100
 _NOWHERE: Final = "/nonexistent/palyra"
 
@@ -87,6 +88,13 @@ KERNEL_ATTEMPTS: Final = (
     _call("iopl", "drive the hardware's ports", 3),
     _call("process_madvise", "advise about another process's memory", -1, None, 0, 0, 0),
     _call("migrate_pages", "move another process's memory", 1, 0, None, None, denied=[errno.ESRCH]),
+    _call("clock_settime", "set the clock (to a time that cannot be)", 0, {"hex": "ff" * 16}),
+    _call("setdomainname", "change the domain's name", None, -1),
+    _call("swapoff", "take swap away", _NOWHERE),
+    _call("fspick", "change a mounted file system", _AT_FDCWD, _NOWHERE, 0),
+    _call("kexec_file_load", "load another kernel from a file", -1, -1, 0, None, 0xFFFF),
+    _call("modify_ldt", "change the processor's tables", 0, {"hex": "00" * 16}, 16),
+    _call("process_mrelease", "take the memory of a dying process", -1, 0),
     _kernel("compat_entry", "enter by the calls of 32-bit programs", "compat_entry"),
     _kernel("x32_entry", "enter by the calls of x32 programs", "x32_entry"),
     _kernel("tiocsti", "type into a terminal (TIOCSTI)", "terminal", arguments={"request": 0x5412}),
@@ -101,6 +109,7 @@ KERNEL_ATTEMPTS: Final = (
     _socket("key", "talk to IPsec (AF_KEY)", 15, 3, 2),
     _socket("xdp", "bypass the network stack (AF_XDP)", 44, 3),
     _socket("can", "talk to a vehicle bus (AF_CAN)", 29, 3, 1),
+    _kernel("network_settings", "change the host's interfaces", "network_settings", c=_STRONG, b=_STRONG),
     _kernel(
         "setuid_program",
         "get rights from a setuid program",

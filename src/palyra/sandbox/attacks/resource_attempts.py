@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from palyra.limits import MIB
 from palyra.sandbox.attacks.attempt import AttackClass, Attempt, Layers
-from palyra.sandbox.limits import RUN_BYTES
+from palyra.sandbox.limits import SHM_BYTES
 from palyra.sandbox.receipt import Layer
 
 _PIDS: Final = 40
@@ -97,8 +97,7 @@ RESOURCE_ATTEMPTS: Final = (
         "big_file",
         c=(Layer.MINIMAL_ROOT,),
         b=None,
-        # A file of the sandbox's /tmp: its owner may write there, and the size is bounded by the mount.
-        arguments={"path": "/dev/shm/big", "most": 5 * RUN_BYTES},
+        arguments={"path": "/dev/shm/big", "most": SHM_BYTES + 16 * MIB},  # noqa: S108  the sandbox's own
     ),
     _resource(
         "descriptors",

@@ -37,13 +37,25 @@ PROCESS_ATTEMPTS: Final = (
     _process("signal_zero", "find a process of the host by a signal", "signal_victim", deadly=False),
     _process("signal_pidfd", "end a process of the host by a descriptor", "pidfd_victim"),
     _process("ptrace", "trace a process of the host", "trace_victim", b=(Layer.SECCOMP, Layer.LANDLOCK)),
-    _process("vm_readv", "read the memory of a process of the host", "victim_memory", b=(Layer.SECCOMP, Layer.LANDLOCK)),
+    _process(
+        "vm_readv", "read the memory of a process of the host", "victim_memory", b=(Layer.SECCOMP, Layer.LANDLOCK)
+    ),
     _process("mem_file", "read the memory of a process of the host through /proc", "victim_memory_file"),
     _process("pidfd_getfd", "take a descriptor of a process of the host", "victim_descriptor", b=(Layer.SECCOMP,)),
-    _process("prlimit", "change the limits of a process of the host", "victim_limits", b=_NOT_PROMISED),
+    _process("prlimit", "change the limits of a process of the host", "victim_limits", b=(Layer.SECCOMP,)),
     _process("visible", "see the processes of the host", "see_processes"),
     _process("environ", "read the environment of a process of the host", "read", paths=["/proc/{victim}/environ"]),
-    _process("command_line", "read the command line of a process of the host", "read", paths=["/proc/{victim}/cmdline"]),
+    _process(
+        "command_line", "read the command line of a process of the host", "read", paths=["/proc/{victim}/cmdline"]
+    ),
+    _process("end_keeper", "end whoever watches over the sandbox", "end_keeper", runner="{runner}"),
+    _process(
+        "change_user",
+        "become another user",
+        "change_user",
+        c=(Layer.CAPABILITIES, Layer.USER_NAMESPACE),
+        b=(Layer.CAPABILITIES, Layer.NO_NEW_PRIVS),
+    ),
     _process(
         "shared_memory",
         "attach shared memory of the host",
@@ -64,14 +76,14 @@ PROCESS_ATTEMPTS: Final = (
         "raise one's own priority",
         "priority",
         c=(Layer.CAPABILITIES, Layer.USER_NAMESPACE),
-        b=_NOT_PROMISED,
+        b=(Layer.CAPABILITIES, Layer.NO_NEW_PRIVS),
     ),
     _process(
         "oom_score",
         "escape the killer of processes when memory is short",
         "immortality",
         c=(Layer.CAPABILITIES, Layer.MINIMAL_ROOT),
-        b=_NOT_PROMISED,
+        b=_LANDLOCK,
     ),
 )
 
@@ -79,6 +91,14 @@ NETWORK_ATTEMPTS: Final = (
     _network("tcp", "connect to the host's loopback", "connect_tcp", b=_LANDLOCK, way="tcp", port="{tcp}"),
     _network("tcp6", "connect to the host's IPv6 loopback", "connect_tcp", b=_LANDLOCK, way="ipv6", port="{tcp6}"),
     _network("fastopen", "connect by TCP Fast Open", "connect_tcp", b=_LANDLOCK, way="fastopen", port="{tcp}"),
+    _network(
+        "fastopen_sendmsg",
+        "connect by TCP Fast Open (sendmsg)",
+        "connect_tcp",
+        b=_LANDLOCK,
+        way="fastopen_sendmsg",
+        port="{tcp}",
+    ),
     _network(
         "mptcp", "connect by Multipath TCP", "connect_tcp", b=(Layer.SECCOMP, Layer.LANDLOCK), way="mptcp", port="{tcp}"
     ),
@@ -88,7 +108,7 @@ NETWORK_ATTEMPTS: Final = (
         "abstract_socket",
         "connect to an abstract unix socket of the host",
         "connect_unix",
-        b=_LANDLOCK,
+        b=(Layer.SECCOMP, Layer.LANDLOCK),
         name="{abstract}",
         abstract=True,
     ),
@@ -97,7 +117,7 @@ NETWORK_ATTEMPTS: Final = (
         "connect to a unix socket outside the workspace",
         "connect_unix",
         c=(Layer.MINIMAL_ROOT, Layer.MOUNT_NAMESPACE),
-        b=_NOT_PROMISED,
+        b=(Layer.SECCOMP,),
         name="{socket}",
         abstract=False,
     ),

@@ -7,9 +7,9 @@ stopped, ``NotApplicable`` that there was nothing here to try.
 import ctypes
 import errno
 import os
-from typing import Any, Dict, List
+from typing import Any
 
-Order = Dict[str, Any]
+Order = dict[str, Any]
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -48,9 +48,9 @@ def call(number: int, *arguments: Any) -> int:
     return result
 
 
-def raw_arguments(spelled: List[Any]) -> List[Any]:
+def raw_arguments(spelled: list[Any]) -> list[Any]:
     """Numbers as they are, text as a path or name, ``{"hex": …}`` as a buffer, ``null`` as no pointer."""
-    made: List[Any] = []
+    made: list[Any] = []
     for each in spelled:
         if isinstance(each, str):
             made.append(ctypes.c_char_p(each.encode()))

@@ -5,7 +5,7 @@ import errno
 import os
 import shutil
 import stat
-from typing import Callable, Dict, List
+from collections.abc import Callable
 
 from .calls import Blocked, NotApplicable, Order, call, libc, number_of
 
@@ -20,14 +20,16 @@ def read(order: Order) -> str:
     return first_of(order["paths"], lambda path: open(path, "rb").read(200).decode("utf-8", "replace"))
 
 
-def first_of(paths: List[str], action: Callable[[str], str]) -> str:
-    last = OSError(errno.ENOENT, "there was no such path")
+def first_of(paths: list[str], action: Callable[[str], str]) -> str:
+    """The first that works. Otherwise the first refusal that says more than that nothing is there."""
+    told = OSError(errno.ENOENT, "there was no such path")
     for path in paths:
         try:
             return f"{path}: {action(path)}"
         except OSError as error:
-            last = error
-    raise last
+            if told.errno == errno.ENOENT:
+                told = error
+    raise told
 
 
 def open_for_writing(order: Order) -> str:
@@ -67,7 +69,7 @@ def truncate(order: Order) -> str:
 
 
 def chmod(order: Order) -> str:
-    os.chmod(order["path"], 0o777)
+    os.chmod(order["path"], 0o777)  # noqa: S103  bait
     return f"changed the mode of {order['path']}"
 
 
@@ -152,6 +154,28 @@ def inherited(order: Order) -> str:
     raise Blocked("no descriptor beside the three standard ones")
 
 
+def init_descriptors(order: Order) -> str:
+    """What the process that watches over this one holds open, which may lead to the old root."""
+    watcher = 1 if os.getppid() == 0 else os.getppid()
+    seen = os.listdir(f"/proc/{watcher}/fd")
+    paths = [f"/proc/{watcher}/fd/{name}" for name in seen]
+    own = [os.fstat(number) for number in (0, 1, 2)]
+    tails = ["", order["secret"], "/.." * 8 + order["secret"], "/oldroot" + order["secret"]]
+
+    def content(path: str) -> str:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        opened = os.fstat(descriptor)
+        if not stat.S_ISREG(opened.st_mode) or any(os.path.samestat(opened, each) for each in own):
+            raise OSError(errno.ENOENT, "no file but this program's own")
+        return os.read(descriptor, 200).decode("utf-8", "replace")
+
+    found = [path + tail for path in paths for tail in tails]
+    try:
+        return first_of(found, content)
+    except OSError as error:
+        raise Blocked(f"{len(seen)} descriptors of process {watcher}, none leads outside: {error.strerror}") from None
+
+
 def parents(order: Order) -> str:
     """Climbs from a directory that was moved while it was the working directory."""
     os.makedirs("climb/er", exist_ok=True)
@@ -170,12 +194,12 @@ def setuid(order: Order) -> str:
     way = order["way"]
     shutil.copyfile("/usr/bin/id" if os.path.exists("/usr/bin/id") else "/bin/ls", "plant")
     if way == "chmod":
-        os.chmod("plant", 0o4755)
+        os.chmod("plant", 0o4755)  # noqa: S103  that is the attack
     elif way == "fchmod":
         descriptor = os.open("plant", os.O_RDWR)
         os.fchmod(descriptor, 0o4755)
     elif way == "setgid":
-        os.chmod("plant", 0o2755)
+        os.chmod("plant", 0o2755)  # noqa: S103  that is the attack
     elif way == "fchmodat2":
         call(number_of(order, "fchmodat2"), AT_FDCWD, ctypes.c_char_p(b"plant"), 0o4755, 0)
     elif way == "open":
@@ -190,12 +214,36 @@ def setuid(order: Order) -> str:
     elif way == "mknod":
         os.umask(0)
         os.mknod("plant-mknod", stat.S_IFREG | 0o4755)
-    else:
-        raise NotApplicable(way)
+    elif way == "memfd":
+        descriptor = os.memfd_create("plant")
+        os.fchmod(descriptor, 0o4755)
+        return "a program in memory has the bit"
     for name in os.listdir("."):
         if name.startswith("plant") and os.lstat(name).st_mode & (stat.S_ISUID | stat.S_ISGID):
             return f"{name} has mode {os.lstat(name).st_mode & 0o7777:04o}"
     raise Blocked("the bit was not set")
+
+
+def capability(order: Order) -> str:
+    """A file whose capabilities make whoever starts it outside as strong as root: here, to bind low ports."""
+    shutil.copyfile("/usr/bin/id" if os.path.exists("/usr/bin/id") else "/bin/ls", "plant")
+    value = (0x02000001).to_bytes(4, "little") + (1 << 10).to_bytes(4, "little") + bytes(12)
+    os.setxattr("plant", "security.capability", value)
+    return "a file got a capability"
+
+
+def give_away(order: Order) -> str:
+    os.chown("ordinary", 12345, 12345)
+    return "gave a file to another user"
+
+
+def plant_by_rename(order: Order) -> str:
+    """Makes the hook under a harmless name and moves its directory into place."""
+    os.makedirs("vendor/harmless/hooks")
+    with open("vendor/harmless/hooks/post-checkout", "wb") as file:
+        file.write(SIGNATURE)
+    os.rename("vendor/harmless", "vendor/.git")
+    return "moved a repository with a hook into place"
 
 
 def mount_over(order: Order) -> str:
@@ -239,11 +287,11 @@ def nothing(order: Order) -> str:
     raise Blocked("the program ran in the prepared workspace")
 
 
-PROBES: Dict[str, Callable[[Order], str]] = {
+PROBES: dict[str, Callable[[Order], str]] = {
     each.__name__: each
     for each in (
         *(read, open_for_writing, open_for_reading, write, create, truncate, chmod, utime, rename, exchange),
         *(replace_parent, unlink, hard_link, new_symlink, reopen, inherited, parents, device, setuid, mount_over),
-        *(remount_writable, unmount, file_handle, nothing),
+        *(remount_writable, unmount, file_handle, nothing, init_descriptors, capability, give_away, plant_by_rename),
     )
 }

@@ -9,7 +9,7 @@ import platform
 import signal
 import socket
 import struct
-from typing import Callable, Dict
+from collections.abc import Callable
 
 from .calls import REFUSED, Blocked, NotApplicable, Order, call, in_child, libc, number_of, raw_arguments
 
@@ -20,7 +20,7 @@ INVISIBLE = (errno.ESRCH, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCK
 
 
 def syscall(order: Order) -> str:
-    """One call. Where success would do harm its arguments are such that it must fail: the errno tells how far it got."""
+    """One call. Where success would do harm its arguments make it fail: the errno tells how far it got."""
     name = order["call"]
     number = number_of(order, name)
     try:
@@ -150,6 +150,19 @@ def socket_family(order: Order) -> str:
     return "the socket was made"
 
 
+def network_settings(order: Order) -> str:
+    """Asks to change an interface that does not exist: whoever may not change any is told so first."""
+    link = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0x7FFFFFFF, 0, 0)
+    header = struct.pack("=IHHII", 16 + len(link), 19, 1 | 4, 1, 0)
+    with socket.socket(16, socket.SOCK_RAW, 0) as asking:
+        asking.settimeout(2)
+        asking.sendto(header + link, (0, 0))
+        (answer,) = struct.unpack_from("=i", asking.recv(4096), 16)
+    if -answer in REFUSED:
+        raise OSError(-answer, os.strerror(-answer))
+    return f"the request was carried out, as far as it went ({errno.errorcode.get(-answer, answer)})"
+
+
 def core_dump(order: Order) -> str:
     """The memory of a crashed program must not be written anywhere, nor handed to a program of the host."""
 
@@ -164,7 +177,7 @@ def core_dump(order: Order) -> str:
 
 
 def privileged_program(order: Order) -> str:
-    """Starts a setuid program of root's. Only a program that got no new rights obeys LD_DEBUG, and then does nothing."""
+    """Starts a setuid program of root's. Only one that got no new rights obeys LD_DEBUG, and then does nothing."""
     candidates = ("/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/mount", "/bin/mount", "/usr/bin/newgrp")
     program = next((path for path in candidates if os.path.exists(path) and os.stat(path).st_mode & 0o4000), None)
     if program is None:
@@ -174,7 +187,7 @@ def privileged_program(order: Order) -> str:
     if child == 0:
         for number in (1, 2):
             os.dup2(writing, number)
-        os.execve(program, [program, "--version"], {"LD_DEBUG": "help"})
+        os.execve(program, [program, "--version"], {"LD_DEBUG": "help"})  # noqa: S606  no shell is wanted
     os.close(writing)
     with os.fdopen(reading, "rb") as said:
         obeyed = b"LD_DEBUG" in said.read()
@@ -188,10 +201,10 @@ def privileged_program(order: Order) -> str:
     raise Blocked(f"{program} got no rights; NoNewPrivs is 1")
 
 
-PROBES: Dict[str, Callable[[Order], str]] = {
+PROBES: dict[str, Callable[[Order], str]] = {
     each.__name__: each
     for each in (
         *(syscall, new_user_namespace, mount_in_new_namespace, trace_child, compat_entry, x32_entry, terminal),
-        *(socket_family, core_dump, privileged_program),
+        *(socket_family, network_settings, core_dump, privileged_program),
     )
 }

@@ -1,4 +1,4 @@
-"""Attempts to use more than was given, and to stay when the call is over. Every one of them is bounded by itself too."""
+"""Attempts to use more than was given, and to stay when the call is over. Each is bounded by itself too."""
 
 import mmap
 import os
@@ -6,9 +6,9 @@ import resource
 import signal
 import sys
 import time
-from typing import Callable, Dict, List
+from collections.abc import Callable
 
-from .calls import Blocked, NotApplicable, Order
+from .calls import Blocked, Order
 
 # What is left behind ends by itself after this long, should nothing end it before.
 LINGER_SECONDS = 20
@@ -19,7 +19,7 @@ CHUNK = 1 << 20
 def forks(order: Order) -> str:
     """As many children as there may be, and more. They end when their parent does, and by themselves soon after."""
     most = order["most"]
-    children: List[int] = []
+    children: list[int] = []
     try:
         while len(children) < most:
             child = os.fork()
@@ -128,7 +128,7 @@ def sparse_file(order: Order) -> str:
 
 
 def descriptors(order: Order) -> str:
-    held = []
+    held: list[int] = []
     while len(held) < order["most"]:
         try:
             held.append(os.open("/dev/null", os.O_RDONLY))
@@ -183,8 +183,8 @@ def linger(order: Order) -> str:
             signal.signal(number, signal.SIG_IGN)
         if way == "silent":
             quiet = os.open(os.devnull, os.O_RDWR)
-            for number in (0, 1, 2):
-                os.dup2(quiet, number)
+            for standard in (0, 1, 2):
+                os.dup2(quiet, standard)
         if way == "stopped":
             os.kill(os.getpid(), signal.SIGSTOP)
         _linger(LINGER_SECONDS)
@@ -192,8 +192,6 @@ def linger(order: Order) -> str:
         os.waitpid(child, 0)
     elif way == "stopped":
         os.waitpid(child, os.WUNTRACED)
-    elif way == "forking":
-        raise NotApplicable(way)
     raise Blocked("left a process behind")
 
 
@@ -217,7 +215,7 @@ def _linger(seconds: float) -> None:
     os._exit(0)
 
 
-PROBES: Dict[str, Callable[[Order], str]] = {
+PROBES: dict[str, Callable[[Order], str]] = {
     each.__name__: each
     for each in (
         *(forks, memory, memory_in_sum, big_file, sparse_file, descriptors, flood, sleeper, spinner, linger, relay),

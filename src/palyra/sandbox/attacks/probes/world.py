@@ -7,7 +7,8 @@ import resource
 import signal
 import socket
 import struct
-from typing import Callable, Dict
+import time
+from collections.abc import Callable
 
 from .calls import Blocked, NotApplicable, Order, call, libc, number_of
 
@@ -16,6 +17,7 @@ IPPROTO_MPTCP = 262
 # Addresses for documentation: connecting a datagram socket to them sends nothing, it only looks for a route.
 NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 CONNECT_SECONDS = 2.0
+LINGER_SECONDS = 20
 
 
 def signal_victim(order: Order) -> str:
@@ -75,6 +77,38 @@ def see_processes(order: Order) -> str:
     raise Blocked(f"{seen} processes are visible, the host's are not among them")
 
 
+def end_keeper(order: Order) -> str:
+    """Kills whoever started this, so that nobody is left to end it; what is left behind is seen outside."""
+    parent = os.getppid()
+    if parent <= 1 or parent == order["runner"]:
+        raise Blocked("whoever started this is out of sight")
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(LINGER_SECONDS)
+        os._exit(0)
+    os.kill(parent, signal.SIGKILL)
+    time.sleep(0.5)
+    return f"ended process {parent}, which watched over this one"
+
+
+def change_user(order: Order) -> str:
+    """Another user's process may not be ended by this one's; what is left behind is seen outside."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(12345, 12345, 12345)
+        except OSError as error:
+            os._exit(min(error.errno or 0, 250))
+        os.setsid()
+        time.sleep(LINGER_SECONDS)
+        os._exit(0)
+    time.sleep(0.1)
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        raise OSError(os.WEXITSTATUS(status), os.strerror(os.WEXITSTATUS(status)))
+    return "became another user"
+
+
 def shared_memory(order: Order) -> str:
     libc.shmat.restype = ctypes.c_void_p
     address = libc.shmat(order["shm"], None, 0o10000)
@@ -104,9 +138,13 @@ def connect_tcp(order: Order) -> str:
     protocol = IPPROTO_MPTCP if way == "mptcp" else 0
     with socket.socket(family, socket.SOCK_STREAM, protocol) as client:
         client.settimeout(CONNECT_SECONDS)
-        if way == "fastopen":
+        if way.startswith("fastopen"):
             client.setblocking(True)
-            client.sendto(order["token"].encode(), MSG_FASTOPEN, (host, order["port"]))
+            where = (host, order["port"])
+            if way == "fastopen":
+                client.sendto(order["token"].encode(), MSG_FASTOPEN, where)
+            else:
+                client.sendmsg([order["token"].encode()], [], MSG_FASTOPEN, where)
         else:
             client.connect((host, order["port"]))
             client.sendall(order["token"].encode())
@@ -127,10 +165,10 @@ def listen_tcp(order: Order) -> str:
         server.bind(("127.0.0.1", order["free_port"]))
         server.listen(1)
         server.settimeout(CONNECT_SECONDS)
-        print('{"ready": true}', flush=True)
+        os.write(1, b'{"ready": true}\n')
         try:
             server.accept()
-        except socket.timeout:
+        except TimeoutError:
             raise Blocked("listening, but nobody of the host can connect") from None
     return "the host connected to a listener inside"
 
@@ -195,7 +233,7 @@ def environment(order: Order) -> str:
 
 
 def raise_limits(order: Order) -> str:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard + 1, hard + 1))
     except ValueError as error:
@@ -217,11 +255,11 @@ def immortality(order: Order) -> str:
     return "made itself less likely to be killed when memory is short"
 
 
-PROBES: Dict[str, Callable[[Order], str]] = {
+PROBES: dict[str, Callable[[Order], str]] = {
     each.__name__: each
     for each in (
         *(signal_victim, pidfd_victim, trace_victim, victim_memory, victim_memory_file, victim_descriptor),
         *(victim_limits, see_processes, shared_memory, connect_unix, connect_tcp, send_udp, listen_tcp, routes),
-        *(interfaces, resolver, environment, raise_limits, priority, immortality),
+        *(end_keeper, change_user, interfaces, resolver, environment, raise_limits, priority, immortality),
     )
 }

@@ -1,0 +1,190 @@
+"""What a sandbox costs: each tier against the least that does the same, started alternately in one run."""
+
+import asyncio
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from palyra.sandbox.bubblewrap import gather_host
+from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.host_facts import Facts
+from palyra.sandbox.plan import BLOCK_FD, INFO_FD, BubblewrapPlan, plan_isolated
+from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.profile import SandboxProfile, SandboxTier
+from palyra.sandbox.protected_mounts import gather_workspace
+from palyra.sandbox.seccomp_program import tier_c_program
+
+SAMPLES = 150
+AT_ONCE = (1, 8, 32, 200)
+PROTECTED = (".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows")
+# A program that does nothing, without the time a dynamic linker takes.
+NOTHING = """
+.globl _start
+_start:
+#if defined(__x86_64__)
+    mov $231, %eax
+    xor %edi, %edi
+    syscall
+#else
+    mov x8, #94
+    mov x0, #0
+    svc #0
+#endif
+"""
+
+
+def run() -> list[dict[str, Any]]:
+    import uvloop
+
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_measure(Path(folder).resolve()))
+
+
+async def _measure(folder: Path) -> list[dict[str, Any]]:
+    workspace, scratch = folder / "workspace", folder / "scratch"
+    workspace.mkdir()
+    scratch.mkdir()
+    program = workspace / "nothing"
+    await asyncio.to_thread(_assemble, program)
+    runner = ProcessRunner(RunnerSettings(scratch=str(scratch)))
+
+    def ours(tier: SandboxTier, command: str) -> Callable[[], Awaitable[object]]:
+        profile = SandboxProfile(workspace_root=str(workspace), tier=tier, protected_names=PROTECTED)
+        wanted = ProcessCommand(command=command)
+        return lambda: runner.run_constrained_process(profile, wanted)
+
+    try:
+        isolated = await _alternately(ours(SandboxTier.C, "true"), _by_hand(workspace, "/usr/bin/true"))
+        limited = await _alternately(ours(SandboxTier.B, str(program)), _spawned(str(program)))
+        growth = [await _growth(ours(tier, "true"), tier) for tier in SandboxTier]
+    finally:
+        await runner.close()
+    return [
+        _row("Tier C, cold, /bin/true", *isolated, peer="bwrap by hand, same arguments", bar="p50 within 1.15x"),
+        _row("Tier B, static program", *limited, peer="posix_spawn and wait", bar="p50 within 2x"),
+        *growth,
+    ]
+
+
+async def _alternately(
+    ours: Callable[[], Awaitable[object]], peer: Callable[[], None]
+) -> tuple[list[float], list[float]]:
+    mine: list[float] = []
+    theirs: list[float] = []
+    for number in range(SAMPLES + 20):
+        since = time.perf_counter()
+        await ours()
+        between = time.perf_counter()
+        peer()
+        until = time.perf_counter()
+        if number >= 20:
+            mine.append(between - since)
+            theirs.append(until - between)
+        # Ready processes are made between calls, as they are in a daemon that is not flooded.
+        await asyncio.sleep(0.008)
+    return mine, theirs
+
+
+async def _growth(ours: Callable[[], Awaitable[object]], tier: SandboxTier) -> dict[str, Any]:
+    """The time of one call of many at once, against one alone: a queue, not a collapse."""
+    rates: dict[int, float] = {}
+    for many in AT_ONCE:
+        since = time.perf_counter()
+        await asyncio.gather(*(ours() for _ in range(many)))
+        rates[many] = many / (time.perf_counter() - since)
+    return {
+        "name": f"Tier {tier.value.upper()}, {AT_ONCE[-1]} at once",
+        "ours_p50": rates[AT_ONCE[-1]],
+        "ours_p99": None,
+        "peer": f"{AT_ONCE[1]} at once",
+        "peer_p50": rates[AT_ONCE[1]],
+        "peer_p99": None,
+        "ratio": rates[AT_ONCE[-1]] / rates[AT_ONCE[1]],
+        "samples": AT_ONCE[-1],
+        "bar": "no collapse",
+        "unit": "calls/s",
+    }
+
+
+def _by_hand(workspace: Path, program: str) -> Callable[[], None]:
+    """bubblewrap with the options of the plan, on the same descriptors; it need not wait to be looked at."""
+    profile = SandboxProfile(workspace_root=str(workspace), tier=SandboxTier.C, protected_names=PROTECTED)
+    found, _ = gather_workspace(profile)
+    facts = Facts(host=gather_host(), workspace=found, seccomp=tier_c_program(os.uname().machine))
+    plan = plan_isolated(profile, (os.fsencode(program),), facts, memory_is_counted=True)
+    contents = {number: _without_gate(plan) if number == _args_fd(plan) else data for number, data in plan.data_fds}
+
+    def start() -> None:
+        actions: list[tuple[Any, ...]] = []
+        opened = []
+        for number, data in contents.items():
+            memory = os.memfd_create("data", os.MFD_CLOEXEC)
+            os.write(memory, data)
+            os.lseek(memory, 0, os.SEEK_SET)
+            # Out of the way of the numbers that the plan uses.
+            high = os.dup2(memory, 100 + number, inheritable=False)
+            os.close(memory)
+            opened.append(high)
+            actions.append((os.POSIX_SPAWN_DUP2, high, number))
+        child = os.posix_spawn(plan.argv[0], list(plan.argv), {}, file_actions=actions)
+        for each in opened:
+            os.close(each)
+        _, status = os.waitpid(child, 0)
+        if status != 0:
+            raise RuntimeError(f"bubblewrap ended with {os.waitstatus_to_exitcode(status)}")
+
+    return start
+
+
+def _args_fd(plan: BubblewrapPlan) -> int:
+    return int(plan.argv[plan.argv.index(b"--args") + 1])
+
+
+def _without_gate(plan: BubblewrapPlan) -> bytes:
+    gate = {(b"--info-fd", b"%d" % INFO_FD), (b"--block-fd", b"%d" % BLOCK_FD)}
+    kept = [line.arguments for line in plan.lines if line.arguments not in gate]
+    return b"".join(word + b"\0" for words in kept for word in words)
+
+
+def _spawned(program: str) -> Callable[[], None]:
+    def start() -> None:
+        _, status = os.waitpid(os.posix_spawn(program, [program], {}), 0)
+        if status != 0:
+            raise RuntimeError(f"{program} ended with {os.waitstatus_to_exitcode(status)}")
+
+    return start
+
+
+def _assemble(path: Path) -> None:
+    subprocess.run(
+        ["gcc", "-x", "assembler-with-cpp", "-nostdlib", "-static", "-o", path, "-"],
+        input=NOTHING.encode(),
+        check=True,
+        capture_output=True,
+    )
+
+
+def _row(name: str, ours: list[float], theirs: list[float], *, peer: str, bar: str) -> dict[str, Any]:
+    mine, other = _quantiles(ours), _quantiles(theirs)
+    return {
+        "name": name,
+        "ours_p50": mine[0],
+        "ours_p99": mine[1],
+        "peer": peer,
+        "peer_p50": other[0],
+        "peer_p99": other[1],
+        "ratio": mine[0] / other[0],
+        "samples": len(ours),
+        "bar": bar,
+        "unit": "ms",
+    }
+
+
+def _quantiles(seconds: list[float]) -> tuple[float, float]:
+    cut = statistics.quantiles([each * 1000 for each in seconds], n=100)
+    return cut[49], cut[98]

@@ -1,0 +1,375 @@
+"""Programs that eat, flood, fork, hide and refuse to end. Each call ends in its time, and nothing of it is left.
+
+Run as a program (``test_sandbox_resources.py DIR``) it performs all of them as whoever runs it.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.ordinary_user import NOBODY, as_ordinary_user
+from fakes.processes import descendants, marked, new_mark, resident_bytes
+from palyra.errors import PalyraError
+from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
+from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.profile import SandboxLimits, SandboxProfile, SandboxTier
+
+MIB = 1024 * 1024
+DEADLINE_MS = 1_200
+# Only there to end a test whose program hangs: a busy machine is no fault.
+HANG_SECONDS = 40.0
+LIMITS = SandboxLimits(
+    timeout_ms=DEADLINE_MS,
+    memory_bytes=192 * MIB,
+    pids=48,
+    cpu_seconds=10,
+    open_files=128,
+    file_bytes=8 * MIB,
+    max_output_bytes=64 * 1024,
+)
+
+
+class Arena:
+    def __init__(self, base: Path, tier: SandboxTier, **settings: Any) -> None:
+        self.workspace = base / "workspace"
+        self.scratch = base / "scratch"
+        self.workspace.mkdir()
+        self.scratch.mkdir()
+        self.runner = ProcessRunner(RunnerSettings(scratch=str(self.scratch), **settings))
+        self.profile = SandboxProfile(
+            workspace_root=str(self.workspace), tier=tier, limits=LIMITS, allow_interpreters=True
+        )
+
+    async def python(self, script: str) -> ProcessOutcome:
+        """Runs a script, and makes sure that afterwards nothing with its mark lives."""
+        mark = new_mark()
+        words = ("-I", "-c", "import ctypes, mmap, os, signal, sys, threading, time\n" + textwrap.dedent(script), mark)
+        try:
+            async with asyncio.timeout(HANG_SECONDS):
+                return await self.runner.run_constrained_process(
+                    self.profile, ProcessCommand(command="python3", args=words)
+                )
+        finally:
+            assert marked(mark) == {}
+
+
+async def attack_output_flood(arena: Arena) -> None:
+    with pytest.raises(QuotaExceeded) as flood:
+        await arena.python(
+            """
+            if os.fork() == 0:
+                while True: os.write(2, b"e" * 65536)
+            while True: os.write(1, b"o" * 65536)
+            """
+        )
+    partial = flood.value.outcome
+    assert partial is not None and len(partial.stdout) + len(partial.stderr) == LIMITS.max_output_bytes
+
+
+async def attack_output_flood_after_the_end(arena: Arena) -> None:
+    """The program is gone; what it left behind goes on writing."""
+    outcome: ProcessOutcome | None = None
+    try:
+        outcome = await arena.python(
+            """
+            if os.fork() == 0:
+                os.setsid()
+                while True: os.write(1, b"x" * 65536)
+            """
+        )
+    except QuotaExceeded:
+        return
+    assert outcome.exit_code == 0
+
+
+async def attack_fork_bomb(arena: Arena) -> None:
+    with pytest.raises(ProcessTimedOut):
+        await arena.python(
+            """
+            while True:
+                try: os.fork()
+                except OSError: pass
+            """
+        )
+
+
+async def attack_threads(arena: Arena) -> None:
+    outcome = await arena.python(
+        """
+        made = 0
+        threading.stack_size(65536)
+        try:
+            for made in range(100_000):
+                threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        except RuntimeError:
+            pass
+        print(made, flush=True)
+        os._exit(0)
+        """
+    )
+    # Without a control group the kernel counts all of the user's tasks, and some of those may end meanwhile.
+    assert int(outcome.stdout) <= LIMITS.pids + 32
+
+
+async def attack_hopping(arena: Arena) -> None:
+    """Each process lives for a moment and leaves a child: a number that is read is already stale."""
+    with pytest.raises(ProcessTimedOut):
+        await arena.python(
+            """
+            if os.fork() == 0:
+                os.setsid()
+                while True:
+                    try:
+                        if os.fork(): os._exit(0)
+                    except OSError: pass
+            time.sleep(60)
+            """
+        )
+
+
+async def attack_memory(arena: Arena) -> None:
+    outcome = await arena.python(
+        """
+        kept = []
+        while len(kept) < 100:
+            kept.append(bytearray(b"x" * (16 << 20)))
+        print("ESCAPED")
+        """
+    )
+    assert outcome.stdout == b"" and outcome.exit_code != 0
+
+
+async def attack_memory_without_reserve(arena: Arena) -> None:
+    outcome = await arena.python(
+        """
+        area = mmap.mmap(-1, 2 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+        for page in range(0, 1 << 30, 4096): area[page] = 1
+        print("ESCAPED")
+        """
+    )
+    assert outcome.stdout == b"" and outcome.exit_code != 0
+
+
+async def attack_setsid_daemon(arena: Arena) -> None:
+    outcome = await arena.python(
+        """
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.closerange(0, 256)
+                signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+                time.sleep(300)
+            os._exit(0)
+        os.wait()
+        print("left one behind")
+        """
+    )
+    assert outcome.exit_code == 0 and outcome.stdout == b"left one behind\n"
+
+
+async def attack_daemon_that_keeps_the_pipes(arena: Arena) -> None:
+    outcome = await arena.python("if os.fork() == 0: os.setsid(); time.sleep(300)")
+    assert outcome.exit_code == 0
+
+
+async def attack_stopped_child(arena: Arena) -> None:
+    with pytest.raises(ProcessTimedOut):
+        await arena.python(
+            """
+            if os.fork() == 0:
+                os.setsid()
+                os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            """
+        )
+
+
+async def attack_stopped_orphan(arena: Arena) -> None:
+    outcome = await arena.python(
+        """
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        os.waitpid(child, os.WUNTRACED)
+        """
+    )
+    assert outcome.exit_code == 0
+
+
+async def attack_large_files(arena: Arena) -> None:
+    outcome = await arena.python(
+        """
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        for path in ("sparse", "plain"):
+            try:
+                with open(path, "wb", buffering=0) as file:
+                    if path == "sparse": file.truncate(1 << 40)
+                    else:
+                        while True: file.write(b"x" * (1 << 20))
+                print("ESCAPED")
+            except OSError: pass
+        """
+    )
+    assert outcome.stdout == b"" and outcome.exit_code == 0
+    for name in os.listdir(arena.workspace):
+        assert (arena.workspace / name).stat().st_size <= LIMITS.file_bytes
+
+
+async def attack_descriptors(arena: Arena) -> None:
+    outcome = await arena.python(
+        """
+        try:
+            for made in range(100_000): os.dup(0)
+        except OSError:
+            print(made)
+        """
+    )
+    assert int(outcome.stdout) < LIMITS.open_files
+
+
+async def attack_by_refusing_signals(arena: Arena) -> None:
+    with pytest.raises(ProcessTimedOut):
+        await arena.python("signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: time.sleep(1)")
+
+
+ATTACKS: tuple[Callable[[Arena], Awaitable[None]], ...] = (
+    attack_output_flood,
+    attack_output_flood_after_the_end,
+    attack_fork_bomb,
+    attack_threads,
+    attack_hopping,
+    attack_memory,
+    attack_memory_without_reserve,
+    attack_setsid_daemon,
+    attack_daemon_that_keeps_the_pipes,
+    attack_stopped_child,
+    attack_stopped_orphan,
+    attack_large_files,
+    attack_descriptors,
+    attack_by_refusing_signals,
+)
+
+
+async def perform(attack: Callable[[Arena], Awaitable[None]], base: Path, tier: SandboxTier) -> None:
+    arena = Arena(base, tier)
+    try:
+        await attack(arena)
+        # The machine and the runner are as fit as before.
+        outcome = await arena.python("print('well')")
+        assert outcome.stdout == b"well\n"
+    finally:
+        await arena.runner.close()
+    assert os.listdir(arena.scratch) == []
+
+
+@pytest.mark.parametrize("tier", list(SandboxTier))
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__.removeprefix("attack_"))
+async def test_attack(attack: Callable[[Arena], Awaitable[None]], tmp_path: Path, tier: SandboxTier) -> None:
+    await perform(attack, tmp_path, tier)
+
+
+@pytest.mark.parametrize("tier", list(SandboxTier))
+def test_attacks_by_an_ordinary_user(tmp_path: Path, tier: SandboxTier) -> None:
+    with tempfile.TemporaryDirectory(prefix="palyra-test-") as base:
+        os.chmod(base, 0o755)
+        if os.geteuid() == 0:
+            os.chown(base, NOBODY, NOBODY)
+        done = subprocess.run(
+            [*as_ordinary_user(tmp_path), sys.executable, __file__, base, tier.value],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.split() == [attack.__name__ for attack in ATTACKS]
+
+
+async def test_the_runners_memory_stays_flat(tmp_path: Path) -> None:
+    for tier in SandboxTier:
+        base = tmp_path / tier.value
+        base.mkdir()
+        arena = Arena(base, tier)
+        flood = ProcessCommand(command="yes")
+        sizes = []
+        for _ in range(25):
+            with pytest.raises(QuotaExceeded):
+                await arena.runner.run_constrained_process(arena.profile, flood)
+            sizes.append(resident_bytes(os.getpid()))
+        assert sizes[-1] - sizes[4] < 8 * MIB, sizes
+        await arena.runner.close()
+
+
+@pytest.mark.parametrize("tier", list(SandboxTier))
+async def test_two_hundred_at_once(tmp_path: Path, tier: SandboxTier) -> None:
+    arena = Arena(tmp_path, tier)
+    profile = SandboxProfile(
+        workspace_root=str(arena.workspace),
+        tier=tier,
+        protected_names=(".git/hooks", ".env*"),
+        limits=SandboxLimits(timeout_ms=100_000),
+    )
+    mark = new_mark()
+
+    async def one(number: int) -> int:
+        command = ProcessCommand(command="echo", args=(f"{mark} {number}",))
+        outcome = await arena.runner.run_constrained_process(profile, command)
+        assert outcome.stdout == f"{mark} {number}\n".encode() and outcome.exit_code == 0
+        return max(line.held for line in outcome.receipt.lines)
+
+    await one(-1)
+    await asyncio.sleep(0.1)
+    processes, files = len(descendants(os.getpid())), len(os.listdir("/proc/self/fd"))
+    await asyncio.gather(*(one(number) for number in range(200)))
+    await asyncio.sleep(0.2)
+    assert marked(mark) == {}
+    # A few keepers more or less may be waiting for work: two processes and two descriptors each.
+    assert len(descendants(os.getpid())) <= processes + 16
+    assert len(os.listdir("/proc/self/fd")) <= files + 16
+    groups = [place.directory for place in arena.runner._cgroups._bases or ()]
+    await arena.runner.close()
+    assert os.listdir(arena.scratch) == [] and os.listdir(arena.workspace) == []
+    assert not [group for group in groups if os.path.exists(group)]
+    assert len(os.listdir("/proc/self/fd")) <= files
+
+
+async def test_a_queue_that_is_full_says_so(tmp_path: Path) -> None:
+    arena = Arena(tmp_path, SandboxTier.B, max_running=2, max_waiting=3)
+    command = ProcessCommand(command="sleep", args=("0.3",))
+
+    async def one() -> str:
+        try:
+            return str((await arena.runner.run_constrained_process(arena.profile, command)).exit_code)
+        except PalyraError as error:
+            return error.code
+
+    await one()
+    answers = await asyncio.gather(*(one() for _ in range(40)))
+    assert set(answers) == {"0", "sandbox.too_many_waiting"} and answers.count("0") >= 5
+    assert await one() == "0"
+    await arena.runner.close()
+
+
+async def _perform_all(base: Path, tier: SandboxTier) -> None:
+    for attack in ATTACKS:
+        folder = base / attack.__name__
+        folder.mkdir()
+        await perform(attack, folder, tier)
+        print(attack.__name__, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_perform_all(Path(sys.argv[1]), SandboxTier(sys.argv[2])))

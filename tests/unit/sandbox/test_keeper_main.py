@@ -1,0 +1,68 @@
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from palyra.sandbox import launch_wire, launcher
+from palyra.sandbox.launcher import Launcher
+from unit.sandbox.launching import eventually, python, run, started
+
+
+def start_zygote() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-I", "-S", "-c", launcher._ZYGOTE, launcher._PACKAGE_ROOT, str(theirs.fileno())]
+    with theirs:
+        return ours, subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
+
+
+def test_a_keeper_greets_and_ends_with_its_daemon() -> None:
+    control, zygote = start_zygote()
+    with control:
+        control.send(launch_wire.WANT.pack(launch_wire.WANT_TAG, 2))
+        for _ in range(2):
+            message, descriptors, _, _ = socket.recv_fds(control, 100, 2)
+            tag, _keeper = launch_wire.MADE.unpack(message)
+            assert tag == launch_wire.MADE_TAG
+            with socket.socket(fileno=descriptors[0]) as end, socket.socket(fileno=descriptors[1]):
+                hello = launch_wire.HELLO.unpack(end.recv(100))
+                assert hello[:2] == (launch_wire.HELLO_TAG, launch_wire.VERSION)
+    assert zygote.wait(20) == 0
+
+
+async def test_orphans_that_end_by_themselves_are_collected_while_the_program_runs() -> None:
+    """Otherwise they would count against the limit of processes for as long as the program runs."""
+    script = """
+import os, time
+for _ in range(20):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(0.01)
+        os._exit(0)
+    os.wait()
+print('made', flush=True); time.sleep(60)
+"""
+    async with Launcher(ready=1) as launcher, started(launcher, python(script)) as (child, output):
+        await eventually(lambda: "made" in output.read_text())
+        keeper = int(Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        children = Path(f"/proc/{keeper}/task/{keeper}/children")
+        await eventually(lambda: children.read_text().split() == [str(child.pid)])
+
+
+async def test_keepers_have_sessions_of_their_own() -> None:
+    async with Launcher(ready=2) as launcher:
+        await eventually(lambda: launcher.ready == 2)
+        sessions = {os.getsid(keeper.pid) for keeper in launcher._ready} | {os.getsid(0)}
+        assert len(sessions) == 3
+
+
+async def test_the_terminals_interrupt_does_not_reach_programs() -> None:
+    async with Launcher(ready=1) as launcher:
+        assert launcher.zygote_pid is not None
+        assert os.getpgid(launcher.zygote_pid) != os.getpgrp()
+        ended, output = await run(launcher, python("import os; print(os.getpgrp() == os.getpid())"))
+        assert (ended.exit_code, output) == (0, "True\n")
+        child = asyncio.ensure_future(run(launcher, python("import os, signal; os.kill(0, signal.SIGTERM)")))
+        assert (await child)[0].signal == signal.SIGTERM

@@ -1,0 +1,74 @@
+from typing import Any
+
+from palyra.sandbox.child import applied_by
+from palyra.sandbox.launch import Applied, LaunchSpec
+from palyra.sandbox.limited import DEVICES, SYSTEM_PATHS, limited_environment, limited_receipt, limited_spec
+from palyra.sandbox.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.receipt import Layer
+
+
+def profile(**changes: Any) -> SandboxProfile:
+    return SandboxProfile(workspace_root="/work", tier=SandboxTier.B, **changes)
+
+
+def spec(wanted: SandboxProfile, **changes: Any) -> LaunchSpec:
+    settings: dict[str, Any] = {
+        "cwd": "/work/sub",
+        "home": "/scratch/call-1",
+        "seccomp": b"filter",
+        "tasks_of_user": 100,
+        "memory_by_cgroup": False,
+        "cgroup_procs": ("/cgroup/1/cgroup.procs",),
+        "landlock": True,
+    }
+    return limited_spec(wanted, (b"ls", b"-la"), b"/usr/bin/ls", **{**settings, **changes})
+
+
+def test_the_program_gets_its_words_its_folder_and_every_restriction() -> None:
+    made = spec(profile())
+    assert made.argv == (b"ls", b"-la") and made.executable == b"/usr/bin/ls" and made.cwd == b"/work/sub"
+    assert made.no_new_privs and made.new_session and made.seccomp == b"filter"
+    assert made.cgroup_procs == ("/cgroup/1/cgroup.procs",) and made.pass_fds == () and made.data_fds == ()
+
+
+def test_only_the_workspace_and_the_folder_of_the_call_may_be_written() -> None:
+    rules = spec(profile(tool_roots=("/opt/tools",))).landlock
+    assert rules is not None and rules.write == ("/work", "/scratch/call-1") and rules.devices == DEVICES
+    assert set(rules.read) == {*SYSTEM_PATHS, "/opt/tools"}
+    held = spec(profile(read_only=True)).landlock
+    assert held is not None and held.write == ("/scratch/call-1",) and "/work" in held.read
+    assert spec(profile(), landlock=False).landlock is None
+    private = ("/", "/home", "/root", "/etc", "/var", "/proc", "/tmp", "/dev", "/run", "/sys")
+    assert not set(private) & {*rules.read, *rules.write}
+
+
+def test_tcp_is_closed_where_no_network_is_wanted() -> None:
+    strict, open_ = spec(profile()).landlock, spec(profile(egress=EgressEnforcementMode.NONE)).landlock
+    assert strict is not None and strict.connect_tcp == () and strict.bind_tcp == ()
+    assert open_ is not None and open_.connect_tcp is None and open_.bind_tcp is None
+
+
+def test_limits_become_resource_limits() -> None:
+    limits = SandboxLimits(cpu_seconds=7, memory_bytes=8 << 20, pids=9, open_files=65, file_bytes=1 << 20)
+    found = {limit.name: limit for limit in spec(profile(limits=limits)).rlimits}
+    assert (found["CPU"].soft, found["AS"].hard, found["NPROC"].hard) == (7, 8 << 20, 109)
+    assert (found["NOFILE"].hard, found["FSIZE"].hard, found["CORE"].hard) == (65, 1 << 20, 0)
+    counted = {limit.name for limit in spec(profile(limits=limits), memory_by_cgroup=True).rlimits}
+    assert "AS" not in counted
+
+
+def test_the_environment_is_made_and_never_inherited() -> None:
+    made = dict(limited_environment(profile(env=(("LANG", "de"), ("X", "1")), tool_roots=("/opt/t",)), "/scratch/1"))
+    assert made["HOME"] == made["TMPDIR"] == "/scratch/1" and made["LANG"] == "de" and made["X"] == "1"
+    assert made["PATH"].startswith("/opt/t/bin:")
+    assert set(made) == {"HOME", "LANG", "PATH", "TERM", "TMPDIR", "X"}
+
+
+def test_the_receipt_says_what_was_got() -> None:
+    wanted = profile()
+    made = spec(wanted)
+    good = limited_receipt(wanted, made, applied_by(made, 7))
+    assert [line.layer for line in good.lines if not line.held] == []
+    poor = Applied(no_new_privs=True, capabilities_dropped=True, seccomp=False, landlock_abi=0, rlimits=2, cgroups=0)
+    missing = {line.layer for line in limited_receipt(wanted, made, poor).lines if not line.held}
+    assert missing == {Layer.SECCOMP, Layer.RLIMITS, Layer.LANDLOCK, Layer.WORKSPACE}
