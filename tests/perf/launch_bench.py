@@ -20,7 +20,7 @@ import uvloop
 from palyra.sandbox import landlock
 from palyra.sandbox.launch import LandlockRules, LaunchSpec
 from palyra.sandbox.launcher import READY_KEEPERS, Launcher
-from palyra.sandbox.rlimit import ordinary_rlimits
+from palyra.sandbox.resource_limits import ordinary_rlimits
 from palyra.sandbox.seccomp_program import tier_b_program
 
 SAMPLES = 400

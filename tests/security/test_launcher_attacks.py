@@ -15,7 +15,7 @@ import pytest
 
 from palyra.sandbox.launch import KeeperLost, LaunchSpec
 from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.rlimit import ordinary_rlimits
+from palyra.sandbox.resource_limits import ordinary_rlimits
 from unit.sandbox.launching import alive, as_ordinary_user, eventually, processes_with, python, run, started
 
 Body = Callable[[], Awaitable[Any]]

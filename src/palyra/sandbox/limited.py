@@ -10,7 +10,7 @@ from palyra.sandbox.launch import Applied, LandlockRules, LaunchSpec
 from palyra.sandbox.plan import SYSTEM_PATH
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine
-from palyra.sandbox.rlimit import ordinary_rlimits
+from palyra.sandbox.resource_limits import ordinary_rlimits
 
 # What ordinary programs need to start and to speak their language. Nothing of another person's is in it.
 SYSTEM_PATHS: Final = (

@@ -244,14 +244,17 @@ def rules(*, unix_sockets: bool, namespaces: bool = False) -> tuple[Rule, ...]:
         Rule(
             call="personality",
             reason="other personalities switch off address randomisation and turn readable memory executable",
-            clauses=tuple(Clause((ArgumentTest(0, value),), 0) for value in (_PERSONALITY_QUERY, _PERSONALITY_ORDINARY)),
+            clauses=tuple(
+                Clause((ArgumentTest(0, value),), 0) for value in (_PERSONALITY_QUERY, _PERSONALITY_ORDINARY)
+            ),
         ),
         Rule(
             call="ioctl",
             reason="types into the terminal it shares (TIOCSTI, TIOCLINUX), takes the console, changes disciplines",
             error=0,
             clauses=tuple(
-                Clause((ArgumentTest(1, request),), errno.EPERM) for request in (_TIOCSTI, _TIOCLINUX, _TIOCCONS, _TIOCSETD)
+                Clause((ArgumentTest(1, request),), errno.EPERM)
+                for request in (_TIOCSTI, _TIOCLINUX, _TIOCCONS, _TIOCSETD)
             ),
         ),
         _sockets(unix=unix_sockets),

@@ -8,7 +8,7 @@ import pytest
 from palyra.sandbox import launcher as launcher_module
 from palyra.sandbox.launch import LandlockRules, LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.rlimit import ordinary_rlimits
+from palyra.sandbox.resource_limits import ordinary_rlimits
 from palyra.sandbox.seccomp_program import tier_b_program
 from unit.sandbox.launching import eventually, python, run
 from unit.sandbox.test_launcher import SHOW

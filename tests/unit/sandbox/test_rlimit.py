@@ -6,7 +6,8 @@ import pytest
 
 from palyra.sandbox.launch import BadLaunch, RLimit
 from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.rlimit import numbered, ordinary_rlimits, tasks_of_user
+from palyra.sandbox.resource_limits import ordinary_rlimits
+from palyra.sandbox.rlimit import numbered, tasks_of_user
 from unit.sandbox.launching import python, run
 
 LIMITS = ordinary_rlimits(

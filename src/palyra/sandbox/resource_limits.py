@@ -1,0 +1,36 @@
+"""The resource limits of one call, as values."""
+
+from typing import Final
+
+from palyra.sandbox.launch import RLimit
+
+# After the soft limit the program gets SIGXCPU and this long to end by itself.
+CPU_GRACE_SECONDS: Final = 2
+
+
+def ordinary_rlimits(
+    *,
+    cpu_seconds: int,
+    memory_bytes: int | None,
+    pids: int,
+    open_files: int,
+    file_bytes: int,
+    tasks_of_user: int,
+) -> tuple[RLimit, ...]:
+    """The limits of one call. ``memory_bytes`` is ``None`` where a control group limits memory better.
+
+    The pids limit is added to what the user already runs, since the kernel compares against the user's total. That
+    total moves, so this is a bound on runaway forking and not an exact allowance.
+    """
+    both = [
+        ("CORE", 0),
+        ("NOFILE", open_files),
+        ("FSIZE", file_bytes),
+        ("NPROC", tasks_of_user + pids),
+    ]
+    if memory_bytes is not None:
+        both.append(("AS", memory_bytes))
+    return (
+        RLimit(name="CPU", soft=cpu_seconds, hard=cpu_seconds + CPU_GRACE_SECONDS),
+        *(RLimit(name=name, soft=value, hard=value) for name, value in both),
+    )
