@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes the environment in the folder given: a Python of at least 3.11, the pinned packages, this package.
+# Makes the environment in the folder given: the programs that the sandbox and the tests need, a Python of at least
+# 3.11, the pinned packages, this package.
 set -eu
 venv=$1
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,6 +19,27 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q >&2
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >&2
 }
+
+# bubblewrap builds the sandbox; the others are the ordinary tools that the tests run inside it.
+system_programs="bwrap:bubblewrap setpriv:util-linux tar:tar git:git gcc:gcc make:make node:nodejs npm:npm
+    sqlite3:sqlite3 ssh-keygen:openssh-client"
+missing=
+for each in $system_programs; do
+    # Only where the distribution puts programs: what lies elsewhere does not show in the sandbox.
+    found=
+    for folder in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do
+        [ -x "$folder/${each%%:*}" ] && found=yes && break
+    done
+    [ -n "$found" ] || missing="$missing ${each#*:}"
+done
+# gcc needs headers to compile anything, and the distribution's own Python and venv are run inside the sandbox.
+[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+[ -x /usr/bin/python3 ] || missing="$missing python3"
+/usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+if [ -n "$missing" ]; then
+    # shellcheck disable=SC2086  # a list of words
+    apt_install $missing
+fi
 
 python=
 for candidate in python3.11 python3.12 python3.13 python3.14 python3; do

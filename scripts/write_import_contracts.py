@@ -32,6 +32,7 @@ ADAPTERS = {
         "appearing",
         "attacks.attack_runner",
         "attacks.bait_scene",
+        "attacks.proc_traces",
         "attacks.probes.calls",
         "attacks.probes.files",
         "attacks.probes.kernel",

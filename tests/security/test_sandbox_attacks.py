@@ -90,6 +90,7 @@ CONTROLS = {
     "files.new_git_hook": "protected .git/hooks/post-checkout changed",
     "files.rename_git": "protected .git/config changed",
     "files.setuid_chmod": "a file with mode 4755 was left",
+    "files.setuid_setgid": "a file with mode 2755 was left",
     "files.setuid_openat2": "a file with mode 4755 was left",
     "kernel.x32_entry": "",
     "kernel.ptrace_child": "attached to a child",

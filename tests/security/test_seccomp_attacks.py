@@ -208,3 +208,18 @@ def test_ordinary_tools_work(perform: Callable[[Body], Any], tool: str, program:
 
     code, number, output = perform(body)
     assert (code, number) == (0, None), output
+
+
+async def test_a_filter_installed_ahead_stays_with_its_own_kind() -> None:
+    """Launches of different kinds in turn, each from a pool that was prepared for the one before."""
+    script = (
+        "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith(('Seccomp:', 'Seccomp_f'))))"
+    )
+    async with Launcher(ready=4) as launcher:
+        for program, wanted in ((PROGRAMS["tier b"], "2 1"), (None, "0 0"), (PROGRAMS["tier c"], "2 1"), (None, "0 0")):
+            for _ in range(6):
+                async with asyncio.timeout(20):
+                    while launcher.ready < 4:
+                        await asyncio.sleep(0.002)
+                _, output = await run(launcher, python(script, seccomp=program))
+                assert output.strip() == wanted

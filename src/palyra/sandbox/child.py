@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from palyra.sandbox import launch_wire
-from palyra.sandbox.launch import Applied, Exit, LandlockRules, LaunchFailed, LaunchSpec
+from palyra.sandbox.launch import Applied, Exit, LaunchFailed, LaunchSpec
 from palyra.sandbox.native_start import BUFFER_BYTES
-from palyra.sandbox.start_plan import StartPlan, Step, plan_from_memory_file
+from palyra.sandbox.plan_segment import Step
+from palyra.sandbox.start_plan import NOTHING_AHEAD, StartPlan, plan_from_memory_file
 
 PACKET_BYTES: Final = 1024
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -30,7 +31,7 @@ class KeeperEnd:
         self.plan: StartPlan | None = None
         # What the waiting process was told to do ahead, and when.
         self.native = False
-        self.prepared: LandlockRules | None = None
+        self.prepared = NOTHING_AHEAD
         self.prepared_at = 0.0
         # Whether somebody listens to the orders' socket, and so closes it.
         self.confirming = False
@@ -59,6 +60,14 @@ class KeeperEnd:
         """A keeper that is gone has nothing left to be told."""
         with contextlib.suppress(OSError):
             self.control.send(message, socket.MSG_NOSIGNAL)
+
+    def heard(self) -> bytes:
+        """One message. A keeper that ended without reading our last one, which came as its program ended, makes the
+        kernel report that once, ahead of the message the keeper sent before it ended."""
+        try:
+            return self.control.recv(PACKET_BYTES)
+        except ConnectionResetError:
+            return self.control.recv(PACKET_BYTES)
 
     def close(self) -> None:
         self.orders.close()
@@ -132,7 +141,7 @@ def send_order(
         if len(order) > launch_wire.INLINE_ORDER_BYTES:
             start = plan(True)
             order = plan_from_memory_file(
-                platform.machine(), len(start.encoded), BUFFER_BYTES, prepared=keeper.prepared is not None
+                platform.machine(), len(start.encoded), BUFFER_BYTES, prepared=keeper.prepared
             )
             made.append(_memory_file(start.encoded))
             descriptors = (made[-1], *descriptors, *made[:-1])

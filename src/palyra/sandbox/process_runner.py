@@ -11,9 +11,9 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -37,7 +37,7 @@ from palyra.sandbox.outcome import (
     RuntimeFailure,
     SpawnFailed,
 )
-from palyra.sandbox.plan import plan_isolated
+from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
@@ -65,6 +65,16 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 1024
     # Where protected names that appeared are moved to, and where calls get their private folders.
     scratch: str
+
+
+class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call holds from before its start until after its end."""
+
+    checked: Checked
+    group: Group
+    home: str = ""
+    facts: Facts | None = None
+    before: Survey | None = None
 
 
 class ProcessRunner:
@@ -118,33 +128,56 @@ class ProcessRunner:
         It may have to wait for its turn, at most ``wait_seconds``.
         """
         host = self._guard_host(profile)
-        checked = await asyncio.to_thread(check_before_spawn, profile, command, host)
         async with self._slot(command, wait_seconds):
-            group = await self._take_group(profile)
+            prepared = await self._prepared(profile, command, host)
             capture = OutputCapture(profile.limits.max_output_bytes, sink)
+            running: Running | None = None
             try:
                 begin = self._isolated if profile.tier is SandboxTier.C else self._limited
-                async with begin(profile, command, checked, capture, group) as running:
-                    try:
-                        yield running
-                    finally:
-                        if not running.child.ended:
-                            await asyncio.shield(running.kill("left"))
-                        running.receipt = running.receipt.with_lines(group.receipt())
-                        running.out_of_memory = bool(group.stats().out_of_memory_kills)
+                running = await begin(profile, command, prepared, capture)
+                try:
+                    yield running
+                finally:
+                    if not running.child.ended:
+                        await asyncio.shield(running.kill("left"))
             finally:
                 capture.close()
-                await _to_the_end(group.release)
+                # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
+                await asyncio.shield(asyncio.to_thread(self._clean, profile, prepared, running))
 
-    async def _take_group(self, profile: SandboxProfile) -> Group:
-        taking = asyncio.ensure_future(asyncio.to_thread(self._cgroups.take, profile.limits))
+    async def _prepared(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
+        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(preparing)
         except asyncio.CancelledError:
             # The thread goes on, and nobody else would give back what it takes.
-            group = await taking
-            await _to_the_end(group.release)
+            await asyncio.wait([preparing])
+            if preparing.exception() is None:
+                await asyncio.shield(asyncio.to_thread(self._clean, profile, preparing.result(), None))
             raise
+
+    def _prepare(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
+        """All that must be looked at and taken before the start, on one thread: a change of threads costs as much."""
+        checked = check_before_spawn(profile, command, host)
+        if profile.tier is SandboxTier.B:
+            home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
+            return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), home=home)
+        workspace, before = gather_workspace(profile)
+        facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
+        return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), facts=facts, before=before)
+
+    def _clean(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
+        group = prepared.group
+        try:
+            if running is not None:
+                running.receipt = running.receipt.with_lines(group.receipt())
+                running.out_of_memory = bool(group.stats().out_of_memory_kills)
+                if prepared.before is not None and not profile.read_only:
+                    self._look_again(profile, prepared.before, running)
+        finally:
+            group.release()
+            if prepared.home:
+                shutil.rmtree(prepared.home, ignore_errors=True)
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
         """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
@@ -172,54 +205,47 @@ class ProcessRunner:
         finally:
             self._slots.release()
 
-    @asynccontextmanager
     async def _limited(
-        self, profile: SandboxProfile, command: ProcessCommand, checked: Checked, capture: OutputCapture, group: Group
-    ) -> AsyncIterator[Running]:
-        home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
-        try:
-            spec = limited_spec(
-                with_environment(profile, checked),
-                checked.argv,
-                os.fsencode(checked.executable.found),
-                cwd=checked.cwd,
-                home=home,
-                seccomp=tier_b_program(_MACHINE),
-                tasks_of_user=self._launcher.tasks_of_user(),
-                memory_by_cgroup=group.limits_memory,
-                cgroup_procs=group.procs,
-                landlock=landlock_abi() > 0,
-            )
-            known = (*always(profile), *group.receipt())
-            # Before the launch: a program that must not run does not run for a moment.
-            expected = limited_receipt(profile, spec, applied_by(spec, landlock_abi()))
-            refuse_unmet(expected.with_lines(known), profile.required_layers)
-            since = time.monotonic()
-            child = await self._launch(spec, command, capture)
-            receipt = limited_receipt(profile, spec, child.applied).with_lines(known)
-            running = Running(child, capture, receipt, "limited_process", since)
-            try:
-                refuse_unmet(receipt, profile.required_layers)
-            except PalyraError:
-                await running.kill("refused")
-                raise
-            yield running
-        finally:
-            await _to_the_end(shutil.rmtree, home, ignore_errors=True)
-
-    @asynccontextmanager
-    async def _isolated(
-        self, profile: SandboxProfile, command: ProcessCommand, checked: Checked, capture: OutputCapture, group: Group
-    ) -> AsyncIterator[Running]:
-        refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
-        host, (workspace, before) = await asyncio.gather(
-            asyncio.to_thread(gather_host), asyncio.to_thread(gather_workspace, profile)
+        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
+    ) -> Running:
+        checked, group = prepared.checked, prepared.group
+        spec = limited_spec(
+            with_environment(profile, checked),
+            checked.argv,
+            os.fsencode(checked.executable.found),
+            cwd=checked.cwd,
+            home=prepared.home,
+            seccomp=tier_b_program(_MACHINE),
+            tasks_of_user=self._launcher.tasks_of_user(),
+            memory_by_cgroup=group.limits_memory,
+            cgroup_procs=group.procs,
+            landlock=landlock_abi() > 0,
         )
-        facts = Facts(host=host, workspace=workspace, seccomp=_filter_of(profile))
+        known = (*always(profile), *group.receipt())
+        # Before the launch: a program that must not run does not run for a moment.
+        expected = limited_receipt(profile, spec, applied_by(spec, landlock_abi()))
+        refuse_unmet(expected.with_lines(known), profile.required_layers)
+        since = time.monotonic()
+        child = await self._launch(spec, command, capture)
+        receipt = limited_receipt(profile, spec, child.applied).with_lines(known)
+        running = Running(child, capture, receipt, "limited_process", since)
+        try:
+            refuse_unmet(receipt, profile.required_layers)
+        except PalyraError:
+            await running.kill("refused")
+            raise
+        return running
+
+    async def _isolated(
+        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
+    ) -> Running:
+        checked, group = prepared.checked, prepared.group
+        assert prepared.facts is not None
+        refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
         plan = plan_isolated(
             with_environment(profile, checked),
             checked.argv,
-            facts,
+            prepared.facts,
             cwd=checked.cwd,
             memory_is_counted=group.limits_memory,
         )
@@ -231,7 +257,7 @@ class ProcessRunner:
             running = Running(child, capture, Receipt(), "bubblewrap", since)
             try:
                 with Waiting(await gate.described()) as waiting:
-                    seen = await asyncio.to_thread(release_checked, plan, gate, waiting)
+                    seen = await self._released(plan, gate, waiting, running)
             except NotBuilt as error:
                 await running.kill("not built")
                 await capture.finished()
@@ -241,14 +267,17 @@ class ProcessRunner:
                 await asyncio.shield(running.kill("refused"))
                 raise
             running.receipt = seen.with_lines(always(profile))
+        return running
+
+    async def _released(self, plan: BubblewrapPlan, gate: Gate, waiting: Waiting, running: Running) -> Receipt:
+        looking = asyncio.ensure_future(asyncio.to_thread(release_checked, plan, gate, waiting))
         try:
-            yield running
-        finally:
-            # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
-            if not running.child.ended:
-                await asyncio.shield(running.kill("left"))
-            if not profile.read_only:
-                await _to_the_end(self._look_again, profile, before, running)
+            return await asyncio.shield(looking)
+        except asyncio.CancelledError:
+            # The thread uses descriptors that are about to be closed: it is waited for, and soon has nothing to see.
+            await asyncio.shield(running.kill("cancelled"))
+            await asyncio.wait([looking])
+            raise
 
     def _look_again(self, profile: SandboxProfile, before: Survey, running: Running) -> None:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
@@ -273,11 +302,6 @@ class ProcessRunner:
         finally:
             os.close(stdin)
             capture.handed_over()
-
-
-async def _to_the_end(work: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-    """Blocking work on a thread that being cancelled does not take off the queue."""
-    await asyncio.shield(asyncio.to_thread(work, *arguments, **named))
 
 
 def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:

@@ -250,7 +250,7 @@ def rules(*, unix_sockets: bool, namespaces: bool = False) -> tuple[Rule, ...]:
         ),
         Rule(
             call="ioctl",
-            reason="types into the terminal it shares (TIOCSTI, TIOCLINUX), takes the console, changes disciplines",
+            reason="types into a shared terminal (TIOCSTI, TIOCLINUX), takes the console, changes disciplines",
             error=0,
             clauses=tuple(
                 Clause((ArgumentTest(1, request),), errno.EPERM)

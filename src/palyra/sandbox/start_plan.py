@@ -11,29 +11,21 @@ lowest free number.
 
 import errno
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from palyra.sandbox import landlock_rights
 from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage
+from palyra.sandbox.plan_segment import HEADER_WORDS, RECORD_WORDS, RESTART, VERSION, WORD, Segment, Step
 from palyra.sandbox.syscall_table import SYSCALLS
 
-VERSION: Final = 1
 FIRST_RECEIVED: Final = 3
 _STANDARD: Final = 3
 # Received descriptors go here first when some have places of their own, so that none overwrites another.
 _MOVED: Final = 64
 
-_HEADER_WORDS: Final = 4
-_RECORD_WORDS: Final = 8
-_WORD: Final = 8
-_RESTART: Final = 1 << 63
-_ONE_WORD: Final = struct.Struct("<Q")
-_ZEROS: Final = tuple((0,) * (_RECORD_WORDS - 2 - used) for used in range(7))
-_PADDING: Final = tuple(b"\0" * (-over % _WORD) for over in range(_WORD))
 
 # posix_spawn leaves the two signals that the C library keeps to itself ignored.
 _C_LIBRARY_SIGNALS: Final = (32, 33)
@@ -60,20 +52,6 @@ _RULE_PATH_BENEATH: Final = 1
 _RULE_NET_PORT: Final = 2
 
 
-class _At(NamedTuple):
-    """An argument that is the address of something in the plan's data."""
-
-    offset: int
-
-
-class Step(NamedTuple):
-    """What one record is for."""
-
-    stage: LaunchStage
-    call: str
-    subject: str = ""
-
-
 class StartPlan(msgspec.Struct, frozen=True, kw_only=True):
     """``encoded`` is what is sent. ``steps`` says what each record is, so that a failure can be named."""
 
@@ -81,84 +59,23 @@ class StartPlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
 
 
-class _Segment:
-    """Records, the data they point into, and where the addresses are that must be made real."""
+class Preparation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a waiting process did ahead of its order."""
 
-    def __init__(self, numbers: dict[str, int]) -> None:
-        self.numbers = numbers
-        self.steps: list[Step] = []
-        self.words: list[int] = []
-        self.data = bytearray()
-        # Which word of the records, or which place in the data, is to hold the address of which place in the data.
-        self.word_pointers: list[tuple[int, int]] = []
-        self.data_pointers: list[tuple[int, int]] = []
+    landlock: LandlockRules | None = None
+    seccomp: bytes | None = None
 
-    def add(
-        self,
-        stage: LaunchStage,
-        call: str,
-        *arguments: int | _At,
-        subject: str = "",
-        on_error: int = 0,
-        on_success: int = 1,
-    ) -> None:
-        """One system call. ``on_error`` and ``on_success``: how many records to advance; 0 on error ends the start."""
-        self.steps.append(Step(stage, call, subject))
-        words = self.words
-        words.append(self.numbers[call])
-        for argument in arguments:
-            if isinstance(argument, _At):
-                self.word_pointers.append((len(words), argument.offset))
-                words.append(0)
-            else:
-                words.append(argument)
-        words.extend(_ZEROS[len(arguments)])
-        words.append(on_error | (on_success - 1) << 8)
+    @property
+    def descriptors(self) -> int:
+        """How many numbers it takes before those that come with the order."""
+        return int(self.landlock is not None)
 
-    def keep(self, content: bytes) -> _At:
-        """Puts bytes into the data, at a multiple of a word."""
-        self.data += _PADDING[len(self.data) % _WORD]
-        offset = len(self.data)
-        self.data += content
-        return _At(offset)
+    def serves(self, spec: LaunchSpec) -> bool:
+        """Whether a launch can follow it. A ruleset can be ignored, a filter cannot."""
+        return self.seccomp is None or (self.seccomp == spec.seccomp and spec.no_new_privs)
 
-    def text(self, content: bytes) -> _At:
-        return self.keep(content + b"\0")
 
-    def strings(self, contents: Sequence[bytes]) -> _At:
-        """An array of addresses that ends with zero, as argv and envp are."""
-        kept = [self.text(content) for content in contents]
-        array = self.keep(bytes(_WORD * (len(kept) + 1)))
-        self.data_pointers += [(array.offset + _WORD * place, at.offset) for place, at in enumerate(kept)]
-        return array
-
-    def append(self, other: "_Segment") -> None:
-        word = len(self.words)
-        at = self.keep(bytes(other.data)).offset
-        self.words += other.words
-        self.steps += other.steps
-        self.word_pointers += [(place + word, offset + at) for place, offset in other.word_pointers]
-        self.data_pointers += [(place + at, offset + at) for place, offset in other.data_pointers]
-
-    def encode(self) -> bytes:
-        words, data = self.words, self.data
-        records_at = _WORD * _HEADER_WORDS
-        data_at = records_at + _WORD * len(words)
-        data += _PADDING[len(data) % _WORD]
-        for place, offset in self.word_pointers:
-            words[place] = data_at + offset
-        for place, offset in self.data_pointers:
-            _ONE_WORD.pack_into(data, place, data_at + offset)
-        relocations = [records_at + _WORD * place for place, _ in self.word_pointers]
-        relocations += [data_at + place for place, _ in self.data_pointers]
-        header = (VERSION, len(relocations), data_at + len(data), records_at)
-        return b"".join(
-            (
-                struct.pack(f"<{_HEADER_WORDS + len(words)}Q", *header, *words),
-                data,
-                struct.pack(f"<{len(relocations)}Q", *relocations),
-            )
-        )
+NOTHING_AHEAD: Final = Preparation()
 
 
 def plan_start(
@@ -169,7 +86,7 @@ def plan_start(
     rlimits: tuple[tuple[int, int, int], ...],
     orders: int,
     in_memory_file: bool = False,
-    prepared: LandlockRules | None = None,
+    prepared: Preparation = NOTHING_AHEAD,
 ) -> StartPlan:
     """``rlimits`` are the spec's in the kernel's numbers. ``prepared`` is what the waiting process has already done
     of ``plan_preparation``. Descriptors come in this order: the memory file of a long order, the standard ones,
@@ -177,10 +94,12 @@ def plan_start(
     numbers = SYSCALLS.get(machine)
     if numbers is None:
         raise BadLaunch(f"programs cannot be started on {machine}", machine=machine)
+    if not prepared.serves(spec):
+        raise BadLaunch("the waiting process is under another filter than the program is to have")
     # A prepared ruleset stays open at the first number, used or not, until exec closes it.
-    first = FIRST_RECEIVED + int(prepared is not None) + int(in_memory_file)
+    first = FIRST_RECEIVED + prepared.descriptors + int(in_memory_file)
     targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
-    plan = _Segment(numbers)
+    plan = Segment(numbers)
     plan.append(_beginning(machine, first, orders, targets, spec.cgroup_procs, spec.new_session, spec.umask))
     where = spec.cwd.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
@@ -188,13 +107,14 @@ def plan_start(
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
     if spec.landlock is not None:
         free, second_free = _free_numbers(first, targets)
-        if prepared is not None and prepared == preparation_of(spec.landlock):
+        if prepared.landlock is not None and prepared.landlock == preparation_of(spec).landlock:
             _allow_writing(plan, spec.landlock, landlock_abi, machine, FIRST_RECEIVED, free)
         else:
             _allow_reading(plan, spec.landlock, landlock_abi, machine, free, second_free)
             _allow_writing(plan, spec.landlock, landlock_abi, machine, free, second_free)
     names = tuple(limit.name for limit in spec.rlimits)
-    plan.append(_limits(machine, rlimits, names, spec.drop_capabilities, spec.seccomp))
+    seccomp = spec.seccomp if prepared.seccomp is None else None
+    plan.append(_limits(machine, rlimits, names, spec.drop_capabilities, seccomp))
     argv, env = plan.strings(spec.argv), plan.strings([name + b"=" + value for name, value in spec.env])
     shown = spec.program.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=shown)
@@ -210,8 +130,8 @@ def _beginning(
     cgroups: tuple[str, ...],
     new_session: bool,
     umask: int,
-) -> _Segment:
-    plan = _Segment(SYSCALLS[machine])
+) -> Segment:
+    plan = Segment(SYSCALLS[machine])
     _place_descriptors(plan, targets, first, orders)
     for path in cgroups:
         _enter_cgroup(plan, path, _free_numbers(first, targets)[0])
@@ -231,8 +151,8 @@ def _limits(
     names: tuple[str, ...],
     drop_capabilities: bool,
     seccomp: bytes | None,
-) -> _Segment:
-    plan = _Segment(SYSCALLS[machine])
+) -> Segment:
+    plan = Segment(SYSCALLS[machine])
     for (number, soft, hard), name in zip(rlimits, names, strict=True):
         value = plan.keep(struct.pack("<QQ", soft, hard))
         plan.add(LaunchStage.RLIMITS, "prlimit64", 0, number, value, subject=name)
@@ -243,42 +163,53 @@ def _limits(
     return plan
 
 
-def preparation_of(rules: LandlockRules) -> LandlockRules:
-    """The part of the rules that the next call will probably share, and that a waiting process can do ahead."""
-    return LandlockRules(
-        read=rules.read,
-        devices=rules.devices,
-        connect_tcp=None if rules.connect_tcp is None else (),
-        bind_tcp=None if rules.bind_tcp is None else (),
-        scope_signals=rules.scope_signals,
-        scope_abstract_sockets=rules.scope_abstract_sockets,
-        least_abi=rules.least_abi,
+def preparation_of(spec: LaunchSpec) -> Preparation:
+    """The part of a launch that the next one will probably share, and that a waiting process can do ahead."""
+    rules = spec.landlock
+    return Preparation(
+        landlock=None
+        if rules is None
+        else LandlockRules(
+            read=rules.read,
+            devices=rules.devices,
+            connect_tcp=None if rules.connect_tcp is None else (),
+            bind_tcp=None if rules.bind_tcp is None else (),
+            scope_signals=rules.scope_signals,
+            scope_abstract_sockets=rules.scope_abstract_sockets,
+            least_abi=rules.least_abi,
+        ),
+        seccomp=spec.seccomp if spec.no_new_privs else None,
     )
 
 
-def plan_preparation(rules: LandlockRules, *, machine: str, landlock_abi: int, orders: int, message: int) -> bytes:
-    """Makes the ruleset of what may be read, then waits for the real order with the executor's own ``message``.
+def plan_preparation(ahead: Preparation, *, machine: str, landlock_abi: int, orders: int, message: int) -> bytes:
+    """Makes the ruleset of what may be read, installs the filter, and waits for the real order with ``message``.
 
-    It changes nothing of the process but the one descriptor; an order that has no use for it ignores it.
+    The ruleset is one more descriptor; an order that has no use for it ignores it. The filter cannot be taken off
+    again: only orders that want it may follow.
     """
-    plan = _Segment(SYSCALLS[machine])
-    _allow_reading(plan, rules, landlock_abi, machine, FIRST_RECEIVED, FIRST_RECEIVED + 1)
+    plan = Segment(SYSCALLS[machine])
+    if ahead.landlock is not None:
+        _allow_reading(plan, ahead.landlock, landlock_abi, machine, FIRST_RECEIVED, FIRST_RECEIVED + 1)
+    if ahead.seccomp is not None:
+        plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
+        _filter(plan, ahead.seccomp)
     plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
-    plan.words[-1] = _RESTART
+    plan.words[-1] = RESTART
     return plan.encode()
 
 
-def plan_from_memory_file(machine: str, size: int, buffer_bytes: int, *, prepared: bool) -> bytes:
+def plan_from_memory_file(machine: str, size: int, buffer_bytes: int, *, prepared: Preparation) -> bytes:
     """The short order that makes the waiting process read a long one from the first descriptor it received."""
     if size > buffer_bytes:
         raise BadLaunch("the arguments and the environment are longer than any program can take", errno=errno.E2BIG)
-    words = [VERSION, 1, _WORD * (_HEADER_WORDS + _RECORD_WORDS), _WORD * _HEADER_WORDS]
-    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED + int(prepared), 0, size, 0, 0, 0, _RESTART]
-    words.append(_WORD * (_HEADER_WORDS + 2))
+    words = [VERSION, 1, WORD * (HEADER_WORDS + RECORD_WORDS), WORD * HEADER_WORDS]
+    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED + prepared.descriptors, 0, size, 0, 0, 0, RESTART]
+    words.append(WORD * (HEADER_WORDS + 2))
     return struct.pack(f"<{len(words)}Q", *words)
 
 
-def _place_descriptors(plan: _Segment, targets: tuple[int, ...], first: int, orders: int) -> None:
+def _place_descriptors(plan: Segment, targets: tuple[int, ...], first: int, orders: int) -> None:
     """Everything that came is closed by exec, except what is put in its place."""
     stage = LaunchStage.DESCRIPTORS
     plan.add(stage, "fcntl", orders, _F_SETFD, _FD_CLOEXEC)
@@ -302,7 +233,7 @@ def _free_numbers(first: int, targets: tuple[int, ...]) -> tuple[int, int]:
     return lowest, second
 
 
-def _enter_cgroup(plan: _Segment, path: str, free: int) -> None:
+def _enter_cgroup(plan: Segment, path: str, free: int) -> None:
     stage = LaunchStage.CGROUP
     name = plan.text(path.encode("utf-8", "surrogateescape"))
     plan.add(stage, "openat", _AT_FDCWD, name, _O_WRONLY | _O_CLOEXEC, subject=path)
@@ -310,7 +241,7 @@ def _enter_cgroup(plan: _Segment, path: str, free: int) -> None:
     plan.add(stage, "close", free)
 
 
-def _allow_reading(plan: _Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
+def _allow_reading(plan: Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
     if abi < max(rules.least_abi, 1):
         raise BadLaunch(f"this kernel has Landlock ABI {abi}, {max(rules.least_abi, 1)} is required", abi=abi)
     fs = landlock_rights.fs_handled(abi)
@@ -323,7 +254,7 @@ def _allow_reading(plan: _Segment, rules: LandlockRules, abi: int, machine: str,
     plan.append(_allow_paths_cached(machine, rules.devices, landlock_rights.DEVICE & fs, ruleset, beneath))
 
 
-def _allow_writing(plan: _Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
+def _allow_writing(plan: Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
     stage = LaunchStage.LANDLOCK
     rights = landlock_rights.WRITING & landlock_rights.fs_handled(abi)
     net = landlock_rights.net_handled(rules, abi)
@@ -341,16 +272,16 @@ def _allow_writing(plan: _Segment, rules: LandlockRules, abi: int, machine: str,
 
 
 @lru_cache(maxsize=64)
-def _allow_paths_cached(machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int) -> _Segment:
+def _allow_paths_cached(machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int) -> Segment:
     return _allow_paths(machine, paths, rights, ruleset, beneath, optional=True)
 
 
 def _allow_paths(
     machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int, *, optional: bool
-) -> _Segment:
+) -> Segment:
     """struct landlock_path_beneath_attr is packed: the rights, then the descriptor. There is one for a directory and
     one for anything else, on which the kernel refuses the rights that only directories have."""
-    plan = _Segment(SYSCALLS[machine])
+    plan = Segment(SYSCALLS[machine])
     stage = LaunchStage.LANDLOCK
     whole = plan.keep(struct.pack("<Qi", rights, beneath))
     single = plan.keep(struct.pack("<Qi", rights & landlock_rights.ON_FILES, beneath))
@@ -365,7 +296,7 @@ def _allow_paths(
     return plan
 
 
-def _drop_capabilities(plan: _Segment) -> None:
+def _drop_capabilities(plan: Segment) -> None:
     """Lowering the bounding set needs a capability of its own; who lacks it has nothing that exec could give back
     under no_new_privs, so those failures are passed over. The last call may not fail."""
     stage = LaunchStage.CAPABILITIES
@@ -376,8 +307,8 @@ def _drop_capabilities(plan: _Segment) -> None:
     plan.add(stage, "capset", header, plan.keep(bytes(24)))
 
 
-def _filter(plan: _Segment, program: bytes) -> None:
+def _filter(plan: Segment, program: bytes) -> None:
     instructions = plan.keep(program)
     described = plan.keep(struct.pack("<QQ", len(program) // _BPF_INSTRUCTION_BYTES, 0))
-    plan.data_pointers.append((described.offset + _WORD, instructions.offset))
+    plan.data_pointers.append((described.offset + WORD, instructions.offset))
     plan.add(LaunchStage.SECCOMP, "prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described)

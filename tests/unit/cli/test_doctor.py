@@ -7,6 +7,12 @@ from typing import Any
 import pytest
 
 from palyra.cli.main import run
+from palyra.sandbox.attacks import attack_runner
+from palyra.sandbox.attacks.attack_report import AttackReport
+from palyra.sandbox.attacks.attempt import AttackClass
+from palyra.sandbox.attacks.catalogue import ATTEMPTS
+from palyra.sandbox.attacks.verdict import Result, Verdict
+from palyra.sandbox.profile import SandboxTier
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def test_this_machine_is_ready_and_nothing_is_made(doctor: Any, tmp_path: Path) 
 def test_the_text_form_has_every_check_and_its_fix(doctor: Any) -> None:
     code, shown = doctor()
     assert code == 0
-    for name in ("landlock", "seccomp", "user namespaces", "bubblewrap", "cgroups", "openat2"):
+    for name in ("landlock", "seccomp", "user namespaces", "bubblewrap", "cgroups", "openat2", "other namespaces"):
         assert f"\n{name} " in shown.out
     assert "start one with `palyra up`" in shown.out
     assert shown.err == ""
@@ -75,3 +81,70 @@ def test_a_broken_policy_file_makes_it_exit_6(doctor: Any, tmp_path: Path) -> No
     code, document = doctor("--json")
     assert code == 6
     assert document["error"]["message"].endswith("policy bundle")
+
+
+def verdict(name: str, result: Result, tier: SandboxTier = SandboxTier.C, *, promised: bool = True) -> Verdict:
+    return Verdict(
+        id=name,
+        tier=tier,
+        kind=AttackClass.KERNEL,
+        title=f"try {name}",
+        result=result,
+        layer="seccomp",
+        evidence="EPERM",
+        promised=promised,
+    )
+
+
+@pytest.fixture
+def attacked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts a canned report in place of the attempts, which tests/security makes for real."""
+    asked: list[Any] = []
+
+    def give(*verdicts: Verdict) -> list[Any]:
+        async def attack(tiers: Any, *, protected_names: Any, progress: Any) -> AttackReport:
+            asked.append((tiers, protected_names))
+            progress(tiers[0], ATTEMPTS[0], 1, 9)
+            progress(tiers[0], ATTEMPTS[0], 2, 9)
+            return AttackReport(verdicts=verdicts, user=0, seconds=0.1)
+
+        monkeypatch.setattr(attack_runner, "attack", attack)
+        return asked
+
+    return give
+
+
+def test_an_attack_that_was_stopped_is_listed_by_class(doctor: Any, attacked: Any) -> None:
+    asked = attacked(
+        verdict("kernel.a", Result.BLOCKED), verdict("kernel.b", Result.NOT_BLOCKED, SandboxTier.B, promised=False)
+    )
+    code, shown = doctor("--attack")
+    assert code == 0
+    assert shown.err == "tier c: attempt 1 of 9, files\n"
+    assert "Kernel\n" in shown.out
+    assert "not blocked (not promised)" in shown.out
+    assert "Tier C: 1 blocked, 0 not blocked" in shown.out
+    assert ".git/hooks" in asked[0][1]
+    code, document = doctor("--attack", "--tier", "b", "--json")
+    assert (code, document["ok"], len(document["data"]["attempts"])) == (0, True, 2)
+    assert asked[1][0] == (SandboxTier.B,)
+
+
+def test_an_attack_that_got_through_makes_it_exit_1_with_the_whole_list(doctor: Any, attacked: Any) -> None:
+    attacked(verdict("kernel.a", Result.BLOCKED), verdict("kernel.b", Result.NOT_BLOCKED))
+    code, document = doctor("--attack", "--json")
+    assert (code, document["error"]["code"]) == (1, "doctor.escaped")
+    assert [each["result"] for each in document["error"]["details"]["attempts"]] == ["blocked", "not blocked"]
+    code, shown = doctor("--attack")
+    assert code == 1
+    assert "try kernel.b" in shown.out
+    assert "kernel.b (tier c)" in shown.err
+
+
+def test_where_nothing_could_be_tried_it_exits_6(doctor: Any, attacked: Any) -> None:
+    attacked(verdict("kernel.a", Result.NOT_APPLICABLE))
+    assert doctor("--attack")[0] == 6
+
+
+def test_a_tier_without_an_attack_is_a_mistake(doctor: Any) -> None:
+    assert doctor("--tier", "b")[0] == 2

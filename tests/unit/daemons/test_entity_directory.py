@@ -23,7 +23,12 @@ def test_the_defaults_let_agents_use_the_harmless_and_the_file_tools_through_the
     directory = directory_of(settings())
     assert sets_of(directory.principal(Principal.parse("agent:bot"))) == {"Group::allowed"}
     assert sets_of(directory.principal(Principal.parse("user:operator"))) == {"Group::allowed", "Group::operators"}
-    for tool, found in [("echo", {"ToolSet::allowed"}), ("fs.write", {"ToolSet::allowed"}), ("process.run", set())]:
+    for tool, found in [
+        ("echo", {"ToolSet::allowed"}),
+        ("fs.write", {"ToolSet::allowed"}),
+        ("process.run", {"ToolSet::allowed"}),
+        ("http.fetch", set()),
+    ]:
         assert sets_of(directory.tool(tool, frozenset(), True, "builtin")) == found
     assert sets_of(directory.channel("cli")) == {"ChannelSet::allowed"}
     assert sets_of(directory.channel("carrier-pigeon")) == set()

@@ -11,6 +11,7 @@ import pytest
 from palyra.config.settings import PROTECTED_NAMES
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
 from palyra.errors import PalyraError
+from palyra.policy.obligations import Obligations
 from palyra.tools.call import ExecutionPlan
 from palyra.tools.schema_check import SchemaMismatch
 from palyra.workspace import limits
@@ -26,14 +27,15 @@ def plan(workspace: Path, tool: str, read_only: bool = False, **arguments: Any) 
         workspace=str(workspace),
         timeout_ms=1_000,
         max_output_bytes=1_000_000,
-        read_only=read_only,
+        obligations=Obligations(read_only=read_only),
     )
 
 
 def test_every_file_tool_is_sensitive_and_can_be_held_to_reading() -> None:
     catalog = builtin_catalog()
     assert [str(spec.name) for spec in catalog.specs()] == [
-        "echo", "fs.list", "fs.patch", "fs.read", "fs.search", "fs.write", "sleep",
+        "echo", "fs.list", "fs.patch", "fs.read", "fs.search", "fs.write",
+        "process.logs", "process.run", "process.start", "process.stop", "sleep",
     ]  # fmt: skip
     for tool in FILE_TOOLS:
         spec = catalog.entry(tool.name).spec

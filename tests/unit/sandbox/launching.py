@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import palyra
-from palyra.sandbox import launcher as launcher_module
+from palyra.sandbox import keeper_pool
 from palyra.sandbox.child import Child
 from palyra.sandbox.launch import Exit, KeeperLost, LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher
@@ -113,7 +113,7 @@ def _be_nobody(body: Callable[[], Awaitable[Any]], place: str, write: int) -> No
         os.setuid(NOBODY)
         os.chdir("/")
         tempfile.tempdir = "/tmp"
-        launcher_module._PACKAGE_ROOT = place
+        keeper_pool._PACKAGE_ROOT = place
         Launcher.__init__.__kwdefaults__["python"] = PYTHON.decode()
         asyncio.set_event_loop_policy(None)
         answer = pickle.dumps((True, asyncio.new_event_loop().run_until_complete(_called(body))))

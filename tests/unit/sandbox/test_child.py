@@ -6,7 +6,8 @@ import pytest
 from palyra.sandbox import launch_wire
 from palyra.sandbox.child import KeeperEnd, applied_by, exit_of
 from palyra.sandbox.launch import LaunchSpec, LaunchStage, RLimit
-from palyra.sandbox.start_plan import StartPlan, Step
+from palyra.sandbox.plan_segment import Step
+from palyra.sandbox.start_plan import StartPlan
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox import launcher as launcher_module
+from palyra.sandbox import keeper_pool
 from palyra.sandbox.launch import LandlockRules, LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.resource_limits import ordinary_rlimits
@@ -18,14 +18,14 @@ from unit.sandbox.test_launcher import SHOW
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "python":
         without = "import palyra.sandbox.native_start as n; n.open_image = lambda: None; "
-        code = launcher_module._ZYGOTE.replace("from palyra", without + "from palyra", 1)
-        monkeypatch.setattr(launcher_module, "_ZYGOTE", code)
+        code = keeper_pool._ZYGOTE.replace("from palyra", without + "from palyra", 1)
+        monkeypatch.setattr(keeper_pool, "_ZYGOTE", code)
     return str(request.param)
 
 
 async def test_the_executor_is_the_one_that_was_asked_for(executor: str) -> None:
     async with Launcher(ready=1) as launcher:
-        keeper = await launcher._take()
+        keeper = await launcher._pool.take(LaunchSpec(argv=(b"/bin/true",)))
         assert keeper.native is (executor == "native")
         wanted = "memfd:palyra-start" if executor == "native" else "python"
         await eventually(lambda: wanted in str(Path(f"/proc/{keeper.program}/exe").readlink()))

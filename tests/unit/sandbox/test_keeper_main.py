@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from palyra.sandbox import launch_wire, launcher
+from palyra.sandbox import keeper_pool, launch_wire
 from palyra.sandbox.launcher import Launcher
 from unit.sandbox.launching import eventually, python, run, started
 
 
 def start_zygote() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-I", "-S", "-c", launcher._ZYGOTE, launcher._PACKAGE_ROOT, str(theirs.fileno())]
+    command = [sys.executable, "-I", "-S", "-c", keeper_pool._ZYGOTE, keeper_pool._PACKAGE_ROOT, str(theirs.fileno())]
     with theirs:
         return ours, subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
 
@@ -54,7 +54,7 @@ print('made', flush=True); time.sleep(60)
 async def test_keepers_have_sessions_of_their_own() -> None:
     async with Launcher(ready=2) as launcher:
         await eventually(lambda: launcher.ready == 2)
-        sessions = {os.getsid(keeper.pid) for keeper in launcher._ready} | {os.getsid(0)}
+        sessions = {os.getsid(keeper.pid) for keeper in launcher._pool.ready} | {os.getsid(0)}
         assert len(sessions) == 3
 
 

@@ -235,9 +235,9 @@ async def test_a_killed_zygote_is_replaced() -> None:
 async def test_a_ready_keeper_that_was_killed_is_passed_over() -> None:
     async with Launcher() as launcher:
         await eventually(lambda: launcher.ready == 4)
-        for keeper in list(launcher._ready)[:2]:
+        for keeper in list(launcher._pool.ready)[:2]:
             os.kill(keeper.pid, signal.SIGKILL)
-        await eventually(lambda: not all(keeper.waits() for keeper in launcher._ready))
+        await eventually(lambda: not all(keeper.waits() for keeper in launcher._pool.ready))
         for _ in range(4):
             ended, _ = await run(launcher, LaunchSpec(argv=(b"/bin/true",)))
             assert ended.exit_code == 0

@@ -2,9 +2,7 @@ from palyra.sandbox.resource_limits import CPU_GRACE_SECONDS, ordinary_rlimits
 
 
 def test_every_limit_is_there_and_the_processor_warns_first() -> None:
-    made = ordinary_rlimits(
-        cpu_seconds=3, memory_bytes=1000, pids=5, open_files=40, file_bytes=7, tasks_of_user=100
-    )
+    made = ordinary_rlimits(cpu_seconds=3, memory_bytes=1000, pids=5, open_files=40, file_bytes=7, tasks_of_user=100)
     found = {limit.name: (limit.soft, limit.hard) for limit in made}
     assert found["CPU"] == (3, 3 + CPU_GRACE_SECONDS)
     assert found["NPROC"] == (105, 105) and found["AS"] == (1000, 1000)

@@ -3,7 +3,15 @@ import struct
 import pytest
 
 from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, RLimit
-from palyra.sandbox.start_plan import StartPlan, plan_from_memory_file, plan_preparation, plan_start, preparation_of
+from palyra.sandbox.start_plan import (
+    NOTHING_AHEAD,
+    Preparation,
+    StartPlan,
+    plan_from_memory_file,
+    plan_preparation,
+    plan_start,
+    preparation_of,
+)
 from palyra.sandbox.syscall_table import SYSCALLS
 
 ORDERS = 140
@@ -115,22 +123,34 @@ def test_landlock_paths_may_be_missing_to_read_but_not_to_write() -> None:
 def test_a_prepared_ruleset_is_used_only_for_the_rules_it_was_made_for() -> None:
     rules = LandlockRules(read=("/usr", "/lib"), write=("/w",), connect_tcp=(443,))
     spec = LaunchSpec(argv=(b"/bin/true",), landlock=rules)
-    same = [name for name, *_ in decoded(plan(spec, prepared=preparation_of(rules)).encoded)]
-    other = [name for name, *_ in decoded(plan(spec, prepared=LandlockRules(read=("/",))).encoded)]
-    assert "landlock_create_ruleset" not in same
-    assert "landlock_create_ruleset" in other
-    # In both the descriptors come one later, for the ruleset lies at the first number.
-    for names, options in ((same, preparation_of(rules)), (other, LandlockRules(read=("/",)))):
-        assert names
-        records = decoded(plan(spec, prepared=options).encoded)
+    same, other = preparation_of(spec), Preparation(landlock=LandlockRules(read=("/",)))
+    for ahead, made_again in ((same, False), (other, True)):
+        records = decoded(plan(spec, prepared=ahead).encoded)
+        assert ("landlock_create_ruleset" in [name for name, *_ in records]) is made_again
+        # In both the descriptors come one later, for the ruleset lies at the first number.
         assert next(arguments for name, arguments, _ in records if name == "dup3")[:2] == [4, 0]
-    ahead = decoded(
-        plan_preparation(preparation_of(rules), machine="x86_64", landlock_abi=7, orders=ORDERS, message=0x600080)
-    )
-    assert [name for name, *_ in ahead].count("landlock_add_rule") == 4
-    assert ahead[-1] == ("recvmsg", [ORDERS, 0x600080, 0x40000000, 0, 0, 0], 1 << 63)
-    # Ports belong to the call, not to what is prepared.
-    assert preparation_of(rules) == preparation_of(LandlockRules(read=("/usr", "/lib"), write=(), connect_tcp=(80,)))
+    made = decoded(plan_preparation(same, machine="x86_64", landlock_abi=7, orders=ORDERS, message=0x600080))
+    assert [name for name, *_ in made].count("landlock_add_rule") == 4
+    assert made[-1] == ("recvmsg", [ORDERS, 0x600080, 0x40000000, 0, 0, 0], 1 << 63)
+    # What may be written and which ports are open belongs to the call, not to what is prepared.
+    others = LandlockRules(read=("/usr", "/lib"), write=(), connect_tcp=(80,))
+    assert same == preparation_of(LaunchSpec(argv=(b"/x",), landlock=others))
+
+
+def test_a_prepared_filter_is_not_installed_twice_and_serves_nobody_else() -> None:
+    spec = LaunchSpec(argv=(b"/bin/true",), seccomp=bytes(16))
+    ahead = preparation_of(spec)
+    assert LaunchStage.SECCOMP in {step.stage for step in plan(spec).steps}
+    assert LaunchStage.SECCOMP not in {step.stage for step in plan(spec, prepared=ahead).steps}
+    for other in (
+        LaunchSpec(argv=(b"/bin/true",)),
+        LaunchSpec(argv=(b"/bin/true",), seccomp=bytes(8)),
+        LaunchSpec(argv=(b"/bin/true",), seccomp=bytes(16), no_new_privs=False),
+    ):
+        assert not ahead.serves(other)
+        with pytest.raises(BadLaunch):
+            plan(other, prepared=ahead)
+    assert preparation_of(LaunchSpec(argv=(b"/x",), seccomp=bytes(16), no_new_privs=False)).seccomp is None
 
 
 def test_what_cannot_be_had_is_refused() -> None:
@@ -140,4 +160,4 @@ def test_what_cannot_be_had_is_refused() -> None:
     with pytest.raises(BadLaunch):
         plan(LaunchSpec(argv=(b"/bin/true",)), machine="sparc64")
     with pytest.raises(BadLaunch):
-        plan_from_memory_file("x86_64", 10, 9, prepared=False)
+        plan_from_memory_file("x86_64", 10, 9, prepared=NOTHING_AHEAD)

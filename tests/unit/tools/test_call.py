@@ -90,7 +90,7 @@ def test_what_the_tool_cannot_be_held_to_is_refused_rather_than_dropped(obligati
 
 def test_an_obligation_that_the_tool_can_be_held_to_reaches_the_plan() -> None:
     plan = planned(allowed(read_only=True), enforceable=frozenset({"read_only"}))
-    assert plan.read_only and plan.workspace == "/w" and plan.arguments == {"text": "x"}
+    assert plan.obligations.read_only and plan.workspace == "/w" and plan.arguments == {"text": "x"}
 
 
 def test_the_question_to_policy_is_made_of_entities_and_of_what_the_call_touches() -> None:

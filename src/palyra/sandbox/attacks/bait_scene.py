@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from palyra.sandbox.attacks.attempt import Bait
 from palyra.sandbox.attacks.proc_traces import described, limits_of, listing, planted, survivors, touched
+from palyra.workspace.openat2 import held
 
 _HOOK: Final = b"#!/bin/sh\nexit 0\n"
 _PROTECTED_FILES: Final = {
@@ -61,6 +62,7 @@ class BaitScene:
         self.scratch = f"{base}/scratch"
         self._closing = contextlib.ExitStack()
         self._victim: subprocess.Popen[bytes] | None = None
+        self._victim_limits = ""
         self._before: dict[str, Any] = {}
         self._names: dict[str, Any] = {}
 
@@ -197,7 +199,9 @@ class BaitScene:
         os.mkfifo(f"{self.outside}/pipe")
         self._close_path_socket()
         self._path_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._path_socket.bind(f"{self.outside}/socket")
+        # By descriptor: a socket's path may be no longer than 107 bytes, and a folder's name often is.
+        with held(os.open(self.outside, os.O_PATH | os.O_DIRECTORY)) as folder:
+            self._path_socket.bind(f"/proc/self/fd/{folder}/socket")
         self._path_socket.listen(4)
         self._path_socket.setblocking(False)
         return secret

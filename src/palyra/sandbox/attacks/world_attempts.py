@@ -8,6 +8,8 @@ from palyra.sandbox.receipt import Layer
 _PIDS: Final = (Layer.PID_NAMESPACE,)
 _NET: Final = (Layer.NETWORK_NAMESPACE, Layer.EGRESS)
 _LANDLOCK: Final = (Layer.LANDLOCK,)
+# Ways that Landlock overlooks and the filter must close, so that its rules for TCP mean something.
+_TCP: Final = (Layer.SECCOMP, Layer.LANDLOCK)
 # Tier B has no namespaces: the host's processes show, and of its network only TCP is closed.
 _NOT_PROMISED: Final[Layers] = ()
 
@@ -90,18 +92,16 @@ PROCESS_ATTEMPTS: Final = (
 NETWORK_ATTEMPTS: Final = (
     _network("tcp", "connect to the host's loopback", "connect_tcp", b=_LANDLOCK, way="tcp", port="{tcp}"),
     _network("tcp6", "connect to the host's IPv6 loopback", "connect_tcp", b=_LANDLOCK, way="ipv6", port="{tcp6}"),
-    _network("fastopen", "connect by TCP Fast Open", "connect_tcp", b=_LANDLOCK, way="fastopen", port="{tcp}"),
+    _network("fastopen", "connect by TCP Fast Open", "connect_tcp", b=_TCP, way="fastopen", port="{tcp}"),
     _network(
         "fastopen_sendmsg",
         "connect by TCP Fast Open (sendmsg)",
         "connect_tcp",
-        b=_LANDLOCK,
+        b=_TCP,
         way="fastopen_sendmsg",
         port="{tcp}",
     ),
-    _network(
-        "mptcp", "connect by Multipath TCP", "connect_tcp", b=(Layer.SECCOMP, Layer.LANDLOCK), way="mptcp", port="{tcp}"
-    ),
+    _network("mptcp", "connect by Multipath TCP", "connect_tcp", b=_TCP, way="mptcp", port="{tcp}"),
     _network("udp", "send a datagram to the host's loopback", "send_udp", b=_NOT_PROMISED, port="{udp}"),
     _network("listen", "be reached from the host", "listen_tcp", b=_LANDLOCK, free_port="{free_port}"),
     _network(

@@ -1,0 +1,69 @@
+import asyncio
+
+import pytest
+
+from palyra.sandbox.keeper_pool import KeeperPool
+from palyra.sandbox.launch import LauncherGone, LaunchSpec
+from palyra.sandbox.start_plan import Preparation
+from unit.sandbox.launching import eventually
+
+PLAIN = LaunchSpec(argv=(b"/bin/true",))
+# Allows everything: SECCOMP_RET_ALLOW.
+ALLOW = bytes.fromhex("060000000000ff7f")
+FILTERED = LaunchSpec(argv=(b"/bin/true",), seccomp=ALLOW)
+
+
+def pool(python: str = "/usr/bin/python3") -> KeeperPool:
+    return KeeperPool(ready=4, python=python, on_swept=lambda pid: None, on_gone=lambda: None)
+
+
+async def test_half_of_the_ready_keepers_stay_without_a_filter() -> None:
+    keepers = pool()
+    keepers.usual = Preparation(seccomp=ALLOW)
+    await keepers.start()
+    await eventually(lambda: len(keepers.ready) == 4)
+    assert sorted(keeper.prepared.seccomp is None for keeper in keepers.ready) == [False, False, True, True]
+    first = await keepers.take(FILTERED)
+    assert first.prepared.seccomp == ALLOW
+    second = await keepers.take(PLAIN)
+    assert second.prepared.seccomp is None
+    first.close()
+    second.close()
+    await keepers.close()
+
+
+async def test_a_program_without_a_filter_never_gets_a_keeper_with_one() -> None:
+    keepers = pool()
+    keepers.usual = Preparation(seccomp=ALLOW)
+    await keepers.start()
+    await eventually(lambda: len(keepers.ready) == 4)
+    taken = [await keepers.take(PLAIN) for _ in range(6)]
+    assert all(keeper.prepared.serves(PLAIN) for keeper in taken)
+    for keeper in taken:
+        keeper.close()
+    await keepers.close()
+
+
+async def test_many_who_wait_all_get_one() -> None:
+    keepers = pool()
+    taken = await asyncio.gather(*(keepers.take(PLAIN) for _ in range(20)))
+    assert len({keeper.pid for keeper in taken}) == 20
+    for keeper in taken:
+        keeper.close()
+    await keepers.close()
+
+
+async def test_a_zygote_that_cannot_be_started_is_said_so() -> None:
+    keepers = pool("/nonexistent/python")
+    with pytest.raises(LauncherGone):
+        await keepers.start()
+    await keepers.close()
+    with pytest.raises(LauncherGone):
+        await keepers.take(PLAIN)
+
+
+async def test_an_interpreter_that_ends_at_once_is_an_error_not_a_wait() -> None:
+    keepers = pool("/bin/true")
+    with pytest.raises(LauncherGone):
+        await keepers.take(PLAIN)
+    await keepers.close()
