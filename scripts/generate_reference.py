@@ -8,7 +8,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import click
 from msgspec import Meta
@@ -135,6 +135,8 @@ def _name_of(kind: Any) -> str:
         return "list of strings"
     if get_origin(kind) is dict:
         return f"table of {_name_of(get_args(kind)[1])}"
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(f"`{word}`" for word in get_args(kind))
     return KINDS[kind]
 
 

@@ -42,9 +42,7 @@ def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
 
 
 def builtin_catalog(sandbox: SandboxSettings | None = None) -> Catalog:
-    return Catalog(
-        [*builtin.SPECS, *map(file_tool_spec, FILE_TOOLS), *process_specs(sandbox or SandboxSettings())]
-    )
+    return Catalog([*builtin.SPECS, *map(file_tool_spec, FILE_TOOLS), *process_specs(sandbox or SandboxSettings())])
 
 
 class FilesExecutor:

@@ -1,7 +1,7 @@
 """Keepers that are ready before they are needed, and the zygote process that makes them.
 
-The pool knows nothing of programs. It hands out keepers, asks for more, and passes on what the zygote says of keepers that
-were killed.
+The pool knows nothing of programs. It hands out keepers, asks for more, and passes on what the zygote says of keepers
+that were killed.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from palyra.sandbox.start_plan import NOTHING_AHEAD, Preparation, plan_preparati
 
 # Ready keepers. Each is two processes of about 1 MiB of their own; more only helps bursts.
 READY_KEEPERS: Final = 4
+# After a launch, so that making the next keeper does not compete with the program that starts.
 REFILL_SECONDS: Final = 0.005
 # A prepared keeper has opened files by name; a file that was since replaced would be out of the program's reach.
 PREPARED_SECONDS: Final = 20.0
