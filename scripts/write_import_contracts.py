@@ -47,6 +47,7 @@ ADAPTERS = {
         "descendants",
         "exec_child",
         "keeper_main",
+        "keeper_pool",
         "landlock",
         "launcher",
         "linux_calls",
