@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palyra import limits
 from palyra.api.app import create_app
@@ -215,12 +215,26 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
         gateway.close()
 
 
+class _LeavesNothing:
+    """Ends what a request started together with the request: without a daemon there is nobody to look after it."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            await self._gateway.processes.close()
+
+
 @contextmanager
 def embedded_app(settings: Settings, state: StateDir, policy_dir: Path) -> Iterator[tuple[ASGIApp, Secret]]:
     """The same API without a daemon, for one command line: its calls come through the channel ``cli``."""
     gateway = Gateway(settings, state, policy_dir, channel="cli")
     try:
         gateway.release_abandoned()
-        yield create_app(gateway.service), operator_token(gateway.store, state, settings)
+        yield _LeavesNothing(create_app(gateway.service), gateway), operator_token(gateway.store, state, settings)
     finally:
         gateway.close()

@@ -153,5 +153,7 @@ class ProcessExecutor:
 
     async def close(self) -> None:
         if self._tools is not None and self._runner is not None:
-            await self._tools.close()
-            await asyncio.shield(self._runner.close())
+            tools, runner = self._tools, self._runner
+            self._tools = self._runner = None
+            await tools.close()
+            await asyncio.shield(runner.close())

@@ -80,11 +80,6 @@ class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def refuse(self) -> None:
         """Raises where policy does not keep what appeared and it is still there."""
-        if self.shortfall and self.policy is not AppearingProtected.KEEP:
-            raise ProtectedAppeared(
-                f"whether protected names appeared during the call is not known: {self.shortfall}",
-                shortfall=self.shortfall,
-            )
         left = self._left()
         if left:
             names = [each.shown() for each in left[:MAX_REPORTED_NAMES]]

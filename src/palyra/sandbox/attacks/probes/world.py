@@ -118,8 +118,14 @@ def shared_memory(order: Order) -> str:
     return f"attached shared memory: {ctypes.string_at(address, 64).decode('utf-8', 'replace')}"
 
 
+def _short_path(path: str) -> str:
+    """The same socket by way of a descriptor of its folder: a socket's own path may have no more than 107 bytes."""
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    return f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+
+
 def connect_unix(order: Order) -> str:
-    name = ("\0" + order["name"]) if order["abstract"] else order["name"]
+    name = ("\0" + order["name"]) if order["abstract"] else _short_path(order["name"])
     kind = socket.SOCK_DGRAM if order.get("datagram") else socket.SOCK_STREAM
     with socket.socket(socket.AF_UNIX, kind) as client:
         client.settimeout(CONNECT_SECONDS)
