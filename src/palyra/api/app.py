@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -41,9 +42,11 @@ def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
         async def handle(request: Request) -> Response:
             try:
                 return await endpoint(service, request)
-            except Unauthenticated:
-                await service.note_rejected()
-                raise
+            except Unauthenticated as error:
+                refusal = answer_error(error)
+                # After the answer: whoever guesses learns nothing from how long a record takes.
+                refusal.background = BackgroundTask(service.note_rejected)
+                return refusal
 
         return guarded(handle)
 
