@@ -39,6 +39,7 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	@$(BIN)/pytest -m soak --timeout 3600 tests/soak
+	@PALYRA_RANDOM_EXAMPLES=1 $(BIN)/pytest -n $(PYTEST_WORKERS) --timeout 3600 tests/unit
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .

@@ -38,7 +38,11 @@ def test_a_diff_made_elsewhere_gives_the_target(
     new = "\n".join(new_lines) + ("\n" if new_ends and new_lines else "")
     if old == new:
         return
-    assert apply_diff(parse_diff(make_diff(old, new, context)), old.encode()) == new.encode()
+    diff = make_diff(old, new, context)
+    if "\r" not in diff and 0 < old.count("\n") == old.count("\r\n"):
+        # A diff without any CR for a file with CRLF throughout is read as if it had them: tested on its own below.
+        return
+    assert apply_diff(parse_diff(diff), old.encode()) == new.encode()
 
 
 @given(_LINES, _LINES, _LINES)
