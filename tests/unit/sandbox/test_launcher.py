@@ -235,9 +235,11 @@ async def test_a_killed_zygote_is_replaced() -> None:
 async def test_a_ready_keeper_that_was_killed_is_passed_over() -> None:
     async with Launcher() as launcher:
         await eventually(lambda: launcher.ready == 4)
-        for keeper in list(launcher._pool.ready)[:2]:
+        killed = list(launcher._pool.ready)[:2]
+        for keeper in killed:
             os.kill(keeper.pid, signal.SIGKILL)
-        await eventually(lambda: not all(keeper.waits() for keeper in launcher._pool.ready))
+        # A signal takes its time: both must be dead before the launcher can know.
+        await eventually(lambda: not any(keeper.waits() for keeper in killed))
         for _ in range(4):
             ended, _ = await run(launcher, LaunchSpec(argv=(b"/bin/true",)))
             assert ended.exit_code == 0
