@@ -8,9 +8,10 @@ import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import click
+import msgspec
 from msgspec import Meta
 
 import palyra
@@ -131,7 +132,13 @@ def _kind(info: SettingInfo) -> str:
 
 
 def _name_of(kind: Any) -> str:
+    if get_origin(kind) is Annotated:
+        return _name_of(kind.__origin__)
     if get_origin(kind) is tuple:
+        member = get_args(kind)[0]
+        if isinstance(member, type) and issubclass(member, msgspec.Struct):
+            keys = ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(member))
+            return f"list of tables with {keys}"
         return "list of strings"
     if get_origin(kind) is dict:
         return f"table of {_name_of(get_args(kind)[1])}"

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 
@@ -92,6 +93,8 @@ def as_toml(value: Any) -> str:
     if isinstance(value, str):
         # JSON in ASCII is a TOML basic string, except that TOML has no surrogate pairs and wants DEL escaped.
         return '"' + "".join(_toml_character(character) for character in value) + '"'
+    if isinstance(value, msgspec.Struct):
+        return as_toml(msgspec.structs.asdict(value))
     if isinstance(value, dict):
         inner = ", ".join(f"{as_toml(key)} = {as_toml(item)}" for key, item in value.items())
         return f"{{{inner}}}"

@@ -92,6 +92,9 @@ def _give_overrides(invocation: Invocation, options: dict[str, Any]) -> None:
         "allow_interpreters": options["allow_interpreters"] or None,
     }
     given |= {f"sandbox.{key}": value for key, value in chosen.items() if value is not None}
+    if options["hosts"]:
+        # The person at the keyboard is the operator of this one run.
+        given["egress.allowed_hosts"] = list(options["hosts"])
     if options["variables"]:
         given["sandbox.env"] = dict(_variable(each) for each in options["variables"])
     # The person who types the command has seen it: there is nobody else to ask.
@@ -123,7 +126,7 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
     from palyra.identity.principal import Principal
     from palyra.tools.broker import CallRequest
 
-    settings = invocation.settings
+    settings = invocation.located_settings
     arguments: dict[str, Any] = {"command": command[0], "args": list(command[1:])}
     content = _stdin()
     if content:

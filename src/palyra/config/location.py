@@ -17,6 +17,7 @@ APP_NAME: Final = "palyra"
 CONFIG_VARIABLE: Final = "PALYRA_CONFIG"
 STATE_DIR_VARIABLE: Final = "PALYRA_STATE_DIR"
 CONFIG_FILE_NAME: Final = "config.toml"
+VAULT_KEY_FILE_NAME: Final = "vault.key"
 
 
 class Locations(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,12 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
         if settings.policy.dir:
             return Path(settings.policy.dir).expanduser()
         return self.config_file.parent / "policies"
+
+    def vault_key_file(self, settings: Settings) -> Path:
+        """Never in the state directory: whoever copies that must not have the key with it."""
+        if settings.vault.key_file:
+            return Path(settings.vault.key_file).expanduser()
+        return self.config_file.parent / VAULT_KEY_FILE_NAME
 
     def workspace_root(self, settings: Settings) -> Path:
         return Path(settings.workspace.root).expanduser() if settings.workspace.root else self.state_dir / "workspace"

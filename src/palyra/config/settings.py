@@ -3,20 +3,26 @@
 The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
 """
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from palyra import limits
+from palyra.egress import limits as egress
+from palyra.egress.address import parse_address
+from palyra.egress.credential import CredentialBindingPlan
+from palyra.egress.host_name import canonical_host
+from palyra.egress.rules import HostRule, is_within, parse_rules
 from palyra.errors import InvalidInput, PalyraError
 from palyra.identity.principal import Principal
 from palyra.sandbox import limits as sandbox
 
 ENV_PREFIX: Final = "PALYRA_"
 ENV_SEPARATOR: Final = "__"
+T = TypeVar("T")
 
 
 class InvalidSetting(InvalidInput):
@@ -30,6 +36,10 @@ def _says(description: str) -> Meta:
 
 Pattern = Annotated[str, Meta(min_length=1, max_length=limits.MAX_PRINCIPAL_CHARS)]
 Patterns = tuple[Pattern, ...]
+_LONGEST_RULE: Final = egress.MAX_HOST_CHARS + len("*.:65535")
+HostTexts = tuple[Annotated[str, Meta(min_length=1, max_length=_LONGEST_RULE)], ...]
+HostName = Annotated[str, Meta(min_length=1, max_length=egress.MAX_HOST_CHARS)]
+Addresses = Annotated[tuple[str, ...], Meta(min_length=1, max_length=egress.MAX_STATIC_ADDRESSES)]
 Count = Annotated[int, Meta(ge=1, le=2**53 - 1)]
 Millis = Annotated[int, Meta(ge=1, le=limits.MAX_CALL_TIMEOUT_MS)]
 
@@ -74,6 +84,7 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "sleep",
         "fs.*",
         "process.*",
+        "http.fetch",
     )
     preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
     timeout_ms: Annotated[Millis, _says("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
@@ -113,7 +124,9 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Literal["none", "preflight", "strict"],
         _says("Network: none restricts nothing, preflight checks arguments, strict gives none but allowed hosts."),
     ] = "strict"
-    allowed_hosts: Annotated[Patterns, _says("Hosts programs may reach, as HOST or HOST:PORT.")] = ()
+    allowed_hosts: Annotated[
+        HostTexts, _says("Hosts that programs get, as HOST, HOST:PORT or *.HOST; each within egress.allowed_hosts.")
+    ] = ()
     read_only: Annotated[bool, _says("Whether programs see the workspace without being able to change it.")] = False
     allow_interpreters: Annotated[bool, _says("Whether shells, interpreters and programs that run others may run.")] = (
         False
@@ -135,6 +148,56 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = "keep"
     max_running: Annotated[int, Meta(ge=1, le=4096), _says("Programs at once; the next ones wait.")] = 64
     max_waiting: Annotated[int, Meta(ge=0, le=65536), _says("Programs that may wait; the next one is refused.")] = 1024
+
+
+class EgressSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    allowed_hosts: Annotated[
+        HostTexts,
+        _says("The most that anything may reach, as HOST (ports 80 and 443), HOST:PORT or *.HOST; empty is nothing."),
+    ] = ()
+    private_targets: Annotated[
+        HostTexts,
+        _says("Those of the allowed hosts that may have addresses on private networks or on this machine."),
+    ] = ()
+    static_hosts: Annotated[
+        dict[HostName, Addresses], _says("Names with addresses of their own, which are judged as any other.")
+    ] = {}
+    bindings: Annotated[
+        tuple[CredentialBindingPlan, ...],
+        _says("Secrets of the vault that are added to requests on their way out, and the requests each is for."),
+    ] = ()
+    max_tunnels: Annotated[
+        int, Meta(ge=1, le=egress.MAX_TUNNELS), _says("Connections one call may have open at once.")
+    ] = egress.DEFAULT_MAX_TUNNELS
+    idle_seconds: Annotated[
+        float,
+        Meta(gt=0, le=egress.MAX_IDLE_SECONDS),
+        _says("Seconds after which a connection that moves nothing ends."),
+    ] = egress.DEFAULT_IDLE_SECONDS
+    max_call_bytes: Annotated[Count, _says("Bytes one call may send and receive.")] = egress.DEFAULT_MAX_CALL_BYTES
+    upstream: Annotated[
+        str, _says("The proxy of this network, as http://HOST:PORT or socks5://HOST:PORT; empty means none.")
+    ] = ""
+
+    ca_file: Annotated[
+        str, _says("Certificate authorities to trust besides the system's, as a PEM file; empty means none.")
+    ] = ""
+
+
+class VaultSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key_source: Annotated[
+        Literal["file", "keyring", "passphrase", "environment"],
+        _says("Where the key that protects all secrets comes from."),
+    ] = "file"
+    key_file: Annotated[
+        str, _says("The key file, outside the state directory; empty means `vault.key` beside the settings file.")
+    ] = ""
+    passphrase_file: Annotated[
+        str, _says("A file with the passphrase, mode 0600; while it is changed, the new one and the old one in lines.")
+    ] = ""
+    passphrase_fd: Annotated[
+        int, Meta(ge=-1, le=1023), _says("An open descriptor to read the passphrase from; -1 means none.")
+    ] = -1
 
 
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -166,6 +229,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     access: AccessSettings = AccessSettings()
     policy: PolicySettings = PolicySettings()
     sandbox: SandboxSettings = SandboxSettings()
+    egress: EgressSettings = EgressSettings()
+    vault: VaultSettings = VaultSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
@@ -217,19 +282,50 @@ def check_together(settings: Settings) -> None:
     _at_most(settings, "tools.timeout_ms", "tools.max_timeout_ms")
     _at_most(settings, "approvals.ttl_seconds", "approvals.max_ttl_seconds")
     for operator in settings.access.operators:
-        try:
-            Principal.parse(operator)
-        except PalyraError as error:
-            raise InvalidSetting(
-                f"access.operators: {error.message}", hint=error.hint, settings=["access.operators"]
-            ) from error
-    for name, path in (("workspace.root", settings.workspace.root), ("policy.dir", settings.policy.dir)):
+        _explained("access.operators", partial(Principal.parse, operator))
+    _check_egress(settings)
+    for name, path in (
+        ("workspace.root", settings.workspace.root),
+        ("policy.dir", settings.policy.dir),
+        ("egress.ca_file", settings.egress.ca_file),
+        ("vault.key_file", settings.vault.key_file),
+        ("vault.passphrase_file", settings.vault.passphrase_file),
+    ):
         if path and not path.startswith(("/", "~/")):
             raise InvalidSetting(
                 f"{name}: {path!r} is relative",
                 hint="write an absolute path, or one that starts with ~/",
                 settings=[name],
             )
+
+
+def _check_egress(settings: Settings) -> None:
+    ceiling = _rules(settings, "egress.allowed_hosts")
+    beyond = next((rule for rule in _rules(settings, "sandbox.allowed_hosts") if not is_within(rule, ceiling)), None)
+    if beyond is not None:
+        raise InvalidSetting(
+            f"sandbox.allowed_hosts: egress.allowed_hosts does not allow all of {beyond}",
+            hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
+            settings=["egress.allowed_hosts", "sandbox.allowed_hosts"],
+        )
+    _rules(settings, "egress.private_targets")
+    for host, addresses in settings.egress.static_hosts.items():
+        _explained("egress.static_hosts", partial(canonical_host, host))
+        for address in addresses:
+            _explained("egress.static_hosts", partial(parse_address, address))
+    for binding in settings.egress.bindings:
+        _explained("egress.bindings", binding.check)
+
+
+def _rules(settings: Settings, name: str) -> tuple[HostRule, ...]:
+    return _explained(name, partial(parse_rules, value_of(settings, name)))
+
+
+def _explained(name: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except PalyraError as error:
+        raise InvalidSetting(f"{name}: {error.message}", hint=error.hint, settings=[name]) from error
 
 
 def _at_most(settings: Settings, smaller: str, larger: str) -> None:

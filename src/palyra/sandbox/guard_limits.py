@@ -16,10 +16,6 @@ MAX_ENVIRONMENT_NAME_BYTES: Final = 128
 MAX_ENVIRONMENT_VALUE_BYTES: Final = 4_096
 
 MAX_REQUESTED_HOSTS: Final = 64
-# The longest name that DNS can hold.
-MAX_HOST_CHARS: Final = 253
-MAX_LABEL_CHARS: Final = 63
-MAX_PORT: Final = 65_535
 
 # Fits, as base64 and beside the largest command line, into the input of a process call.
 MAX_STDIN_BYTES: Final = 64 * KIB

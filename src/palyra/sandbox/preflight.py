@@ -10,8 +10,10 @@ from typing import Final
 
 import msgspec
 
+from palyra.egress.host_name import canonical_host
+from palyra.egress.refusal import OddTarget
+from palyra.egress.rules import HostRules
 from palyra.sandbox.command import ProcessCommand, excerpt
-from palyra.sandbox.host_rule import HostRules, OddHost, canonical_host
 from palyra.sandbox.outcome import EgressDenied
 from palyra.sandbox.path_walk import base_name
 from palyra.sandbox.text_arguments import text_places
@@ -165,7 +167,7 @@ def check_preflight(command: ProcessCommand, allowed_hosts: tuple[str, ...]) -> 
             raise _denied(destination, destination.tricky)
         try:
             host = canonical_host(destination.host)
-        except OddHost as odd:
+        except OddTarget as odd:
             raise _denied(destination, odd.message) from None
         if not rules.cover(host, destination.port):
             shown = host if destination.port is None else f"{host}:{destination.port}"

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from palyra.egress.limits import MAX_HOST_CHARS
 from palyra.sandbox import guard_limits as limits
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -72,7 +73,7 @@ _COMMAND: Final[dict[str, Any]] = {
     },
     "requested_egress_hosts": {
         "type": "array",
-        "items": _text("A host, or host:port.", minLength=1, maxLength=limits.MAX_HOST_CHARS + len(":65535")),
+        "items": _text("A host, or host:port.", minLength=1, maxLength=MAX_HOST_CHARS + len(":65535")),
         "maxItems": limits.MAX_REQUESTED_HOSTS,
         "default": [],
         "description": "Hosts that the program will connect to. The call is refused if one of them is not allowed.",

@@ -28,14 +28,20 @@ def test_show_prints_a_settings_file_that_means_the_same(
 ) -> None:
     monkeypatch.setenv("PALYRA_ACCESS__GROUPS", '{"odd name" = ["user:a"]}')
     monkeypatch.setenv("PALYRA_WORKSPACE__ROOT", '/srv/a "quoted" \\ 🐈 ü')
+    binding = '[{header_name = "X-Key", secret_ref = "global/k", hosts = ["a.example"], prefix = "Bearer "}]'
+    monkeypatch.setenv("PALYRA_EGRESS__BINDINGS", binding)
+    monkeypatch.setenv("PALYRA_EGRESS__STATIC_HOSTS", '{"a.example" = ["10.0.0.1"]}')
     assert run(["config", "show"]) == 0
     text = capsys.readouterr().out
     path = tmp_path / "saved.toml"
     path.write_text(text)
     monkeypatch.delenv("PALYRA_ACCESS__GROUPS")
     monkeypatch.delenv("PALYRA_WORKSPACE__ROOT")
+    monkeypatch.delenv("PALYRA_EGRESS__BINDINGS")
+    monkeypatch.delenv("PALYRA_EGRESS__STATIC_HOSTS")
     assert run(["--config", str(path), "config", "show"]) == 0
     assert capsys.readouterr().out == text
+    assert tomllib.loads(text)["egress"]["bindings"][0]["prefix"] == "Bearer "
     assert tomllib.loads(text)["workspace"]["root"] == '/srv/a "quoted" \\ 🐈 ü'
 
 

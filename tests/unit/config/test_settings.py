@@ -7,15 +7,19 @@ from palyra import limits
 from palyra.config.settings import (
     AccessSettings,
     ApprovalsSettings,
+    EgressSettings,
     InvalidSetting,
     PolicySettings,
+    SandboxSettings,
     Settings,
     ToolsSettings,
+    VaultSettings,
     WorkspaceSettings,
     check_together,
     known_settings,
     value_of,
 )
+from palyra.egress.credential import CredentialBindingPlan
 
 
 def test_the_defaults_are_safe() -> None:
@@ -23,7 +27,7 @@ def test_the_defaults_are_safe() -> None:
     assert settings.daemon.host == "127.0.0.1"
     assert settings.daemon.port == 7142
     assert settings.tools.preapproved == ()
-    assert settings.tools.allowed == ("echo", "sleep", "fs.*", "process.*")
+    assert settings.tools.allowed == ("echo", "sleep", "fs.*", "process.*", "http.fetch")
     assert settings.access.operators == ("user:operator",)
     assert settings.access.groups == {}
     assert {".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows"} <= set(
@@ -78,5 +82,48 @@ def test_absolute_and_home_paths_and_equal_bounds_pass() -> None:
             workspace=WorkspaceSettings(root="/srv/work"),
             policy=PolicySettings(dir="~/policies"),
             tools=ToolsSettings(timeout_ms=1000, max_timeout_ms=1000),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "blamed"),
+    [
+        (Settings(sandbox=SandboxSettings(allowed_hosts=("a.example",))), "egress.allowed_hosts"),
+        (
+            Settings(
+                sandbox=SandboxSettings(allowed_hosts=("a.example:22",)),
+                egress=EgressSettings(allowed_hosts=("a.example",)),
+            ),
+            "egress.allowed_hosts",
+        ),
+        (Settings(egress=EgressSettings(allowed_hosts=("*",))), "egress.allowed_hosts"),
+        (Settings(egress=EgressSettings(private_targets=("127.1",))), "egress.private_targets"),
+        (Settings(egress=EgressSettings(static_hosts={"a b": ("1.2.3.4",)})), "egress.static_hosts"),
+        (Settings(egress=EgressSettings(static_hosts={"a.example": ("1.2.3",)})), "egress.static_hosts"),
+        (
+            Settings(
+                egress=EgressSettings(
+                    bindings=(CredentialBindingPlan(header_name="Host", secret_ref="a/b", hosts=("a",)),)
+                )
+            ),
+            "egress.bindings",
+        ),
+        (Settings(egress=EgressSettings(ca_file="ca.pem")), "egress.ca_file"),
+        (Settings(vault=VaultSettings(key_file="key")), "vault.key_file"),
+    ],
+)
+def test_egress_settings_that_could_never_hold_are_refused(settings: Settings, blamed: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        check_together(settings)
+    assert blamed in error.value.details["settings"]
+
+
+def test_nothing_goes_out_by_default_and_programs_get_a_part_of_what_is_allowed() -> None:
+    assert Settings().egress.allowed_hosts == Settings().egress.private_targets == ()
+    check_together(
+        Settings(
+            sandbox=SandboxSettings(allowed_hosts=("a.sub.example", "*.b.sub.example:443", "c.example")),
+            egress=EgressSettings(allowed_hosts=("*.sub.example", "c.example:80", "c.example:443")),
         )
     )

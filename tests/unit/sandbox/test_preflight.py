@@ -18,7 +18,7 @@ def command(line: str, **more: object) -> ProcessCommand:
     "line",
     r"""
     curl https://ok.example/x
-    curl HTTPS://OK.Example:8443/x
+    curl HTTPS://OK.Example:443/x
     curl https://a.sub.example/x?u=https%3A%2F%2Fz
     curl --url=https://ok.example
     curl -o file.txt https://ok.example/a.b
@@ -65,6 +65,8 @@ def test_passes(line: str) -> None:
         ("curl https://ok.example.evil.example", "args[0]"),
         ("curl https://evilok.example", "args[0]"),
         ("curl https://sub.example", "args[0]"),
+        ("curl https://ok.example:8443/", "args[0]"),
+        ("git clone ssh://ok.example/a", "args[1]"),
         ("curl http://a.sub.example", "args[0]"),
         ("curl https://evil%2eexample", "args[0]"),
         ("curl http://127.1/", "args[0]"),

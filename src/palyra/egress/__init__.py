@@ -1,0 +1,1 @@
+"""Where tools may go on the network, judged in one place."""

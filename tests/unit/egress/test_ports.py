@@ -1,0 +1,25 @@
+from palyra.egress.events import EgressEvent
+from palyra.egress.grant import EgressGrant
+from palyra.egress.ports import EgressObserver, Resolver, SecretSource
+from palyra.egress.resolver import SystemResolver
+from palyra.egress.target import Target
+from palyra.secret import Secret
+
+
+class _Everything:
+    async def resolve(self, host: str) -> tuple[str, ...]:
+        return (host,)
+
+    async def reveal(self, grant: EgressGrant, secret_ref: str, target: Target) -> Secret:
+        return Secret(secret_ref)
+
+    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+        self.last = (grant, event)
+
+
+def test_a_plain_object_fits_every_port() -> None:
+    both = _Everything()
+    resolvers: tuple[Resolver, ...] = (both, SystemResolver({}))
+    source: SecretSource = both
+    observer: EgressObserver = both
+    assert len(resolvers) == 2 and (source, observer) == (both, both)
