@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "state-machines.md"
@@ -39,6 +40,51 @@ MACHINES = (
         events=ApprovalEvent,
         start=ApprovalState.PENDING,
         transitions=TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="SOCKS5 server",
+        source="palyra.egress.socks5.TRANSITIONS",
+        about="`rejected` is the client's fault, `refused` the judge's verdict.",
+        states=socks5.Socks5State,
+        events=socks5.Socks5Event,
+        start=socks5.Socks5State.GREETING,
+        transitions=socks5.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="HTTP proxy",
+        source="palyra.egress.http_proxy.TRANSITIONS",
+        about="A second request is not read before the first is answered.",
+        states=http_proxy.ProxyState,
+        events=http_proxy.ProxyEvent,
+        start=http_proxy.ProxyState.HEAD,
+        transitions=http_proxy.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="HTTP answer",
+        source="palyra.egress.http_response.TRANSITIONS",
+        about="A connection is used again only from `ended`.",
+        states=http_response.ResponseState,
+        events=http_response.ResponseEvent,
+        start=http_response.ResponseState.HEAD,
+        transitions=http_response.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="HTTP body",
+        source="palyra.egress.http_framing.TRANSITIONS",
+        about="A body with a length begins in `counted`, one without in `until_close`, one that is none in `finished`.",
+        states=http_framing.BodyState,
+        events=http_framing.BodyEvent,
+        start=http_framing.BodyState.CHUNK_SIZE,
+        transitions=http_framing.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="TLS ClientHello",
+        source="palyra.egress.client_hello.TRANSITIONS",
+        about="Only read, never answered.",
+        states=client_hello.HelloState,
+        events=client_hello.HelloEvent,
+        start=client_hello.HelloState.READING,
+        transitions=client_hello.TRANSITIONS,  # type: ignore[arg-type]
     ),
 )
 
