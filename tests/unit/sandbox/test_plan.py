@@ -166,7 +166,7 @@ def test_the_network_is_shared_unless_egress_is_strict() -> None:
         assert dict(made.data_fds)[14] == HOST.resolv_conf
         assert b"192.0.2.1 db" in dict(made.data_fds)[15]
     strict = plan()
-    assert dict(strict.data_fds)[14] == b"nameserver 127.0.0.1\n"
+    assert dict(strict.data_fds)[14] == b"nameserver 127.0.0.1\noptions no-aaaa\n"
     assert b"192.0.2" not in dict(strict.data_fds)[15]
 
 
