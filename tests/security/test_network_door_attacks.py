@@ -1,4 +1,4 @@
-"""Strict egress with allowed hosts, from inside a Tier C sandbox: those hosts work without any setting, nothing else does.
+"""Strict egress with allowed hosts, from inside a Tier C sandbox: those work without any setting, nothing else does.
 
 Performed as this user and, run as a program (``test_network_door_attacks.py DIR``), as an ordinary one; with the filter
 of system calls, and with one that allows everything, so that the namespaces alone are what holds.
@@ -249,10 +249,16 @@ async def the_network_cannot_be_changed(scene: Scene) -> None:
         dummy = struct.pack("=HH4sHH8s", 8, 3, b"d0\\0\\0", 16, 18, struct.pack("=HH", 9, 1) + b"dum\\0")
         attempt("new link", lambda: ask(16, 0x600, link + dummy))
         attempt("loopback down", lambda: ask(16, 0, struct.pack("=BxHiII", 0, 0, 1, 0, 1)))
-        attempt("new address", lambda: ask(20, 0x600, struct.pack("=BBBBIHH4s", 2, 8, 0, 0, 1, 8, 2, bytes([10, 0, 0, 1]))))
-        attempt("no address", lambda: ask(21, 0, struct.pack("=BBBBIHH4s", 2, 8, 0, 0, 1, 8, 2, bytes([127, 0, 0, 1]))))
-        attempt("new route", lambda: ask(24, 0x600, struct.pack("=BBBBBBBBIHHI", 2, 0, 0, 0, 254, 3, 253, 1, 0, 8, 4, 1)))
-        attempt("destroy sockets", lambda: ask(21, 0, struct.pack("=BBBBI", 2, 6, 0, 0, 1 << 10) + bytes(48), 4))
+        def address(*parts):
+            return struct.pack("=BBBBIHH4s", 2, 8, 0, 0, 1, 8, 2, bytes(parts))
+        route = struct.pack("=BBBBBBBBIHHI", 2, 0, 0, 0, 254, 3, 253, 1, 0, 8, 4, 1)
+        attempt("new address", lambda: ask(20, 0x600, address(10, 0, 0, 1)))
+        attempt("no address", lambda: ask(21, 0, address(127, 0, 0, 1)))
+        attempt("new route", lambda: ask(24, 0x600, route))
+        def destroy(port):
+            which = struct.pack(">HH", port, 0) + bytes(36) + b"\\xff" * 8
+            ask(21, 0, struct.pack("=BBBBI", 2, 6, 0, 0, 1 << 10) + which, 4)
+        attempt("destroy a listener", lambda: destroy(443))
         with socket.socket() as s:
             request = struct.pack("16sH22x", b"lo", 0)
             attempt("lo down", lambda: fcntl.ioctl(s, SIOCSIFFLAGS, request))

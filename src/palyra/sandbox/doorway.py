@@ -40,6 +40,11 @@ class Doorway:
     def served(self) -> bool:
         return self._door is not None
 
+    def begin(self, profile: SandboxProfile) -> None:
+        """Has the helper started while the sandbox is prepared, if there is none yet: it takes as long as that."""
+        if self.served and door_plan(profile) is not None:
+            self._namespace_sockets.start_soon()
+
     async def open(self, profile: SandboxProfile, waiting: Waiting) -> None:
         """Where the profile allows hosts: opens its sockets in the waiting sandbox and has them served."""
         plan = door_plan(profile)

@@ -66,6 +66,8 @@ def open_listeners(order: bytes, network: int, owner: int) -> list[socket.socket
             linux_calls.enter_namespace(descriptor, kind)
         except OSError as problem:
             raise Refused(stage, problem.errno or 0) from problem
+    # Whoever gains capabilities, as by entering, is dumpable again where the machine is set up for debugging.
+    linux_calls.prctl(linux_calls.PR_SET_DUMPABLE, 0)
     return [_listener(protocol, address, port, backlog) for protocol, address, port in wanted]
 
 

@@ -127,7 +127,7 @@ class NamespaceSockets:
         self._python = python
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -135,24 +135,28 @@ class NamespaceSockets:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        async with self._starting:
-            if self._closed:
-                raise SocketsNotOpened("the runner was closed")
-            if self._orders is not None:
-                return
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """Whoever waits for it may be cancelled; the start itself goes on, and serves the next."""
+        if self._orders is None:
+            await asyncio.shield(self.start_soon())
+
+    def start_soon(self) -> "asyncio.Task[None]":
+        if self._starting is None or (self._starting.done() and self._orders is None):
+            self._starting = asyncio.create_task(self._start(), name="start of the sockets' helper")
+            self._starting.add_done_callback(_look)
+        return self._starting
+
+    async def _start(self) -> None:
+        if self._closed:
+            raise SocketsNotOpened("the runner was closed")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
             try:
                 self._process = await asyncio.to_thread(self._start_helper, theirs.fileno())
             except OSError as problem:
                 ours.close()
                 raise SocketsNotOpened(f"the helper could not be started: {problem.strerror}") from problem
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                theirs.close()
-            ours.setblocking(False)
-            self._orders = ours
+        ours.setblocking(False)
+        self._orders = ours
 
     def _start_helper(self, orders: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -167,16 +171,19 @@ class NamespaceSockets:
 
     async def close(self) -> None:
         self._closed = True
-        await self._forget()
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+        if self._orders is not None:
+            await self._forget(self._orders)
 
-    async def _forget(self) -> None:
-        """Its processes end when they see the end of the orders."""
-        orders, self._orders = self._orders, None
-        process, self._process = self._process, None
-        if orders is not None:
+    async def _forget(self, orders: socket.socket) -> None:
+        """Its processes end when they see the end of the orders. Of several who find it dead, one forgets it."""
+        if orders is self._orders:
+            process, self._process = self._process, None
+            self._orders = None
             orders.close()
-        if process is not None:
-            await asyncio.to_thread(_wait_for_end, process)
+            if process is not None:
+                await asyncio.to_thread(_wait_for_end, process)
 
     async def open(self, plan: DoorPlan, network: int, owner: int) -> OpenedSockets:
         """The plan's sockets in the network that the descriptor names; ``owner`` is its user namespace's.
@@ -194,9 +201,11 @@ class NamespaceSockets:
     async def _order(self, order: bytes, descriptors: tuple[int, ...]) -> None:
         for last in (False, True):
             await self.start()
-            assert self._orders is not None
+            orders = self._orders
+            if orders is None:
+                raise SocketsNotOpened("the runner was closed")
             try:
-                socket.send_fds(self._orders, [order], descriptors, socket.MSG_NOSIGNAL)
+                socket.send_fds(orders, [order], descriptors, socket.MSG_NOSIGNAL)
                 return
             except BlockingIOError as problem:
                 raise SocketsNotOpened("too many sandboxes wait for their sockets") from problem
@@ -204,7 +213,7 @@ class NamespaceSockets:
                 if last or problem.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
                     raise SocketsNotOpened(f"the helper did not take the order: {problem.strerror}") from problem
                 # It was killed since the last call.
-                await self._forget()
+                await self._forget(orders)
 
 
 def order_of(plan: DoorPlan) -> bytes:
@@ -257,6 +266,12 @@ def _received(plan: DoorPlan, ours: socket.socket) -> OpenedSockets:
             each.close()
         raise
     return OpenedSockets(tuple(OpenedSocket(*pair) for pair in zip(wanted, opened, strict=True)))
+
+
+def _look(started: "asyncio.Task[None]") -> None:
+    """What went wrong is told to whoever wants sockets."""
+    if not started.cancelled():
+        started.exception()
 
 
 def _wait_for_end(process: "subprocess.Popen[bytes]") -> None:

@@ -141,6 +141,7 @@ class ProcessRunner:
         host = self._guard_host(profile)
         async with self._slot(command, wait_seconds):
             doorway = Doorway(door, self._namespace_sockets)
+            doorway.begin(profile)
             prepared = await self._prepared(profile, command, host, doorway)
             capture = OutputCapture(profile.limits.max_output_bytes, sink)
             running: Running | None = None
