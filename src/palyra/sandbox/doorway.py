@@ -34,7 +34,7 @@ class Doorway:
         self._door = door
         self._namespace_sockets = namespace_sockets
         self._sockets: OpenedSockets | None = None
-        self._handle: DoorHandle | None = None
+        self._serving: asyncio.Task[DoorHandle] | None = None
 
     @property
     def served(self) -> bool:
@@ -52,7 +52,9 @@ class Doorway:
             return
         with waiting.network() as (network, owner):
             self._sockets = await self._namespace_sockets.open(plan, network, owner)
-        self._handle = await self._door.opened(profile, self._sockets)
+        # Not cancelled half way, whoever waits for it: what has been opened is then there to be closed.
+        self._serving = asyncio.create_task(self._door.opened(profile, self._sockets), name="a door is opened")
+        await asyncio.shield(self._serving)
 
     def look(self, waiting: Waiting) -> NetworkSeen | None:
         """What is there, once the sandbox is complete; for a thread. None where there is no door."""
@@ -70,11 +72,12 @@ class Doorway:
     async def close(self, receipt: Receipt) -> tuple[Receipt, DoorUsage | None]:
         """The receipt with what went through, and that as a value. To be shielded by who may be cancelled."""
         sockets, self._sockets = self._sockets, None
-        handle, self._handle = self._handle, None
+        serving, self._serving = self._serving, None
         usage: DoorUsage | None = None
         try:
-            if handle is not None:
+            if serving is not None:
                 async with asyncio.timeout(limits.DOOR_CLOSE_SECONDS):
+                    handle = await serving
                     usage = await handle.close()
         except Exception:
             # Whatever it was: its sockets are closed here, and the receipt says that it did not end as it should.
@@ -83,6 +86,6 @@ class Doorway:
             if sockets is not None:
                 sockets.close()
         line = receipt.line(Layer.EGRESS)
-        if handle is None or line is None:
+        if serving is None or line is None:
             return receipt, usage
         return receipt.with_lines([used_line(line, usage)]), usage

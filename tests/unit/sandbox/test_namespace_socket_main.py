@@ -20,7 +20,7 @@ LISTENER = helper.LISTENER.pack(helper.TCP, bytes(4), 443)
 def test_an_order_is_read_as_it_was_written() -> None:
     wanted, backlog = helper.read_order(GOOD)
     assert wanted == [
-        (helper.TCP, "0.0.0.0", 443),  # noqa: S104
+        (helper.TCP, "0.0.0.0", 443),
         (helper.UDP, "127.0.0.1", 53),
         (helper.TCP, "127.0.0.1", 53),
         (helper.TCP, "127.0.0.1", 1080),

@@ -45,7 +45,7 @@ def test_ports_are_those_that_any_rule_opens() -> None:
     assert plan_of("a.example", "*.b.example:8443", "c.example:22", "d.example:443").ports == (22, 80, 443, 8443)
     listeners = plan_of("a.example:22").listeners()
     assert [(each.kind, each.address, each.port) for each in listeners] == [
-        (ListenerKind.TRANSPARENT, "0.0.0.0", 22),  # noqa: S104
+        (ListenerKind.TRANSPARENT, "0.0.0.0", 22),
         (ListenerKind.DNS_UDP, "127.0.0.1", 53),
         (ListenerKind.DNS_TCP, "127.0.0.1", 53),
         (ListenerKind.PROXY, "127.0.0.1", 1080),
