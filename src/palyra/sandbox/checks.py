@@ -17,7 +17,7 @@ from palyra.sandbox.executables import (
     refuse_unlisted_executable,
 )
 from palyra.sandbox.interpreter_guard import refuse_interpreter
-from palyra.sandbox.network_door import refuse_unserved
+from palyra.sandbox.network_door import named_by_arguments, refuse_unserved
 from palyra.sandbox.outcome import InvalidCommand, SandboxDisabled
 from palyra.sandbox.path_walk import PathLook, join
 from palyra.sandbox.preflight import check_preflight
@@ -64,6 +64,6 @@ def check_before_spawn(
     cwd = resolve_cwd(command.cwd, profile.workspace_root, host.files)
     validate_argument_workspace_scope(command, profile.workspace_root, cwd, host.files, readable)
     if profile.egress is not EgressEnforcementMode.NONE:
-        check_preflight(command, profile.allowed_egress_hosts)
+        check_preflight(command, named_by_arguments(profile))
     refuse_unserved(profile, served=served)
     return Checked(argv=tuple(map(encode_word, command.argv)), cwd=cwd, env=command.env, executable=found)

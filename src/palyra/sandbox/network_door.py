@@ -89,12 +89,17 @@ class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoorUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What went through a door, said by who served it. ``refusals`` are plain values with at least a code."""
+    """What went through a door, said by who served it.
+
+    ``refusals`` are the first, as plain values with at least a code; ``refused`` counts all, ``violations`` the grave.
+    """
 
     connections: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
     credential_uses: int = 0
+    refused: int = 0
+    violations: int = 0
     refusals: tuple[dict[str, Any], ...] = ()
 
 
@@ -111,6 +116,13 @@ def door_plan(profile: SandboxProfile) -> DoorPlan | None:
     if len(ports) > limits.MAX_DOOR_PORTS:
         raise BadDoor(f"{len(ports)} different ports are allowed", ports=len(ports))
     return DoorPlan(ports=tuple(sorted(ports)))
+
+
+def named_by_arguments(profile: SandboxProfile) -> tuple[str, ...]:
+    """The rules for hosts in arguments: the allowed ones and, behind a door, the proxy that the sandbox itself has."""
+    plan = door_plan(profile)
+    own = () if plan is None else (f"{LOOPBACK}:{plan.proxy_port}", f"localhost:{plan.proxy_port}")
+    return (*profile.allowed_egress_hosts, *own)
 
 
 def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
@@ -175,7 +187,7 @@ def used_line(line: ReceiptLine, usage: DoorUsage | None) -> ReceiptLine:
         said.append(f"{usage.credential_uses} credentials added")
     if usage.refusals:
         named = [_refusal_text(each) for each in usage.refusals[: limits.MAX_REPORTED_REFUSALS]]
-        said.append(f"{len(usage.refusals)} refused ({', '.join(named)})")
+        said.append(f"{max(usage.refused, len(usage.refusals))} refused ({', '.join(named)})")
     return ReceiptLine(layer=line.layer, asked=line.asked, got=f"{line.got}; {'; '.join(said)}", held=line.held)
 
 

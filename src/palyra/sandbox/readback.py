@@ -160,6 +160,9 @@ class Waiting:
             named = info.get("mnt-namespace")
             if named is not None and self._namespace("mnt") != named:
                 raise NotBuilt("the process that bubblewrap named is not in the namespaces that it named")
+        except OSError as error:
+            self.close()
+            raise NotBuilt("the sandbox ended before it was looked at") from error
         except BaseException:
             self.close()
             raise

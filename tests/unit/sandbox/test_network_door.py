@@ -142,7 +142,9 @@ def test_another_interface_is_a_fault() -> None:
 
 def test_the_line_after_the_call_tells_what_went_through_and_stays_short() -> None:
     refusal = {"code": "egress.host_not_allowed", "host": "x" * 500, "port": 443}
-    usage = DoorUsage(connections=2, bytes_up=10, bytes_down=20, credential_uses=1, refusals=(refusal,) * 1000)
+    usage = DoorUsage(
+        connections=2, bytes_up=10, bytes_down=20, credential_uses=1, refused=1000, refusals=(refusal,) * 50
+    )
     line = used_line(LINE, usage)
     assert line.held and "2 connections, 10 bytes up, 20 down" in line.got and "1 credentials added" in line.got
     assert "1000 refused (egress.host_not_allowed xxx" in line.got and len(line.got) < 2000

@@ -170,6 +170,15 @@ def test_the_network_is_shared_unless_egress_is_strict() -> None:
     assert b"192.0.2" not in dict(strict.data_fds)[15]
 
 
+def test_extra_files_lie_on_the_read_only_root() -> None:
+    made = plan(extra_files=(("/etc/palyra/a", b"one"), ("/etc/palyra/b", b"two")))
+    lines = said(made)
+    assert lines.index("--file 19 /etc/palyra/b") < lines.index("--remount-ro /")
+    assert lines[lines.index("--file 18 /etc/palyra/a") - 1] == "--perms 0444"
+    assert (dict(made.data_fds)[18], dict(made.data_fds)[19]) == (b"one", b"two")
+    assert made.digest != plan().digest
+
+
 def test_a_read_only_workspace_needs_no_protection() -> None:
     lines = said(plan(read_only=True))
     assert "--ro-bind /home/a/work /home/a/work" in lines
