@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from palyra.sandbox import limits
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer
 
@@ -63,7 +64,7 @@ def test_a_limit_of_nothing_is_refused_when_read(field: str) -> None:
         "/etc/palyra/..",
         "/etc/palyra/.a",
         "a",
-        "/tmp/a",
+        "/run/a",
     ],
 )
 def test_extra_files_have_a_place_of_their_own(path: str) -> None:
