@@ -86,6 +86,8 @@ DOOR_CLOSE_SECONDS: Final = 5.0
 MAX_REPORTED_REFUSALS: Final = 8
 # Processes that wait to open sockets: each serves one call, and calls come in bursts.
 READY_SOCKET_HELPERS: Final = 4
+# Orders given to them and not yet answered: as many as surely fit the socket between, and its descriptors in flight.
+MAX_SOCKET_ORDERS: Final = 64
 
 # Files that a profile adds to the sandbox: certificate bundles, of which the system's own is a quarter of a megabyte.
 MAX_EXTRA_FILES: Final = 8

@@ -128,6 +128,7 @@ class NamespaceSockets:
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._turns = asyncio.Semaphore(limits.MAX_SOCKET_ORDERS)
         self._closed = False
 
     @property
@@ -190,6 +191,10 @@ class NamespaceSockets:
 
         The caller keeps and closes both descriptors.
         """
+        async with self._turns:
+            return await self._opened(plan, network, owner)
+
+    async def _opened(self, plan: DoorPlan, network: int, owner: int) -> OpenedSockets:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             ours.setblocking(False)
@@ -207,8 +212,6 @@ class NamespaceSockets:
             try:
                 socket.send_fds(orders, [order], descriptors, socket.MSG_NOSIGNAL)
                 return
-            except BlockingIOError as problem:
-                raise SocketsNotOpened("too many sandboxes wait for their sockets") from problem
             except OSError as problem:
                 if last or problem.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
                     raise SocketsNotOpened(f"the helper did not take the order: {problem.strerror}") from problem
