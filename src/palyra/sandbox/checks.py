@@ -1,7 +1,8 @@
 """Everything that is checked before a program is started, in one fixed order, each refusal with a kind of its own.
 
 Enabled; shape (``parse_command``); executable allowed; interpreters, programs that run programs, environment; workspace
-and working directory; paths in arguments; hosts in arguments. What passes gets exactly the words that were asked for.
+and working directory; paths in arguments; hosts in arguments, and whether allowed ones can be served. What passes gets
+exactly the words that were asked for.
 """
 
 import msgspec
@@ -16,6 +17,7 @@ from palyra.sandbox.executables import (
     refuse_unlisted_executable,
 )
 from palyra.sandbox.interpreter_guard import refuse_interpreter
+from palyra.sandbox.network_door import named_by_arguments, refuse_unserved
 from palyra.sandbox.outcome import InvalidCommand, SandboxDisabled
 from palyra.sandbox.path_walk import PathLook, join
 from palyra.sandbox.preflight import check_preflight
@@ -43,7 +45,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     executable: ResolvedExecutable
 
 
-def check_before_spawn(profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> Checked:
+def check_before_spawn(
+    profile: SandboxProfile, command: ProcessCommand, host: GuardHost, *, served: bool = False
+) -> Checked:
+    """``served`` says that somebody would let the allowed hosts, and no other, through to an isolated program."""
     if not host.enabled:
         raise SandboxDisabled("running processes is switched off here")
     if not command.command or any("\0" in word for word in command.argv):
@@ -59,5 +64,6 @@ def check_before_spawn(profile: SandboxProfile, command: ProcessCommand, host: G
     cwd = resolve_cwd(command.cwd, profile.workspace_root, host.files)
     validate_argument_workspace_scope(command, profile.workspace_root, cwd, host.files, readable)
     if profile.egress is not EgressEnforcementMode.NONE:
-        check_preflight(command, profile.allowed_egress_hosts)
+        check_preflight(command, named_by_arguments(profile))
+    refuse_unserved(profile, served=served)
     return Checked(argv=tuple(map(encode_word, command.argv)), cwd=cwd, env=command.env, executable=found)

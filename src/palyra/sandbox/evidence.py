@@ -12,6 +12,7 @@ import msgspec
 from palyra.sandbox.host_facts import Identity
 from palyra.sandbox.launch import RLimit
 from palyra.sandbox.minimal_root import ExpectedMount
+from palyra.sandbox.network_door import NetworkSeen, asked_of, door_plan, judge_network, network_text
 from palyra.sandbox.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.profile import EgressEnforcementMode
 from palyra.sandbox.receipt import Layer, ReceiptLine
@@ -61,6 +62,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[str, ...]
     terminal: int
     environment_bytes: int
+    # Of the sockets that were opened in its network, where hosts are allowed.
+    network: NetworkSeen | None = None
 
 
 def parse_status(text: str) -> dict[str, str]:
@@ -267,6 +270,13 @@ def _egress(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     mode = plan.profile.egress
     if mode is not EgressEnforcementMode.STRICT:
         return _line(Layer.EGRESS, mode.value, "the host's network; arguments are judged before the start", held=True)
+    door = door_plan(plan.profile)
+    if door is not None:
+        wrong = judge_network(
+            door, evidence.network, namespace=evidence.namespaces.get("net", 0), interfaces=evidence.interfaces
+        )
+        held = not wrong and "net" in plan.unshared
+        return _line(Layer.EGRESS, asked_of(plan.profile), network_text(door, wrong), held=held)
     alone = set(evidence.interfaces) <= {"lo"}
     got = f"interfaces: {', '.join(evidence.interfaces) or 'none'}"
     return _line(Layer.EGRESS, mode.value, got, held=alone and "net" in plan.unshared)

@@ -6,6 +6,7 @@ it; the receipt says what was got.
 
 from typing import Final
 
+from palyra.sandbox.landlock_rights import Net, net_handled
 from palyra.sandbox.launch import Applied, LandlockRules, LaunchSpec
 from palyra.sandbox.plan import SYSTEM_PATH
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile
@@ -133,7 +134,17 @@ def limited_receipt(profile: SandboxProfile, spec: LaunchSpec, applied: Applied)
             "by Landlock" if applied.landlock_abi else "by file permissions only",
             applied.landlock_abi > 0,
         ),
+        _egress(profile, spec, applied),
         line(Layer.ENVIRONMENT, f"{len(spec.env)} variables", f"{len(spec.env)} variables, none inherited", True),
         line(Layer.NEW_SESSION, "a session of its own", "setsid in the keeper", spec.new_session),
     ]
     return Receipt.of(lines)
+
+
+def _egress(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> ReceiptLine:
+    """Only a network of its own holds strict egress. A call that must have it requires this layer, or Tier C."""
+    mode = profile.egress
+    got = "the host's network; arguments are judged before the start"
+    if spec.landlock is not None and net_handled(spec.landlock, applied.landlock_abi) & Net.CONNECT_TCP:
+        got = "the host's network with TCP closed by Landlock; UDP is open"
+    return ReceiptLine(layer=Layer.EGRESS, asked=mode.value, got=got, held=mode is not EgressEnforcementMode.STRICT)

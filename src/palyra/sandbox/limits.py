@@ -66,3 +66,29 @@ SETTLE_POLL_SECONDS: Final = 0.0003
 LONGEST_POLL_SECONDS: Final = 0.01
 
 PROBE_SECONDS: Final = 10.0
+
+# The door: sockets opened in a sandbox's own network and served from outside.
+# Where a program finds its resolver; names, not addresses, are how a program says what it wants.
+DOOR_DNS_PORT: Final = 53
+# SOCKS5 and HTTP for programs that want a proxy; the number that SOCKS clients assume.
+DOOR_PROXY_PORT: Final = 1_080
+# A rule without a port means the web.
+WEB_PORTS: Final = (80, 443)
+# Each is a listening socket in the sandbox; with the resolver's and the proxy's all fit in one message.
+MAX_DOOR_PORTS: Final = 64
+# Connections that may wait to be accepted on each.
+DOOR_BACKLOG: Final = 128
+# Opening takes a millisecond; a machine that needs longer than this is in trouble.
+DOOR_OPEN_SECONDS: Final = 10.0
+# Serving is told to stop when the program has ended; connections that are left then are cut.
+DOOR_CLOSE_SECONDS: Final = 5.0
+# What is said of refused connections in a receipt: it stays readable when a program tries a million.
+MAX_REPORTED_REFUSALS: Final = 8
+# Processes that wait to open sockets: each serves one call, and calls come in bursts.
+READY_SOCKET_HELPERS: Final = 4
+# Orders given to them and not yet answered: as many as surely fit the socket between, and its descriptors in flight.
+MAX_SOCKET_ORDERS: Final = 64
+
+# Files that a profile adds to the sandbox: certificate bundles, of which the system's own is a quarter of a megabyte.
+MAX_EXTRA_FILES: Final = 8
+MAX_EXTRA_FILE_BYTES: Final = 4 * MIB

@@ -1,4 +1,4 @@
-"""prctl(2) and signalfd(2) for the zygote and its keepers. Standard library only: the zygote loads it."""
+"""prctl(2), signalfd(2) and setns(2) for the small processes around a program. Standard library only: they load it."""
 
 import ctypes
 import os
@@ -7,6 +7,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
+
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
 
 _NAME_BYTES = 15
 
@@ -40,3 +43,9 @@ def signal_descriptor(number: int) -> int:
         problem = ctypes.get_errno()
         raise OSError(problem, os.strerror(problem))
     return descriptor
+
+
+def enter_namespace(descriptor: int, kind: int) -> None:
+    if _libc.setns(descriptor, kind) < 0:
+        problem = ctypes.get_errno()
+        raise OSError(problem, os.strerror(problem))

@@ -23,6 +23,8 @@ USER: Final = "sandbox"
 # Root is shown as an ordinary user inside: tar, npm and others try to give files away when they think they are root.
 ORDINARY_ID: Final = 1000
 
+# The door's resolver, where there is one. It has no IPv6 address to give, so the C library need not ask for any.
+STRICT_RESOLVER: Final = b"nameserver 127.0.0.1\noptions no-aaaa\n"
 NSSWITCH: Final = b"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 
 
@@ -141,7 +143,7 @@ def identity_files(host: HostFacts, *, strict: bool) -> dict[int, bytes]:
         PASSWD_FD: (root + passwd + (nobody if uid != 65534 else "")).encode(),
         GROUP_FD: ("root:x:0:\n" + group + ("nogroup:x:65534:\n" if gid != 65534 else "")).encode(),
         NSSWITCH_FD: NSSWITCH,
-        RESOLV_FD: b"nameserver 127.0.0.1\n" if strict else host.resolv_conf,
+        RESOLV_FD: STRICT_RESOLVER if strict else host.resolv_conf,
         HOSTS_FD: local if strict else local + host.hosts,
     }
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError
+from palyra.sandbox.network_door import DoorUsage
 from palyra.sandbox.profile import SandboxTier
 from palyra.sandbox.receipt import Receipt, UnsupportedPlatform
 
@@ -42,6 +43,8 @@ class ProcessOutcome(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     receipt: Receipt
     killed_by: str | None = None
+    # What went through the door, where the call had one.
+    egress: DoorUsage | None = None
 
 
 class _OfKind(PalyraError):

@@ -34,6 +34,7 @@ ARGS_FD: Final = 9
 SECCOMP_FD: Final = 10
 INFO_FD: Final = 16
 BLOCK_FD: Final = 17
+FIRST_EXTRA_FILE_FD: Final = 18
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -89,6 +90,7 @@ def plan_isolated(
     lines = [
         *_namespaces(facts.host, strict=strict),
         *system(facts.host, expected),
+        *_extra_files(profile),
         *private(expected),
         *_tools(profile, expected),
         *_workspace(profile, facts, expected),
@@ -98,6 +100,7 @@ def plan_isolated(
     _refuse_unknown_options(lines, facts.host)
     options = b"".join(each + b"\0" for line in lines for each in line.arguments)
     data = {ARGS_FD: options, **identity_files(facts.host, strict=strict)}
+    data |= {number: content for number, (_, content) in enumerate(profile.extra_files, FIRST_EXTRA_FILE_FD)}
     if facts.seccomp is not None:
         data[SECCOMP_FD] = facts.seccomp
     unshared = {"user", "pid", "mnt", "ipc", "uts", "cgroup"} | ({"net"} if strict else set())
@@ -175,6 +178,14 @@ def _namespaces(host: HostFacts, *, strict: bool) -> list[PlanLine]:
     ]
     if strict:
         lines.insert(2, plan_line("a network with nothing but its own loopback", "--unshare-net"))
+    return lines
+
+
+def _extra_files(profile: SandboxProfile) -> list[PlanLine]:
+    reason = "a file of this call's own, on the read-only root"
+    lines: list[PlanLine] = []
+    for number, (path, _) in enumerate(profile.extra_files, FIRST_EXTRA_FILE_FD):
+        lines += [plan_line(reason, "--perms", "0444"), plan_line(reason, "--file", number, path)]
     return lines
 
 

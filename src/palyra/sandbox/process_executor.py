@@ -16,6 +16,7 @@ import msgspec
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
 from palyra.sandbox.capture import Sink, StreamName
 from palyra.sandbox.command import ProcessCommand, parse_command
+from palyra.sandbox.doorway import NetworkDoor
 from palyra.sandbox.guard_limits import DEFAULT_LOG_BYTES
 from palyra.sandbox.launch import Exit
 from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
@@ -78,7 +79,8 @@ class ProcessTools:
         # Live output of the foreground call, for a person at a terminal.
         self.sink: Sink | None = None
 
-    async def perform(self, work: Work, profile: SandboxProfile) -> Done:
+    async def perform(self, work: Work, profile: SandboxProfile, door: NetworkDoor | None = None) -> Done:
+        """``door`` serves the hosts that the profile allows, for this one call."""
         match work.tool:
             case "process.logs":
                 return Done(result=self._logs(work))
@@ -86,8 +88,8 @@ class ProcessTools:
                 return await self._stop(work)
         command = parse_command(dict(work.arguments))
         if work.tool == "process.start" or command.background:
-            return await self._start(work, profile, command)
-        return await self._run(profile, command)
+            return await self._start(work, profile, command, door)
+        return await self._run(profile, command, door)
 
     async def close(self) -> None:
         """Ends every background process."""
@@ -98,23 +100,25 @@ class ProcessTools:
             await asyncio.wait(tasks)
         self._background.clear()
 
-    async def _run(self, profile: SandboxProfile, command: ProcessCommand) -> Done:
+    async def _run(self, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None) -> Done:
         try:
-            outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink)
+            outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, door=door)
         except (QuotaExceeded, ProcessTimedOut) as error:
             if error.outcome is None:
                 raise
             return Done(result=shown(error.outcome), receipt=_receipt(error.outcome), error=error)
         return Done(result=shown(outcome), receipt=_receipt(outcome))
 
-    async def _start(self, work: Work, profile: SandboxProfile, command: ProcessCommand) -> Done:
+    async def _start(
+        self, work: Work, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+    ) -> Done:
         mine = [each for each in self._background.values() if each.run_id == work.run_id]
         if sum(not each.ended.done() for each in mine) >= MAX_BACKGROUND_PER_RUN:
             raise TooManyBackground(f"this run already has {MAX_BACKGROUND_PER_RUN} processes in the background")
         for oldest in [each for each in mine if each.ended.done()][:-MAX_ENDED_PER_RUN]:
             del self._background[oldest.handle]
         each = _Background(work.run_id)
-        each.task = asyncio.create_task(self._live(each, profile, command), name=f"background {each.handle}")
+        each.task = asyncio.create_task(self._live(each, profile, command, door), name=f"background {each.handle}")
         try:
             running = await asyncio.shield(each.started)
         except asyncio.CancelledError:
@@ -127,10 +131,12 @@ class ProcessTools:
             started["state"] = _state(each)
         return Done(result=started, receipt=tuple(running.receipt.as_dicts()))
 
-    async def _live(self, each: _Background, profile: SandboxProfile, command: ProcessCommand) -> None:
+    async def _live(
+        self, each: _Background, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+    ) -> None:
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         try:
-            async with self._runner.started(profile, command) as running:
+            async with self._runner.started(profile, command, door=door) as running:
                 each.running = running
                 each.started.set_result(running)
                 ended = await self._until_stopped(each, running, timeout_ms / 1000)

@@ -25,11 +25,13 @@ from palyra.sandbox.cgroup import CgroupPool, Group
 from palyra.sandbox.checks import Checked, GuardHost, check_before_spawn
 from palyra.sandbox.child import Child, applied_by
 from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.doorway import Doorway, NetworkDoor
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
 from palyra.sandbox.launch import LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
+from palyra.sandbox.namespace_sockets import NamespaceSockets
 from palyra.sandbox.outcome import (
     ProcessOutcome,
     ProcessTimedOut,
@@ -72,6 +74,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     checked: Checked
     group: Group
+    doorway: Doorway
     home: str = ""
     facts: Facts | None = None
     before: Survey | None = None
@@ -84,16 +87,23 @@ class ProcessRunner:
         self._settings = settings
         self._launcher = Launcher()
         self._cgroups = CgroupPool()
+        self._namespace_sockets = NamespaceSockets()
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
 
     async def close(self) -> None:
         await self._launcher.close()
+        await self._namespace_sockets.close()
         await asyncio.to_thread(self._cgroups.close)
 
     async def run_constrained_process(
-        self, profile: SandboxProfile, command: ProcessCommand, *, sink: Sink | None = None
+        self,
+        profile: SandboxProfile,
+        command: ProcessCommand,
+        *,
+        sink: Sink | None = None,
+        door: NetworkDoor | None = None,
     ) -> ProcessOutcome:
         """The outcome of a program that ended by itself, whatever its exit code.
 
@@ -101,7 +111,7 @@ class ProcessRunner:
         """
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         since = time.monotonic()
-        async with self.started(profile, command, sink=sink, wait_seconds=timeout_ms / 1000) as running:
+        async with self.started(profile, command, sink=sink, door=door, wait_seconds=timeout_ms / 1000) as running:
             left = timeout_ms / 1000 - (time.monotonic() - since)
             ended = await running.ended(max(0.0, left))
         outcome = outcome_of(profile, running, ended)
@@ -121,15 +131,18 @@ class ProcessRunner:
         command: ProcessCommand,
         *,
         sink: Sink | None = None,
+        door: NetworkDoor | None = None,
         wait_seconds: float | None = None,
     ) -> AsyncIterator[Running]:
         """A started program. Leaving the block ends it and everything it started, and cleans up after it.
 
-        It may have to wait for its turn, at most ``wait_seconds``.
+        It may have to wait for its turn, at most ``wait_seconds``. ``door`` serves the hosts that the profile allows.
         """
         host = self._guard_host(profile)
         async with self._slot(command, wait_seconds):
-            prepared = await self._prepared(profile, command, host)
+            doorway = Doorway(door, self._namespace_sockets)
+            doorway.begin(profile)
+            prepared = await self._prepared(profile, command, host, doorway)
             capture = OutputCapture(profile.limits.max_output_bytes, sink)
             running: Running | None = None
             try:
@@ -143,10 +156,18 @@ class ProcessRunner:
             finally:
                 capture.close()
                 # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
-                await asyncio.shield(asyncio.to_thread(self._clean, profile, prepared, running))
+                await asyncio.shield(self._finished(profile, prepared, running))
 
-    async def _prepared(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
-        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host))
+    async def _finished(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
+        receipt, usage = await prepared.doorway.close(running.receipt if running is not None else Receipt())
+        if running is not None:
+            running.receipt, running.egress = receipt, usage
+        await asyncio.to_thread(self._clean, profile, prepared, running)
+
+    async def _prepared(
+        self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, doorway: Doorway
+    ) -> _Prepared:
+        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host, doorway))
         try:
             return await asyncio.shield(preparing)
         except asyncio.CancelledError:
@@ -156,15 +177,19 @@ class ProcessRunner:
                 await asyncio.shield(asyncio.to_thread(self._clean, profile, preparing.result(), None))
             raise
 
-    def _prepare(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
+    def _prepare(
+        self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, doorway: Doorway
+    ) -> _Prepared:
         """All that must be looked at and taken before the start, on one thread: a change of threads costs as much."""
-        checked = check_before_spawn(profile, command, host)
+        checked = check_before_spawn(profile, command, host, served=doorway.served)
         if profile.tier is SandboxTier.B:
             home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
-            return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), home=home)
+            group = self._cgroups.take(profile.limits)
+            return _Prepared(checked=checked, group=group, doorway=doorway, home=home)
         workspace, before = gather_workspace(profile)
         facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
-        return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), facts=facts, before=before)
+        group = self._cgroups.take(profile.limits)
+        return _Prepared(checked=checked, group=group, doorway=doorway, facts=facts, before=before)
 
     def _clean(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
         group = prepared.group
@@ -257,7 +282,8 @@ class ProcessRunner:
             running = Running(child, capture, Receipt(), "bubblewrap", since)
             try:
                 with Waiting(await gate.described()) as waiting:
-                    seen = await self._released(plan, gate, waiting, running)
+                    await prepared.doorway.open(profile, waiting)
+                    seen = await self._released(plan, gate, waiting, running, prepared.doorway)
             except NotBuilt as error:
                 await running.kill("not built")
                 await capture.finished()
@@ -269,8 +295,10 @@ class ProcessRunner:
             running.receipt = seen.with_lines(always(profile))
         return running
 
-    async def _released(self, plan: BubblewrapPlan, gate: Gate, waiting: Waiting, running: Running) -> Receipt:
-        looking = asyncio.ensure_future(asyncio.to_thread(release_checked, plan, gate, waiting))
+    async def _released(
+        self, plan: BubblewrapPlan, gate: Gate, waiting: Waiting, running: Running, doorway: Doorway
+    ) -> Receipt:
+        looking = asyncio.ensure_future(asyncio.to_thread(release_checked, plan, gate, waiting, doorway.look))
         try:
             return await asyncio.shield(looking)
         except asyncio.CancelledError:

@@ -1,5 +1,6 @@
 """What one sandboxed call may do, as a value. Nothing here looks at the machine."""
 
+import re
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -71,6 +72,10 @@ TIER_B_LAYERS: Final = frozenset({Layer.RLIMITS, Layer.NO_NEW_PRIVS, Layer.SECCO
 # The variables that the plan sets itself: a profile cannot move them out from under the mounts.
 RESERVED_ENVIRONMENT: Final = frozenset({"HOME", "PWD", "TMPDIR", "XDG_RUNTIME_DIR"})
 
+# In the made-up root, which nobody can write: no link of anybody's lies on the way there.
+EXTRA_FILES_ROOT: Final = "/etc/palyra"
+_EXTRA_FILE: Final = re.compile(rf"{EXTRA_FILES_ROOT}/[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}")
+
 
 class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     """``require`` is added to what the tier itself demands. ``tool_roots`` are read-only directories outside /usr."""
@@ -88,6 +93,8 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     require: frozenset[Layer] = frozenset()
     appearing_protected: AppearingProtected = AppearingProtected.KEEP
     tool_roots: tuple[str, ...] = ()
+    # Files of this call's own, as (path in the sandbox, content); Tier C shows them read-only beneath EXTRA_FILES_ROOT.
+    extra_files: tuple[tuple[str, bytes], ...] = ()
 
     def __post_init__(self) -> None:
         _refuse_bad_path(self.workspace_root, "the workspace")
@@ -101,13 +108,14 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
             raise BadProfile(f"at most {limits.MAX_EXTRA_ENVIRONMENT} environment variables")
         for name, value in self.env:
             _refuse_bad_variable(name, value)
+        _refuse_bad_files(self.extra_files)
 
     @property
     def required_layers(self) -> frozenset[Layer]:
         """What must hold or the call is refused: the tier's own layers, and those that policy adds."""
         wanted = TIER_C_LAYERS if self.tier is SandboxTier.C else TIER_B_LAYERS
         if self.tier is SandboxTier.C and self.egress is EgressEnforcementMode.STRICT:
-            wanted |= {Layer.NETWORK_NAMESPACE}
+            wanted |= {Layer.NETWORK_NAMESPACE, *((Layer.EGRESS,) if self.allowed_egress_hosts else ())}
         return wanted | self.require
 
 
@@ -115,6 +123,17 @@ def _refuse_bad_path(path: str, what: str) -> None:
     parts = path.split("/")[1:]
     if not path.startswith("/") or "\0" in path or (path != "/" and any(part in ("", ".", "..") for part in parts)):
         raise BadProfile(f"{what} must be an absolute path in its shortest spelling: {path!r}")
+
+
+def _refuse_bad_files(files: tuple[tuple[str, bytes], ...]) -> None:
+    if len(files) > limits.MAX_EXTRA_FILES or len({path for path, _ in files}) != len(files):
+        raise BadProfile(f"at most {limits.MAX_EXTRA_FILES} extra files, each at a path of its own")
+    for path, content in files:
+        _refuse_bad_path(path, "an extra file")
+        if not _EXTRA_FILE.fullmatch(path):
+            raise BadProfile(f"an extra file lies directly in {EXTRA_FILES_ROOT} and has a plain name: {path!r}")
+        if len(content) > limits.MAX_EXTRA_FILE_BYTES:
+            raise BadProfile(f"{path} has more than {limits.MAX_EXTRA_FILE_BYTES} bytes")
 
 
 def _refuse_bad_variable(name: str, value: str) -> None:

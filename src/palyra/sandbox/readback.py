@@ -14,6 +14,8 @@ import re
 import resource
 import select
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,12 +34,14 @@ from palyra.sandbox.evidence import (
     rlimits_line,
 )
 from palyra.sandbox.host_facts import Identity
+from palyra.sandbox.network_door import NetworkSeen
 from palyra.sandbox.plan import BubblewrapPlan
 from palyra.sandbox.protected_mounts import NO_LINKS
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine, refuse_unmet
 from palyra.workspace.openat2 import held, openat2
 
-# _IO(0xb7, 2): the namespace around this one.
+# _IO(0xb7, 1): the user namespace that owns a namespace; _IO(0xb7, 2): the namespace around this one.
+_NS_GET_USERNS: Final = 0xB701
 _NS_GET_PARENT: Final = 0xB702
 _NO_CAPABILITIES: Final = re.compile(rb"^CapPrm:\t0+$", re.MULTILINE)
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
@@ -152,9 +156,13 @@ class Waiting:
         except OSError as error:
             raise NotBuilt("the sandbox ended before it was looked at") from error
         try:
+            self._named_network = info.get("net-namespace")
             named = info.get("mnt-namespace")
             if named is not None and self._namespace("mnt") != named:
                 raise NotBuilt("the process that bubblewrap named is not in the namespaces that it named")
+        except OSError as error:
+            self.close()
+            raise NotBuilt("the sandbox ended before it was looked at") from error
         except BaseException:
             self.close()
             raise
@@ -192,13 +200,45 @@ class Waiting:
             raise NotBuilt(f"bubblewrap built no sandbox within {seconds:.0f} s")
         return False
 
-    def evidence(self, plan: BubblewrapPlan) -> Evidence:
+    @contextmanager
+    def network(self) -> Iterator[tuple[int, int]]:
+        """Descriptors of the sandbox's network and of the user namespace that owns it.
+
+        bubblewrap goes on into a second user namespace, which has no power over the network: the first one has. Both
+        are reached through the directory that is held open, so they are this sandbox's whatever became of its number.
+        """
+        with ExitStack() as opened:
+            try:
+                network = opened.enter_context(held(os.open("ns/net", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)))
+                owner = opened.enter_context(held(fcntl.ioctl(network, _NS_GET_USERNS)))
+            except OSError as error:
+                raise NotBuilt(f"the sandbox's network could not be reached: {error.strerror}") from error
+            number, own = os.fstat(network).st_ino, own_namespaces()
+            if number == own["net"] or os.fstat(owner).st_ino == own["user"]:
+                raise NotBuilt("the sandbox has no network of its own")
+            if self._named_network not in (None, number):
+                raise NotBuilt("the sandbox is not in the network that bubblewrap named")
+            yield network, owner
+
+    def routes(self) -> tuple[str, ...]:
+        """Every way out of the sandbox's network: routes of IPv4 beside its loopback's, and of IPv6 over any other."""
+        four = [line.split() for line in self._read("net/route").decode("ascii", "replace").splitlines()[1:]]
         try:
-            return self._evidence(plan)
+            six = [line.split() for line in self._read("net/ipv6_route").decode("ascii", "replace").splitlines()]
+        except FileNotFoundError:
+            six = []
+        return (
+            *(f"{fields[1]} over {fields[0]}" for fields in four),
+            *(f"{fields[0]} over {fields[-1]}" for fields in six if fields[-1] != "lo"),
+        )
+
+    def evidence(self, plan: BubblewrapPlan, network: NetworkSeen | None = None) -> Evidence:
+        try:
+            return self._evidence(plan, network)
         except (OSError, ValueError) as error:
             raise NotBuilt(f"the sandbox could not be looked at: {error}") from error
 
-    def _evidence(self, plan: BubblewrapPlan) -> Evidence:
+    def _evidence(self, plan: BubblewrapPlan, network: NetworkSeen | None) -> Evidence:
         # The command may hold spaces and brackets; the fields after its last bracket are plain.
         fields = self._read("stat").rpartition(b")")[2].split()
         interfaces = [line.partition(b":")[0].strip() for line in self._read("net/dev").splitlines()[2:]]
@@ -213,6 +253,7 @@ class Waiting:
             interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
             terminal=int(fields[4]),
             environment_bytes=len(self._read("environ")),
+            network=network,
         )
 
     def limit_processes(self, plan: BubblewrapPlan) -> ReceiptLine:
@@ -291,7 +332,12 @@ def namespace_number(link: str) -> int:
     return int(link.partition("[")[2].rstrip("]"))
 
 
-def release_checked(plan: BubblewrapPlan, gate: Gate, waiting: Waiting) -> Receipt:
+def release_checked(
+    plan: BubblewrapPlan,
+    gate: Gate,
+    waiting: Waiting,
+    look_at_network: Callable[[Waiting], NetworkSeen | None] = lambda _: None,
+) -> Receipt:
     """Waits until the sandbox is complete, looks, refuses unless every required layer held, and lets the program start.
 
     Blocks for some milliseconds: for a thread. The filter cannot be seen before the start; that one was given is
@@ -300,7 +346,7 @@ def release_checked(plan: BubblewrapPlan, gate: Gate, waiting: Waiting) -> Recei
     """
     waiting.settle()
     required = plan.profile.required_layers
-    seen = waiting.evidence(plan)
+    seen = waiting.evidence(plan, look_at_network(waiting))
     receipt = Receipt.of((*receipt_lines(plan, seen), waiting.limit_processes(plan)))
     refuse_unmet(receipt, required & {line.layer for line in receipt.lines})
     filtered = required & {Layer.SECCOMP}

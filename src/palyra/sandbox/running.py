@@ -12,6 +12,7 @@ from palyra.sandbox.capture import OutputCapture, StreamName
 from palyra.sandbox.child import Child
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.launch import Exit, KeeperLost
+from palyra.sandbox.network_door import DoorUsage
 from palyra.sandbox.outcome import ProcessOutcome, RuntimeFailure, SpawnFailed
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine
@@ -33,6 +34,7 @@ class Running:
         self.until: float | None = None
         self.killed_by: str | None = None
         self.out_of_memory = False
+        self.egress: DoorUsage | None = None
 
     @property
     def seconds(self) -> float:
@@ -114,4 +116,5 @@ def outcome_of(profile: SandboxProfile, running: Running, ended: Exit) -> Proces
         backend=running.backend,
         receipt=running.receipt,
         killed_by=running.killed_by or _limit_that_killed(profile, running, ended),
+        egress=running.egress,
     )

@@ -19,6 +19,7 @@ from palyra.sandbox.outcome import (
     WorkspaceScopeDenied,
 )
 from palyra.sandbox.profile import EgressEnforcementMode
+from palyra.sandbox.receipt import UnsupportedPlatform
 
 
 @pytest.fixture
@@ -89,6 +90,25 @@ def test_without_egress_enforcement_hosts_are_not_looked_at(tmp_path: Path) -> N
     Scene(tmp_path).check("ls", "https://evil.example")
     with pytest.raises(EgressDenied):
         Scene(tmp_path, egress=EgressEnforcementMode.STRICT).check("ls", "https://evil.example")
+
+
+def test_hosts_are_allowed_only_where_somebody_serves_them(tmp_path: Path) -> None:
+    strict = Scene(tmp_path, egress=EgressEnforcementMode.STRICT, allowed_egress_hosts=("allowed.example",))
+    command = ProcessCommand(command="curl", args=("https://allowed.example/",))
+    with pytest.raises(UnsupportedPlatform):
+        check_before_spawn(strict.profile, command, strict.host)
+    check_before_spawn(strict.profile, command, strict.host, served=True)
+    with pytest.raises(EgressDenied):
+        check_before_spawn(
+            strict.profile, ProcessCommand(command="curl", args=("https://other.example",)), strict.host, served=True
+        )
+    proxied = ProcessCommand(command="curl", args=("-x", "socks5h://127.0.0.1:1080", "https://allowed.example/"))
+    check_before_spawn(strict.profile, proxied, strict.host, served=True)
+    with pytest.raises(EgressDenied):
+        # There it is the host's own loopback.
+        Scene(tmp_path, egress=EgressEnforcementMode.PREFLIGHT, allowed_egress_hosts=("allowed.example",)).check(
+            "curl", *proxied.args
+        )
 
 
 ORDINARY = [

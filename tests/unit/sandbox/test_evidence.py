@@ -16,6 +16,7 @@ from palyra.sandbox.evidence import (
     rlimits_line,
 )
 from palyra.sandbox.host_facts import Identity
+from palyra.sandbox.network_door import DoorPlan, ListenerSeen, NetworkSeen
 from palyra.sandbox.receipt import Layer
 from unit.sandbox.test_plan import plan
 
@@ -92,6 +93,29 @@ HOOKS = b"/home/a/work/.git/hooks"
 )
 def test_wrong_evidence_fails_its_own_layer(change: dict[str, Any], layers: set[Layer]) -> None:
     assert unheld(msgspec.structs.replace(good(), **change)) == layers
+
+
+def test_allowed_hosts_need_the_sockets_that_serve_them() -> None:
+    hosts = ("a.example:443",)
+    door = DoorPlan(ports=(443,))
+    network = good().namespaces["net"]
+    seen = NetworkSeen(
+        listeners=tuple(
+            ListenerSeen(each, each.address, each.port, not each.is_udp, False, network) for each in door.listeners()
+        ),
+        loopback_up=True,
+        routes=(),
+    )
+
+    def held(**changes: Any) -> bool:
+        lines = receipt_lines(plan(allowed_egress_hosts=hosts), msgspec.structs.replace(good(), **changes))
+        return next(line for line in lines if line.layer is Layer.EGRESS).held
+
+    assert held(network=seen)
+    assert not held(network=None)
+    assert not held(network=seen, interfaces=("lo", "eth0"))
+    assert not held(network=seen, namespaces={**good().namespaces, "net": 999})
+    assert not held(network=msgspec.structs.replace(seen, routes=("00000000 over eth0",)))
 
 
 def test_mounts_are_read_with_their_escapes_and_the_last_one_counts() -> None:

@@ -68,7 +68,10 @@ def test_the_receipt_says_what_was_got() -> None:
     wanted = profile()
     made = spec(wanted)
     good = limited_receipt(wanted, made, applied_by(made, 7))
-    assert [line.layer for line in good.lines if not line.held] == []
+    # UDP is beyond Landlock: what strict promises, only a network namespace holds.
+    assert [line.layer for line in good.lines if not line.held] == [Layer.EGRESS]
+    open_ = limited_receipt(profile(egress=EgressEnforcementMode.PREFLIGHT), made, applied_by(made, 7))
+    assert [line.layer for line in open_.lines if not line.held] == []
     poor = Applied(no_new_privs=True, capabilities_dropped=True, seccomp=False, landlock_abi=0, rlimits=2, cgroups=0)
     missing = {line.layer for line in limited_receipt(wanted, made, poor).lines if not line.held}
-    assert missing == {Layer.SECCOMP, Layer.RLIMITS, Layer.LANDLOCK, Layer.WORKSPACE}
+    assert missing == {Layer.SECCOMP, Layer.RLIMITS, Layer.LANDLOCK, Layer.WORKSPACE, Layer.EGRESS}

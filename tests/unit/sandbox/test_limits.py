@@ -1,12 +1,15 @@
 """The sandbox's own bounds fit each other and the programs they are handed to."""
 
-from palyra.sandbox import limits
+from palyra.sandbox import limits, namespace_socket_main
+from palyra.sandbox.launch import LAST_EXTRA_DESCRIPTOR
+from palyra.sandbox.network_door import DoorPlan
+from palyra.sandbox.plan import FIRST_EXTRA_FILE_FD
 
 BUBBLEWRAP_ARGUMENTS = 9_000
 
 
 def test_the_most_mounts_fit_the_arguments_that_bubblewrap_takes() -> None:
-    fixed = 500 + 3 * limits.MAX_EXTRA_ENVIRONMENT + 3 * limits.MAX_TOOL_ROOTS
+    fixed = 500 + 3 * limits.MAX_EXTRA_ENVIRONMENT + 3 * limits.MAX_TOOL_ROOTS + 5 * limits.MAX_EXTRA_FILES
     assert 3 * limits.MAX_UNFOLDED_MOUNTS + fixed < BUBBLEWRAP_ARGUMENTS
     assert limits.MAX_PROTECTED_MOUNTS < limits.MAX_UNFOLDED_MOUNTS
 
@@ -17,3 +20,9 @@ def test_defaults_lie_within_what_may_be_asked() -> None:
     assert limits.DEFAULT_MEMORY_BYTES <= limits.MAX_BYTES
     assert limits.DEFAULT_OUTPUT_BYTES <= limits.MAX_OUTPUT_BYTES
     assert limits.DEFAULT_TIMEOUT_MS <= limits.MAX_TIMEOUT_MS
+
+
+def test_the_largest_door_fits_the_helpers_order_and_extra_files_the_launch() -> None:
+    widest = DoorPlan(ports=tuple(range(2000, 2000 + limits.MAX_DOOR_PORTS)))
+    assert len(widest.listeners()) <= namespace_socket_main.MAX_LISTENERS
+    assert FIRST_EXTRA_FILE_FD + limits.MAX_EXTRA_FILES - 1 <= LAST_EXTRA_DESCRIPTOR

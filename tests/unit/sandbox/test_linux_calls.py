@@ -33,3 +33,8 @@ def test_names_are_cut_to_what_the_kernel_keeps() -> None:
 def test_failures_are_os_errors() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         linux_calls.prctl(999_999, 0)
+
+
+def test_a_file_that_is_no_namespace_cannot_be_entered() -> None:
+    with open("/dev/null") as file, pytest.raises(OSError, match="Invalid argument"):
+        linux_calls.enter_namespace(file.fileno(), linux_calls.CLONE_NEWNET)

@@ -166,8 +166,17 @@ def test_the_network_is_shared_unless_egress_is_strict() -> None:
         assert dict(made.data_fds)[14] == HOST.resolv_conf
         assert b"192.0.2.1 db" in dict(made.data_fds)[15]
     strict = plan()
-    assert dict(strict.data_fds)[14] == b"nameserver 127.0.0.1\n"
+    assert dict(strict.data_fds)[14] == b"nameserver 127.0.0.1\noptions no-aaaa\n"
     assert b"192.0.2" not in dict(strict.data_fds)[15]
+
+
+def test_extra_files_lie_on_the_read_only_root() -> None:
+    made = plan(extra_files=(("/etc/palyra/a", b"one"), ("/etc/palyra/b", b"two")))
+    lines = said(made)
+    assert lines.index("--file 19 /etc/palyra/b") < lines.index("--remount-ro /")
+    assert lines[lines.index("--file 18 /etc/palyra/a") - 1] == "--perms 0444"
+    assert (dict(made.data_fds)[18], dict(made.data_fds)[19]) == (b"one", b"two")
+    assert made.digest != plan().digest
 
 
 def test_a_read_only_workspace_needs_no_protection() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.egress_door import FakeDoor
 from fakes.processes import eventually, marked, new_mark
 from palyra.errors import PalyraError
 from palyra.sandbox import process_executor, schemas
@@ -219,3 +220,19 @@ async def test_cancelling_a_start_leaves_nothing(house: House) -> None:
             await asyncio.wait([starting])
     await house.tools.close()
     await asyncio.to_thread(eventually, lambda: not marked("62.25"))
+
+
+async def test_a_door_is_the_calls_own_in_the_background_too(house: House) -> None:
+    profile = SandboxProfile(
+        workspace_root=str(house.workspace), allow_interpreters=True, allowed_egress_hosts=("a.example:443",)
+    )
+    door = FakeDoor({("a.example", 443): ("127.0.0.1", 1)})
+    for tool in ("process.run", "process.start"):
+        arguments = {"command": "sleep", "args": ["0" if tool == "process.run" else "60"]}
+        done = await house.tools.perform(Call(run_id="run", tool=tool, arguments=arguments), profile, door)
+        assert any(line["layer"] == "egress" and line["held"] for line in done.receipt)
+    ran, started = door.handles
+    assert ran.closed and not started.closed
+    stopped = await house.call("process.stop", handle=done.result["handle"])
+    assert started.closed
+    assert "0 connections" in next(line["got"] for line in stopped.receipt if line["layer"] == "egress")

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from palyra.sandbox import limits
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer
 
@@ -51,3 +52,37 @@ def test_shared_network_does_not_demand_a_namespace_and_policy_can_demand_more()
 def test_a_limit_of_nothing_is_refused_when_read(field: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({field: 0}, SandboxLimits)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "/etc/palyra",
+        "/etc/palyra/",
+        "/etc/palyra/a/b",
+        "/etc/palyra/..",
+        "/etc/palyra/.a",
+        "a",
+        "/run/a",
+    ],
+)
+def test_extra_files_have_a_place_of_their_own(path: str) -> None:
+    with pytest.raises(BadProfile):
+        SandboxProfile(workspace_root="/w", extra_files=((path, b""),))
+
+
+def test_extra_files_are_few_small_and_different() -> None:
+    def made(*files: tuple[str, bytes]) -> SandboxProfile:
+        return SandboxProfile(workspace_root="/w", extra_files=files)
+
+    most = [(f"/etc/palyra/{number}", b"x") for number in range(limits.MAX_EXTRA_FILES)]
+    made(*most)
+    made(("/etc/palyra/ca-bundle.pem", bytes(limits.MAX_EXTRA_FILE_BYTES)))
+    for files in (
+        [*most, ("/etc/palyra/more", b"")],
+        [most[0], most[0]],
+        [("/etc/palyra/big", bytes(limits.MAX_EXTRA_FILE_BYTES + 1))],
+    ):
+        with pytest.raises(BadProfile):
+            made(*files)

@@ -81,3 +81,27 @@ def test_a_process_outside_the_named_namespaces_is_not_believed() -> None:
 
 def test_namespace_numbers() -> None:
     assert namespace_number("mnt:[4026531840]") == 4026531840
+
+
+def test_the_way_to_its_network_is_that_networks_owner(tmp_path: Path) -> None:
+    """The sandbox's own user namespace lies within the one that owns the network, and has no power over it."""
+    plan = planned(profile_of(tmp_path), ["/usr/bin/true"])
+    with Gate() as gate:
+        process = start(plan, gate)
+        with Waiting(gate.wait()) as waiting:
+            waiting.settle()
+            with waiting.network() as (network, owner):
+                seen = waiting.evidence(plan)
+                assert os.fstat(network).st_ino == seen.namespaces["net"]
+                assert os.fstat(owner).st_ino == seen.parent_user != seen.namespaces["user"]
+            assert waiting.routes() == ()
+            release_checked(plan, gate, waiting)
+        process.communicate(timeout=20)
+
+
+def test_a_network_other_than_the_one_that_was_named_is_not_believed() -> None:
+    with Waiting({"child-pid": os.getpid(), "net-namespace": 1}) as waiting:
+        with pytest.raises(NotBuilt, match="no network of its own"), waiting.network():
+            pass
+        # This process has the host's routes, where it has any.
+        assert all(" over " in route for route in waiting.routes())

@@ -8,6 +8,7 @@ import pytest
 
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.launch import Exit
+from palyra.sandbox.network_door import DoorUsage
 from palyra.sandbox.outcome import ProcessOutcome, SpawnFailed
 from palyra.sandbox.profile import SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer, Receipt
@@ -36,6 +37,7 @@ def ended(
         backend="bubblewrap" if tier is SandboxTier.C else "limited_process",
         out_of_memory=out_of_memory,
         killed_by=killed_by,
+        egress=DoorUsage(connections=1),
     )
     return outcome_of(profile(tier, cpu_seconds=10_000), running, Exit(exit_code=exit_code, signal=number, rusage={}))
 

@@ -1,0 +1,157 @@
+"""What a door needs, and what is wrong with one that was seen."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from palyra.sandbox import limits
+from palyra.sandbox.host_rule import BadHostRule
+from palyra.sandbox.network_door import (
+    CA_VARIABLES,
+    BadDoor,
+    DoorPlan,
+    DoorUsage,
+    ListenerKind,
+    ListenerSeen,
+    NetworkSeen,
+    asked_of,
+    ca_environment,
+    door_plan,
+    judge_network,
+    network_text,
+    refuse_unserved,
+    used_line,
+)
+from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.sandbox.receipt import Layer, ReceiptLine, UnsupportedPlatform
+
+NAMESPACE = 4026532000
+LINE = ReceiptLine(layer=Layer.EGRESS, asked="strict", got="only lo", held=True)
+
+
+def profile(*hosts: str, **changes: Any) -> SandboxProfile:
+    return SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts, **changes)
+
+
+def plan_of(*hosts: str) -> DoorPlan:
+    found = door_plan(profile(*hosts))
+    assert found is not None
+    return found
+
+
+def test_ports_are_those_that_any_rule_opens() -> None:
+    assert plan_of("a.example").ports == (80, 443)
+    assert plan_of("a.example", "*.b.example:8443", "c.example:22", "d.example:443").ports == (22, 80, 443, 8443)
+    listeners = plan_of("a.example:22").listeners()
+    assert [(each.kind, each.address, each.port) for each in listeners] == [
+        (ListenerKind.TRANSPARENT, "0.0.0.0", 22),
+        (ListenerKind.DNS_UDP, "127.0.0.1", 53),
+        (ListenerKind.DNS_TCP, "127.0.0.1", 53),
+        (ListenerKind.PROXY, "127.0.0.1", 1080),
+    ]
+
+
+def test_no_door_without_hosts_or_where_the_network_is_not_shut() -> None:
+    assert door_plan(profile()) is None
+    for mode in (EgressEnforcementMode.NONE, EgressEnforcementMode.PREFLIGHT):
+        assert door_plan(profile("a.example", egress=mode)) is None
+
+
+@pytest.mark.parametrize("hosts", [("a.example:53",), ("a.example", "b.example:1080")])
+def test_the_doors_own_ports_are_not_a_hosts(hosts: tuple[str, ...]) -> None:
+    with pytest.raises(BadDoor):
+        door_plan(profile(*hosts))
+
+
+def test_ports_are_bounded_and_rules_are_rules() -> None:
+    most = [f"a.example:{2000 + number}" for number in range(limits.MAX_DOOR_PORTS)]
+    assert len(plan_of(*most).ports) == limits.MAX_DOOR_PORTS
+    with pytest.raises(BadDoor):
+        door_plan(profile(*most, "a.example:1999"))
+    with pytest.raises(BadHostRule):
+        door_plan(profile("*"))
+
+
+def test_hosts_that_nobody_serves_are_refused_by_the_layer() -> None:
+    for tier, served in ((SandboxTier.C, False), (SandboxTier.B, True), (SandboxTier.B, False)):
+        with pytest.raises(UnsupportedPlatform) as refused:
+            refuse_unserved(profile("a.example", tier=tier), served=served)
+        assert refused.value.details["layers"] == ["egress"]
+    refuse_unserved(profile("a.example"), served=True)
+    refuse_unserved(profile(), served=False)
+    refuse_unserved(profile("a.example", tier=SandboxTier.B, egress=EgressEnforcementMode.PREFLIGHT), served=False)
+
+
+def test_an_allowed_host_makes_the_egress_layer_required() -> None:
+    assert Layer.EGRESS in profile("a.example").required_layers
+    assert Layer.EGRESS not in profile().required_layers
+    assert asked_of(profile("a.example")) == "strict, 1 allowed hosts"
+    assert asked_of(profile()) == "strict"
+
+
+PLAN = DoorPlan(ports=(443,))
+SEEN = NetworkSeen(
+    listeners=tuple(
+        ListenerSeen(each, each.address, each.port, not each.is_udp, False, NAMESPACE) for each in PLAN.listeners()
+    ),
+    loopback_up=True,
+    routes=(),
+)
+
+
+def faults(seen: NetworkSeen | None, interfaces: tuple[str, ...] = ("lo",)) -> list[str]:
+    return judge_network(PLAN, seen, namespace=NAMESPACE, interfaces=interfaces)
+
+
+def with_first(**changes: Any) -> NetworkSeen:
+    first = msgspec.structs.replace(SEEN.listeners[0], **changes)
+    return msgspec.structs.replace(SEEN, listeners=(first, *SEEN.listeners[1:]))
+
+
+def test_what_was_planned_and_seen_has_no_fault() -> None:
+    assert faults(SEEN) == []
+    assert network_text(PLAN, []).endswith(
+        "transparent 0.0.0.0:443, dns_udp 127.0.0.1:53, dns_tcp 127.0.0.1:53, proxy 127.0.0.1:1080"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (None, "no socket"),
+        (msgspec.structs.replace(SEEN, loopback_up=False), "loopback is down"),
+        (msgspec.structs.replace(SEEN, routes=("00000000 over eth0",)), "a route 00000000 over eth0"),
+        (msgspec.structs.replace(SEEN, listeners=SEEN.listeners[1:]), "other sockets than planned"),
+        (with_first(port=444), "listens at 0.0.0.0:444"),
+        (with_first(address="127.0.0.1"), "listens at 127.0.0.1:443"),
+        (with_first(listening=False), "does not listen"),
+        (with_first(shared=True), "can be bound over"),
+        (with_first(namespace=1), "is in net:[1]"),
+    ],
+)
+def test_every_fault_is_named(seen: NetworkSeen | None, said: str) -> None:
+    found = faults(seen)
+    assert any(said in each for each in found), found
+    assert said in network_text(PLAN, found)
+
+
+def test_another_interface_is_a_fault() -> None:
+    assert faults(SEEN, ("lo", "eth0")) == ["an interface eth0"]
+
+
+def test_the_line_after_the_call_tells_what_went_through_and_stays_short() -> None:
+    refusal = {"code": "egress.host_not_allowed", "host": "x" * 500, "port": 443}
+    usage = DoorUsage(
+        connections=2, bytes_up=10, bytes_down=20, credential_uses=1, refused=1000, refusals=(refusal,) * 50
+    )
+    line = used_line(LINE, usage)
+    assert line.held and "2 connections, 10 bytes up, 20 down" in line.got and "1 credentials added" in line.got
+    assert "1000 refused (egress.host_not_allowed xxx" in line.got and len(line.got) < 2000
+    assert "refused" not in used_line(LINE, DoorUsage()).got
+    assert not used_line(LINE, None).held
+
+
+def test_the_usual_variables_name_a_bundle() -> None:
+    assert ca_environment("/etc/palyra/ca.pem") == tuple((name, "/etc/palyra/ca.pem") for name in CA_VARIABLES)
+    profile("a.example", env=ca_environment("/etc/palyra/ca.pem"))
