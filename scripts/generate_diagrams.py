@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
+from palyra.skills import lifecycle
 from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "state-machines.md"
@@ -40,6 +41,15 @@ MACHINES = (
         events=ApprovalEvent,
         start=ApprovalState.PENDING,
         transitions=TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Version of a skill",
+        source="palyra.skills.lifecycle.TRANSITIONS",
+        about="Only `approved` runs, and a skill has at most one version there. `removed` and `failed` may begin again.",
+        states=lifecycle.SkillState,
+        events=lifecycle.SkillEvent,
+        start=lifecycle.SkillState.INGESTED,
+        transitions=lifecycle.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="SOCKS5 server",

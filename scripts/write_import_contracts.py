@@ -62,6 +62,7 @@ ADAPTERS = {
         "running",
         "survey",
     ),
+    "skills": ("registry", "sqlite_publishers", "sqlite_skills", "store", "transitions"),
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519",),
     "telemetry": ("prometheus",),

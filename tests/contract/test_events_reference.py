@@ -4,8 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from fakes.house import open_house
+from palyra.egress.events import EgressEvent
+from palyra.skills.lifecycle import KIND_OF
 from palyra.tools.approval import ApprovalEvent, ApprovalState
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,7 +17,7 @@ KIND = re.compile(r"[a-z_]+\.[a-z_]+")
 # Functions that write an event and take its kind as an argument.
 WRITERS = {"NewEvent", "_append", "_record", "_event"}
 # Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
-CONCEPTS = ("call.", "approval.", "run.", "credential.", "policy.", "daemon.")
+CONCEPTS = ("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill.")
 
 
 def documented() -> dict[str, set[str]]:
@@ -54,8 +57,13 @@ def decided() -> set[str]:
     return {f"approval.{state.value}" for state in states}
 
 
+def tagged() -> set[str]:
+    """The kinds of what happens on the way out, which are the tags of its values."""
+    return {str(each.__struct_config__.tag) for each in get_args(EgressEvent)}
+
+
 def test_the_page_lists_what_the_source_appends() -> None:
-    assert documented().keys() == appended() | decided()
+    assert documented().keys() == appended() | decided() | set(KIND_OF.values()) | tagged()
 
 
 async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> None:

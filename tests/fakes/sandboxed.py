@@ -78,6 +78,19 @@ class Workshop:
         assert not check or ended.status == 0, ended
         return ended
 
+    def palyra(self, *words: str, stdin: bytes = b"") -> Ended:
+        """Another command of the same Palyra."""
+        done = subprocess.run(
+            [*self._palyra, *words],
+            cwd=self.workspace,
+            env=self._environment,
+            input=stdin,
+            capture_output=True,
+            timeout=100,
+            check=False,
+        )
+        return Ended(done)
+
     def free(self, *words: str | bytes, **options: Any) -> Ended:
         """An ordinary tool, with the one flag that people give."""
         return self.run("--allow-interpreters", "--timeout", "90", "--", *words, check=True, **options)

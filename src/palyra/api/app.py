@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, operator
+from palyra.api import calls, operator, skills, vault
 from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
 from palyra.identity.api_token import Unauthenticated
@@ -31,6 +31,27 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/tokens", operator.make_token),
     ("GET", "/v1/tokens", operator.show_tokens),
     ("DELETE", "/v1/tokens/{token_id}", operator.end_token),
+    ("GET", "/v1/vault/secrets", vault.list_secrets),
+    ("PUT", "/v1/vault/secrets/{ref:path}", vault.put_secret),
+    ("DELETE", "/v1/vault/secrets/{ref:path}", vault.delete_secret),
+    ("POST", "/v1/vault/reveal", vault.reveal_secret),
+    ("POST", "/v1/vault/rotate", vault.rotate_vault),
+    ("GET", "/v1/skills", skills.list_skills),
+    ("POST", "/v1/skills", skills.install_skill),
+    ("POST", "/v1/skills/audit", skills.audit_skill),
+    ("GET", "/v1/skills/{skill_id}", skills.show_skill),
+    ("DELETE", "/v1/skills/{skill_id}", skills.remove_skill),
+    ("POST", "/v1/skills/{skill_id}/approve", skills.approve_skill),
+    ("POST", "/v1/skills/{skill_id}/disable", skills.change_skill),
+    ("POST", "/v1/skills/{skill_id}/enable", skills.change_skill),
+    ("POST", "/v1/skills/{skill_id}/quarantine", skills.change_skill),
+    ("POST", "/v1/skills/{skill_id}/rollback", skills.change_skill),
+    ("PUT", "/v1/skills/{skill_id}/configuration", skills.configure_skill),
+    ("GET", "/v1/publishers", skills.list_publishers),
+    ("POST", "/v1/publishers", skills.add_publisher),
+    ("POST", "/v1/publishers/rotation", skills.rotate_publisher),
+    ("POST", "/v1/publishers/revocation", skills.revoke_key),
+    ("DELETE", "/v1/publishers/{publisher}/{key_id}", skills.remove_publisher),
     ("GET", "/v1/status", operator.show_status),
 )
 

@@ -72,16 +72,22 @@ def _respond(document: dict[str, Any], status: int, exit_code: ExitCode) -> Resp
     )
 
 
-async def read_object(request: Request) -> dict[str, Any]:
-    """The body as a JSON object, read no further than the limit and parsed as strictly as arguments are."""
+async def read_bytes(request: Request, most: int) -> bytes:
+    """The body as it is, read no further than ``most``."""
     size = 0
     chunks: list[bytes] = []
     async for chunk in request.stream():
         size += len(chunk)
-        if size > MAX_HTTP_BODY_BYTES:
-            raise BodyTooLarge(f"the body is larger than {MAX_HTTP_BODY_BYTES} bytes")
+        if size > most:
+            raise BodyTooLarge(f"the body is larger than {most} bytes", hint=f"send at most {most} bytes")
         chunks.append(chunk)
-    value = parse_strict(b"".join(chunks)) if size else {}
+    return b"".join(chunks)
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body as a JSON object, read no further than the limit and parsed as strictly as arguments are."""
+    raw = await read_bytes(request, MAX_HTTP_BODY_BYTES)
+    value = parse_strict(raw) if raw else {}
     if not isinstance(value, dict):
         raise WrongShape("the body is not a JSON object")
     return value

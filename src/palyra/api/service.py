@@ -17,9 +17,13 @@ from palyra.policy.decision import Outcome
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest
+from palyra.skills.registry import SkillRegistry
 from palyra.tools.approval import Approval, SelfApproval, UnknownApproval
 from palyra.tools.broker import Broker
 from palyra.tools.ports import Transaction
+from palyra.vault.ref import SecretRef
+from palyra.vault.use import VAULT_MANAGE, VAULT_REVEAL, secret_entity
+from palyra.vault.vault import Vault
 
 T = TypeVar("T")
 
@@ -57,6 +61,8 @@ class ApiService:
         *,
         store: ApiStore,
         broker: Broker,
+        vault: Vault,
+        skills: SkillRegistry,
         policy: PolicyPort,
         clock: Clock,
         status: Callable[[], dict[str, Any]],
@@ -67,6 +73,8 @@ class ApiService:
     ) -> None:
         self.store = store
         self.broker = broker
+        self.vault = vault
+        self.skills = skills
         self.policy = policy
         self.clock = clock
         self.status = status
@@ -123,6 +131,20 @@ class ApiService:
         caller.token.require(TokenScope.OPERATE)
         self._require(caller.principal, "config.change", GATEWAY)
 
+    def require_vault_manager(self, caller: Caller, ref: SecretRef | None = None) -> None:
+        """``ref`` is None for what concerns the vault as a whole."""
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, VAULT_MANAGE, GATEWAY if ref is None else secret_entity(ref))
+
+    def require_vault_reader(self, caller: Caller, ref: SecretRef) -> tuple[str, ...]:
+        """The policies that let this person see the secret's value."""
+        caller.token.require(TokenScope.OPERATE)
+        return self._require(caller.principal, VAULT_REVEAL, secret_entity(ref))
+
+    def require_skill_manager(self, caller: Caller) -> None:
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "skill.manage", GATEWAY)
+
     def require_status(self, caller: Caller) -> None:
         self._require(caller.principal, "status.read", GATEWAY)
 
@@ -130,7 +152,7 @@ class ApiService:
     def _directory(self) -> EntityDirectory:
         return self.broker.config.directory
 
-    def _require(self, principal: Principal, action: str, resource: Entity, **context: Any) -> None:
+    def _require(self, principal: Principal, action: str, resource: Entity, **context: Any) -> tuple[str, ...]:
         channel = self._directory.channel(self.channel)
         decision = self.policy.decide(
             PolicyRequest(
@@ -147,3 +169,4 @@ class ApiService:
                 f"policy does not let {principal} do {action}: {', '.join(decision.reasons)}",
                 policies=list(decision.policies),
             )
+        return decision.policies

@@ -24,7 +24,7 @@ def open_client(invocation: Invocation) -> Iterator[Client]:
         return
     from palyra.daemons.gateway import embedded_app
 
-    settings = invocation.settings
+    settings = invocation.located_settings
     policy_dir = invocation.locations.policy_dir(settings)
     with (
         embedded_app(settings, invocation.state_dir, policy_dir) as (app, token),

@@ -56,6 +56,15 @@ class Invocation:
         return self.loaded.settings
 
     @property
+    def located_settings(self) -> "Settings":
+        """The settings with the files whose place depends on the settings file's own written out: for a gateway."""
+        import msgspec
+
+        settings = self.settings
+        vault = msgspec.structs.replace(settings.vault, key_file=str(self.locations.vault_key_file(settings)))
+        return msgspec.structs.replace(settings, vault=vault)
+
+    @property
     def config_path(self) -> Path:
         return self.locations.config_file
 

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "egress": LazyCommand("palyra.cli.egress:egress", "Ask where tools may go on the network."),
     "attest": LazyCommand("palyra.cli.attest:attest", "Verify the signed statement of a call."),
     "vault": LazyCommand("palyra.cli.vault:vault", "Keep secrets that agents can use and never see."),
+    "skill": LazyCommand("palyra.cli.skill:skill", "Install, review and approve signed WebAssembly tools."),
     "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
     "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),
     "completion": LazyCommand("palyra.cli.completion:completion", "Print a shell's completion script."),

@@ -49,7 +49,7 @@ def run_daemon(invocation: Invocation) -> None:
         invocation.output.flush()
 
     service = serve(
-        invocation.settings,
+        invocation.located_settings,
         invocation.state_dir,
         invocation.locations.policy_dir(invocation.settings),
         announce,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 import msgspec
 
-from palyra.client import operations
+from palyra.client import operations, skill_operations
 from palyra.client.address import ServerAddress, usable_token
 from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
 from palyra.client.protocol import DEFAULT_LIMITS, ClientLimits, Headers, Operation, Request, Response
@@ -149,6 +149,24 @@ class Client:
     create_token = _blocking(operations.create_token)
     tokens = _blocking(operations.tokens)
     revoke_token = _blocking(operations.revoke_token)
+    put_secret = _blocking(operations.put_secret)
+    secrets = _blocking(operations.secrets)
+    delete_secret = _blocking(operations.delete_secret)
+    rotate_vault = _blocking(operations.rotate_vault)
+    reveal_secret = _blocking(operations.reveal_secret)
+    install_skill = _blocking(skill_operations.install_skill)
+    audit_skill = _blocking(skill_operations.audit_skill)
+    skills = _blocking(skill_operations.skills)
+    skill = _blocking(skill_operations.skill)
+    approve_skill = _blocking(skill_operations.approve_skill)
+    change_skill = _blocking(skill_operations.change_skill)
+    remove_skill = _blocking(skill_operations.remove_skill)
+    configure_skill = _blocking(skill_operations.configure_skill)
+    publishers = _blocking(skill_operations.publishers)
+    add_publisher = _blocking(skill_operations.add_publisher)
+    remove_publisher = _blocking(skill_operations.remove_publisher)
+    rotate_publisher = _blocking(skill_operations.rotate_publisher)
+    revoke_key = _blocking(skill_operations.revoke_key)
     status = _blocking(operations.status)
     health = _blocking(operations.health)
     ready = _blocking(operations.ready)
@@ -266,6 +284,24 @@ class AsyncClient:
     create_token = _async(operations.create_token)
     tokens = _async(operations.tokens)
     revoke_token = _async(operations.revoke_token)
+    put_secret = _async(operations.put_secret)
+    secrets = _async(operations.secrets)
+    delete_secret = _async(operations.delete_secret)
+    rotate_vault = _async(operations.rotate_vault)
+    reveal_secret = _async(operations.reveal_secret)
+    install_skill = _async(skill_operations.install_skill)
+    audit_skill = _async(skill_operations.audit_skill)
+    skills = _async(skill_operations.skills)
+    skill = _async(skill_operations.skill)
+    approve_skill = _async(skill_operations.approve_skill)
+    change_skill = _async(skill_operations.change_skill)
+    remove_skill = _async(skill_operations.remove_skill)
+    configure_skill = _async(skill_operations.configure_skill)
+    publishers = _async(skill_operations.publishers)
+    add_publisher = _async(skill_operations.add_publisher)
+    remove_publisher = _async(skill_operations.remove_publisher)
+    rotate_publisher = _async(skill_operations.rotate_publisher)
+    revoke_key = _async(skill_operations.revoke_key)
     status = _async(operations.status)
     health = _async(operations.health)
     ready = _async(operations.ready)

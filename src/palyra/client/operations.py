@@ -15,10 +15,24 @@ from palyra.client.protocol import (
     read_answer,
     send_json,
 )
-from palyra.client.views import ApprovalView, CallView, NewToken, RunView, StatusView, TokenView, ToolView
+from palyra.client.views import (
+    ApprovalView,
+    CallView,
+    NewToken,
+    RotationView,
+    RunView,
+    SecretsView,
+    SecretView,
+    StatusView,
+    TokenView,
+    ToolView,
+)
 from palyra.errors import Unavailable
 from palyra.limits import MAX_CALL_TIMEOUT_MS
 from palyra.secret import Secret
+
+# A hundred thousand secrets take some ten seconds; a slow disk several times that.
+ROTATION_PATIENCE_MS = 600_000
 
 Scope = Literal["once", "session", "pattern", "timeboxed"]
 
@@ -180,6 +194,41 @@ def tokens() -> Operation[tuple[TokenView, ...]]:
 def revoke_token(token_id: str) -> Operation[TokenView]:
     response = yield Request(method="DELETE", path=path_of("v1", "tokens", token_id))
     return convert_view(read_answer(response), TokenView)
+
+
+def put_secret(ref: str, value: Secret) -> Operation[SecretView]:
+    """Stores a new version of a secret, which is in force from then on."""
+    response = yield send_json("PUT", path_of("v1", "vault", "secrets", ref), {"value": value.reveal()})
+    return convert_view(read_answer(response), SecretView)
+
+
+def secrets(scope: str | None = None, *, after: str | None = None) -> Operation[SecretsView]:
+    """One page of the secrets there are, without their values."""
+    response = yield get(path_of("v1", "vault", "secrets", query={"scope": scope, "after": after}))
+    return convert_view(read_answer(response), SecretsView)
+
+
+def delete_secret(ref: str) -> Operation[SecretView]:
+    """Destroys every version of a secret."""
+    response = yield Request(method="DELETE", path=path_of("v1", "vault", "secrets", ref))
+    return convert_view(read_answer(response), SecretView)
+
+
+def rotate_vault(to: str | None = None) -> Operation[RotationView]:
+    """Puts all secrets under a new key, kept in the place ``to`` names or the configured one."""
+    body = {"to": to}
+    response = yield send_json("POST", path_of("v1", "vault", "rotate"), body, patience_ms=ROTATION_PATIENCE_MS)
+    return convert_view(read_answer(response), RotationView)
+
+
+def reveal_secret(ref: str, *, confirm: str, version: int | None = None) -> Operation[Secret]:
+    """A secret's value, where a policy lets this operator see it. ``confirm`` is the name as a person typed it."""
+    body = {"ref": ref, "confirm": confirm, "version": version}
+    response = yield send_json("POST", path_of("v1", "vault", "reveal"), body)
+    data = read_answer(response)
+    if not isinstance(data, dict) or not isinstance(data.get("value"), str):
+        raise BadAnswer("the server revealed a secret and did not show it")
+    return Secret(data["value"])
 
 
 def status() -> Operation[StatusView]:

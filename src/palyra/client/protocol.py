@@ -123,7 +123,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def wire_headers(self, host: str) -> list[tuple[bytes, bytes]]:
         headers = [("host", host), ("user-agent", "palyra-python"), ("accept-encoding", "identity"), *self.headers]
-        if self.body:
+        if self.body and header_of(self.headers, "content-type") is None:
             headers.append(("content-type", "application/json"))
         if self.body or self.method not in ("GET", "DELETE"):
             headers.append(("content-length", str(len(self.body))))

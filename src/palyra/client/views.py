@@ -117,5 +117,74 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     token: Secret
 
 
+class SecretView(View, frozen=True, kw_only=True):
+    """A secret without its value. ``version`` is in force; those from ``oldest_version`` on are kept."""
+
+    ref: str
+    scope: str = ""
+    key: str = ""
+    version: int = 0
+    oldest_version: int = 0
+    created_at: str | None = None
+    updated_at: str | None = None
+    updated_by: str | None = None
+
+
+class SecretsView(View, frozen=True, kw_only=True):
+    """One page; ``next`` is what to give as ``after`` for the next one. ``vault`` tells of the key and its rotation."""
+
+    secrets: tuple[dict[str, Any], ...]
+    next: str | None = None
+    vault: dict[str, Any] = {}
+
+
+class RotationView(View, frozen=True, kw_only=True):
+    key_id: str
+    previous_key_id: str = ""
+    key_source: str = ""
+    rewrapped: int = 0
+    resumed: bool = False
+
+
+class SkillView(View, frozen=True, kw_only=True):
+    """One skill with its versions, the newest first; ``history`` only where one skill was asked for."""
+
+    skill_id: str
+    publisher: str = ""
+    name: str = ""
+    active_version: str | None = None
+    newest_approved: str | None = None
+    versions: tuple[dict[str, Any], ...] = ()
+    history: tuple[dict[str, Any], ...] = ()
+
+
+class SkillVersionView(View, frozen=True, kw_only=True):
+    """One version. What a review needs (``difference``, ``findings``, ``capabilities``) where the server told it."""
+
+    skill_id: str
+    version: str
+    digest: str
+    state: str = ""
+    publisher: str = ""
+    key_id: str = ""
+    trust: str | None = None
+    tools: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    difference: dict[str, Any] = {}
+    findings: tuple[dict[str, Any], ...] = ()
+
+
+class PublisherKeyView(View, frozen=True, kw_only=True):
+    publisher: str
+    key_id: str
+    source: str = ""
+    state: str = ""
+
+
+class PublishersView(View, frozen=True, kw_only=True):
+    keys: tuple[dict[str, Any], ...] = ()
+    revoked: tuple[dict[str, Any], ...] = ()
+
+
 class StatusView(View, frozen=True, kw_only=True):
     version: str = ""

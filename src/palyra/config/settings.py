@@ -200,6 +200,13 @@ class VaultSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = -1
 
 
+class SkillsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    trust_on_first_use: Annotated[
+        bool,
+        _says("Let unknown publishers' skills into quarantine; approving one pins publisher and skill id to its key."),
+    ] = False
+
+
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ttl_seconds: Annotated[Count, _says("How long a request for approval waits before it is denied.")] = 900
     max_ttl_seconds: Annotated[Count, _says("Longest life of an approval, whatever its scope.")] = 86_400
@@ -231,6 +238,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sandbox: SandboxSettings = SandboxSettings()
     egress: EgressSettings = EgressSettings()
     vault: VaultSettings = VaultSettings()
+    skills: SkillsSettings = SkillsSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()

@@ -17,12 +17,18 @@ from palyra.api.service import ApiService
 from palyra.clock import MS_PER_SECOND, SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.egress_journal import JournalObserver
+from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
+from palyra.daemons.fetch_tool import FETCH_EXECUTOR, FetchTool
 from palyra.daemons.instances import InstanceRegistry
 from palyra.daemons.operator_token import operator_token
 from palyra.daemons.policy_watch import LivePolicy
 from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
+from palyra.daemons.skill_parts import SKILL_SCHEMA, make_skills
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.daemons.vault_parts import DecidedSecrets, make_vault
+from palyra.fetch.tool import NAME as FETCH
 from palyra.identity import sqlite_tokens
 from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor
@@ -36,6 +42,7 @@ from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
+from palyra.vault import sqlite_vault
 
 log = logging.getLogger("palyra.gateway")
 
@@ -54,7 +61,7 @@ class Gateway:
         self.state = state
         self.clock = SystemClock()
         self.redactor = Redactor()
-        self.catalog = builtin_catalog(settings.sandbox)
+        self.catalog = builtin_catalog(settings.sandbox, settings.egress)
         self.metrics = PrometheusMetrics({str(spec.name) for spec in self.catalog.specs()})
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
@@ -62,18 +69,55 @@ class Gateway:
             clock=self.clock,
             redactor=self.redactor,
             signer=signer,
-            schema=(*sqlite_runs.SCHEMA, *sqlite_approvals.SCHEMA, *sqlite_calls.SCHEMA, *sqlite_tokens.SCHEMA),
+            schema=(
+                *sqlite_runs.SCHEMA,
+                *sqlite_approvals.SCHEMA,
+                *sqlite_calls.SCHEMA,
+                *sqlite_tokens.SCHEMA,
+                *sqlite_vault.SCHEMA,
+                *SKILL_SCHEMA,
+            ),
             checkpoint_events=settings.journal.checkpoint_events,
             checkpoint_seconds=settings.journal.checkpoint_seconds,
         )
         try:
             self.directory = directory_of(settings)
             self.policy = LivePolicy(policy_dir, self.directory, self.store, state, self.metrics)
+            self.vault = make_vault(
+                settings.vault,
+                store=self.store,
+                state=state,
+                config_dir=policy_dir.parent,
+                learn=self.redactor.register,
+                # A daemon has no person in front of it to ask.
+                at_terminal=channel == "cli",
+            )
+            self.skills = make_skills(settings.skills, store=self.store, state=state)
+            self.secrets = DecidedSecrets(self.vault, self.policy, self.directory, self.store, actor=ACTOR)
             instance, self._instance_lock = InstanceRegistry(state.path("instances")).enter()
             self._instance = str(instance)
             self._files = FilesExecutor(settings.workspace.protected_names)
+            self.egress = EgressParts(
+                settings.egress,
+                policy=self.policy,
+                directory=self.directory,
+                catalog=self.catalog,
+                secrets=self.secrets,
+                observer=JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
+            )
+            # What a new policy no longer allows is cut, not only refused from the next connection on.
+            self.policy.on_change = self.egress.policy_changed
             self.processes = ProcessExecutor(
-                settings.sandbox, settings.workspace.protected_names, state.path("sandbox")
+                settings.sandbox, settings.workspace.protected_names, state.path("sandbox"), self.egress
+            )
+            self._fetch = FetchTool(
+                settings.egress,
+                spec=self.catalog.entry(FETCH).spec,
+                directory=self.directory,
+                dialler=self.egress.proxy.dialler,
+                grants=self.egress.grants,
+                secrets=self.egress.secrets,
+                observer=self.egress.observer,
             )
             self.broker = Broker(
                 config=tool_call_config(settings, state, self.directory),
@@ -82,6 +126,7 @@ class Gateway:
                     builtin.EXECUTOR: builtin.BuiltinExecutor(),
                     FILES_EXECUTOR: self._files,
                     PROCESS_EXECUTOR: self.processes,
+                    FETCH_EXECUTOR: self._fetch,
                 },
                 policy=self.policy,
                 store=self.store,
@@ -89,6 +134,7 @@ class Gateway:
                 clock=self.clock,
                 instance=self._instance,
                 observer=self.metrics,
+                redact=self.redactor.result,
             )
         except BaseException:
             self.store.close()
@@ -96,6 +142,8 @@ class Gateway:
         self.service = ApiService(
             store=self.store,
             broker=self.broker,
+            vault=self.vault,
+            skills=self.skills,
             policy=self.policy,
             clock=self.clock,
             status=self.status,
@@ -154,6 +202,8 @@ class Gateway:
 
     def close(self) -> None:
         self._files.close()
+        self._fetch.close()
+        self.egress.close()
         self.store.close()
         self._instance_lock.release(remove=True)
 

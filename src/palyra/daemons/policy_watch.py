@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +48,8 @@ class LivePolicy:
         self._store = store
         self._state = state
         self._observer = observer
+        # Called on the event loop after a new bundle is in force.
+        self.on_change: Callable[[], object] = lambda: None
         try:
             engine = CedarEngine(self._load())
         except PalyraError as error:
@@ -81,6 +84,7 @@ class LivePolicy:
         outcome = await asyncio.to_thread(self._holder.try_reload, self._load)
         self._observer.policy_reloaded(type(outcome).__name__.lower())
         if isinstance(outcome, Swapped):
+            self.on_change()
             self._keep(self._holder.current.bundle)
             log.info("policy bundle %s replaced %s", outcome.new[:12], outcome.old[:12])
         elif isinstance(outcome, Rejected):

@@ -1,11 +1,13 @@
 """The process tools as this daemon offers them: their specs, and the profile each call is compiled to."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from palyra.config.settings import SandboxSettings
+from palyra.config.settings import EgressSettings, SandboxSettings
+from palyra.daemons.egress_parts import EgressParts
+from palyra.egress.rules import BadHostRule, is_within, parse_rules
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
 from palyra.policy.obligations import EGRESS
 from palyra.sandbox import schemas
@@ -18,10 +20,20 @@ from palyra.sandbox.profile import (
     SandboxProfile,
     SandboxTier,
 )
+from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan, Outcome
-from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, ToolTier, Touches
+from palyra.tools.spec import (
+    ToolCapability,
+    ToolMetadata,
+    ToolName,
+    ToolSpec,
+    ToolTier,
+    Touches,
+    reserves_nothing,
+)
 
 PROCESS_EXECUTOR = "process"
+STARTING = frozenset({"process.run", "process.start"})
 # What a result takes beside the output in it.
 RESULT_BYTES = 512
 _ENFORCEABLE = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only"))
@@ -53,7 +65,7 @@ _TEXTS = {
 }
 
 
-def process_specs(settings: SandboxSettings) -> list[ToolSpec]:
+def process_specs(settings: SandboxSettings, egress: EgressSettings | None = None) -> list[ToolSpec]:
     """Reading and stopping what one's own run started needs no approval; running programs does."""
     runs = {ToolCapability.PROCESS_EXEC, ToolCapability.FILESYSTEM_READ}
     if not settings.read_only:
@@ -68,19 +80,28 @@ def process_specs(settings: SandboxSettings) -> list[ToolSpec]:
             input_schema=input_schema,
             output_schema=output_schema,
             metadata=ToolMetadata(
-                capabilities=frozenset(runs)
-                if name in ("process.run", "process.start")
-                else frozenset({ToolCapability.ARTIFACTS_READ})
+                capabilities=frozenset(runs) if name in STARTING else frozenset({ToolCapability.ARTIFACTS_READ})
             ),
             tier=ToolTier(settings.tier),
             other_tiers=frozenset({ToolTier.B, ToolTier.C}),
             executor=PROCESS_EXECUTOR,
             max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
             touches=_touches,
+            reserves=_reserves(settings, egress, name),
             enforceable=_ENFORCEABLE,
         )
         for name, (title, description, input_schema, output_schema) in _TEXTS.items()
     ]
+
+
+def _reserves(
+    settings: SandboxSettings, egress: EgressSettings | None, name: str
+) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]]:
+    """Programs that are given hosts take their bytes out of the run's budget."""
+    if egress is None or not settings.allowed_hosts or settings.egress != "strict" or name not in STARTING:
+        return reserves_nothing
+    most = {BudgetKind.EGRESS_BYTES: egress.max_call_bytes}
+    return lambda _arguments: most
 
 
 def _touches(arguments: Mapping[str, Any]) -> Touches:
@@ -110,7 +131,7 @@ def profile_for(plan: ExecutionPlan, settings: SandboxSettings, protected_names:
             timeout_ms=plan.timeout_ms,
         ),
         egress=EgressEnforcementMode(egress),
-        allowed_egress_hosts=settings.allowed_hosts,
+        allowed_egress_hosts=hosts_for(plan.arguments, settings.allowed_hosts),
         env=tuple(sorted(settings.env.items())),
         allow_interpreters=settings.allow_interpreters,
         allowed_executables=settings.allowed_executables or None,
@@ -119,16 +140,30 @@ def profile_for(plan: ExecutionPlan, settings: SandboxSettings, protected_names:
     )
 
 
+def hosts_for(arguments: Mapping[str, Any], ceiling: tuple[str, ...]) -> tuple[str, ...]:
+    """A call that says which hosts it needs gets those and no others; what the ceiling does not allow is left for the
+    checks to refuse."""
+    asked = tuple(arguments.get("requested_egress_hosts", ()))
+    try:
+        within = all(is_within(rule, parse_rules(ceiling)) for rule in parse_rules(asked))
+    except BadHostRule:
+        within = False
+    return asked if asked and within else ceiling
+
+
 class ProcessExecutor:
     """Made before there is an event loop; the runner behind it is made on the loop of the first call."""
 
     name = PROCESS_EXECUTOR
     keeps_deadline = True
 
-    def __init__(self, settings: SandboxSettings, protected_names: tuple[str, ...], scratch: Path) -> None:
+    def __init__(
+        self, settings: SandboxSettings, protected_names: tuple[str, ...], scratch: Path, egress: EgressParts
+    ) -> None:
         self._settings = settings
         self._protected = protected_names
         self._scratch = scratch
+        self._egress = egress
         self._runner: ProcessRunner | None = None
         self._tools: ProcessTools | None = None
 
@@ -148,7 +183,12 @@ class ProcessExecutor:
         return self._tools
 
     async def execute(self, plan: ExecutionPlan) -> Outcome:
-        done = await self.tools.perform(plan, profile_for(plan, self._settings, self._protected))
+        profile = profile_for(plan, self._settings, self._protected)
+        profile, door = self._egress.sandbox_door(plan, profile)
+        done = await self.tools.perform(plan, profile, door)
+        if plan.tool == "process.start" and door is not None:
+            # It goes on after its call: what it may use at most is charged now.
+            plan.usage.note(BudgetKind.EGRESS_BYTES, door.most_bytes)
         return Outcome(result=done.result, receipt=done.receipt, error=done.error)
 
     async def close(self) -> None:

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from palyra.config.settings import SandboxSettings
+from palyra.config.settings import EgressSettings, SandboxSettings
+from palyra.daemons.fetch_tool import fetch_spec
 from palyra.daemons.process_tools import process_specs
 from palyra.tools import builtin
 from palyra.tools.call import ExecutionPlan, Outcome
@@ -41,8 +42,15 @@ def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
     return lambda arguments: Touches(paths=tuple(tool.touches(dict(arguments))))
 
 
-def builtin_catalog(sandbox: SandboxSettings | None = None) -> Catalog:
-    return Catalog([*builtin.SPECS, *map(file_tool_spec, FILE_TOOLS), *process_specs(sandbox or SandboxSettings())])
+def builtin_catalog(sandbox: SandboxSettings | None = None, egress: EgressSettings | None = None) -> Catalog:
+    return Catalog(
+        [
+            *builtin.SPECS,
+            *map(file_tool_spec, FILE_TOOLS),
+            *process_specs(sandbox or SandboxSettings(), egress),
+            fetch_spec(egress),
+        ]
+    )
 
 
 class FilesExecutor:

@@ -16,6 +16,7 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.journal.event import MAX_FIELD_CHARS
+from palyra.journal.needles import Needles
 from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
 from palyra.secret import REDACTED, Secret
@@ -59,9 +60,10 @@ class Redactor:
     def __init__(self, known: Iterable[Secret] = ()) -> None:
         self._lock = threading.Lock()
         self._values: set[str] = set()
-        # Both are replaced whole, never changed in place, so readers need no lock.
-        self._needles: tuple[str, ...] = ()
-        self._encoded_needles: tuple[bytes, ...] = ()
+        self._needles = Needles()
+        self._encoded_needles = Needles()
+        # Short values, taken out only where one is the whole string: with the quotes around it. Replaced whole.
+        self._encoded_short: tuple[str, ...] = ()
         self._fit_keys: set[str] = set()
         for secret in known:
             self.register(secret)
@@ -71,13 +73,18 @@ class Redactor:
         with self._lock:
             if not value or value in self._values:
                 return
+            spellings = spellings_of(value)
+            self._needles.add(spellings)
+            self._encoded_needles.add(_json_text(needle)[1:-1] for needle in spellings)
+            if len(value) < MIN_KNOWN_CHARS:
+                self._encoded_short = (*self._encoded_short, _json_text(value))
             self._values.add(value)
-            needles = {*self._needles, *spellings_of(value)}
-            # Longest first, so that a spelling inside a longer one does not leave the rest of it standing.
-            self._needles = tuple(sorted(needles, key=lambda needle: (-len(needle), needle)))
-            # A short value is taken out only where it is the whole string: with the quotes around it.
-            short = (msgspec.json.encode(each) for each in self._values if len(each) < MIN_KNOWN_CHARS)
-            self._encoded_needles = (*(_inside_json(needle) for needle in self._needles), *short)
+
+    def result(self, value: Any) -> Any:
+        """A JSON value for the agent without known values: the same object where there are none in it."""
+        if not self._values or not self._occur_in(msgspec.json.encode(value)):
+            return value
+        return self._without_known(value)
 
     def text(self, text: str) -> str:
         """``text`` without known values and without characters that UTF-8 cannot carry; its length is not limited."""
@@ -85,10 +92,7 @@ class Redactor:
             text = text.encode("utf-8", "backslashreplace").decode()
         if text in self._values:
             return REDACTED
-        for needle in self._needles:
-            if needle in text:
-                text = text.replace(needle, REDACTED)
-        return text
+        return self._needles.replaced(text, REDACTED) if len(self._needles) else text
 
     def fields(self, actor: str, principal: str, run: str, call: str) -> tuple[str, str, str, str]:
         """An event's short fields, cleaned and cut to their bound."""
@@ -100,16 +104,34 @@ class Redactor:
 
     def payload(self, payload: Mapping[str, Any]) -> bytes:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
-        needles = self._encoded_needles
         encoded = self._as_it_is(payload)
-        if encoded is None or (needles and any(needle in encoded for needle in needles)):
+        if encoded is None or self._occur_in(encoded):
             encoded = canonical_json(self._mapping(payload, 0))
-            if any(needle in encoded for needle in needles):
+            if self._occur_in(encoded):
                 # A known value is left where the walk could not see it, such as across the parts of a number list.
                 encoded = canonical_json({"redacted": "a known secret ran across several values"})
             if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
                 encoded = _bounded(encoded)
         return encoded
+
+    def _occur_in(self, encoded: bytes) -> bool:
+        if not self._values:
+            return False
+        text = encoded.decode("utf-8", "replace")
+        return self._encoded_needles.occur_in(text) or any(short in text for short in self._encoded_short)
+
+    def _without_known(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(key)): self._without_known(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._without_known(item) for item in value]
+        if type(value) in (int, float):
+            shown = repr(value)
+            clean = self.text(shown)
+            return value if clean == shown else clean
+        return value
 
     def _as_it_is(self, payload: Mapping[str, Any]) -> bytes | None:
         """The canonical bytes of a payload that the walk would not change, else None: nearly every event's case."""
@@ -185,7 +207,7 @@ class Redactor:
 
     def _number(self, value: int | float) -> Any:
         shown = repr(value)
-        if self._needles:
+        if len(self._needles):
             clean = self.text(shown)
             if clean != shown:
                 return clean
@@ -228,5 +250,5 @@ def _bounded(encoded: bytes) -> bytes:
     return canonical_json({"clipped_bytes": len(encoded), "sha256": sha256(encoded).hexdigest()})
 
 
-def _inside_json(needle: str) -> bytes:
-    return msgspec.json.encode(needle)[1:-1]
+def _json_text(text: str) -> str:
+    return msgspec.json.encode(text).decode()

@@ -72,8 +72,6 @@ PROBE_SECONDS: Final = 10.0
 DOOR_DNS_PORT: Final = 53
 # SOCKS5 and HTTP for programs that want a proxy; the number that SOCKS clients assume.
 DOOR_PROXY_PORT: Final = 1_080
-# A rule without a port means the web.
-WEB_PORTS: Final = (80, 443)
 # Each is a listening socket in the sandbox; with the resolver's and the proxy's all fit in one message.
 MAX_DOOR_PORTS: Final = 64
 # Connections that may wait to be accepted on each.

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from palyra.egress.rules import HostRule
 from palyra.errors import InvalidInput, PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.host_rule import HostRule
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
 
@@ -110,7 +110,7 @@ def door_plan(profile: SandboxProfile) -> DoorPlan | None:
     ports: set[int] = set()
     for raw in profile.allowed_egress_hosts:
         rule = HostRule.parse(raw)
-        ports.update(limits.WEB_PORTS if rule.port is None else (rule.port,))
+        ports.update(rule.ports)
     if taken := sorted(ports & _RESERVED):
         raise BadDoor(f"port {taken[0]} cannot be allowed", port=taken[0])
     if len(ports) > limits.MAX_DOOR_PORTS:

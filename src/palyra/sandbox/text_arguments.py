@@ -78,6 +78,28 @@ _PROGRAMS: Final[dict[str, _Program]] = {
 }
 
 
+# Options whose next word is a program, for interpreters that policy allows. What it opens, only the kernel can tell.
+_CODE_OPTIONS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "fish"), frozenset({"-c", "-ec", "-lc", "-exc", "-xc"})),
+    **dict.fromkeys(("python", "pypy"), frozenset({"-c"})),
+    **dict.fromkeys(("node", "nodejs", "bun"), frozenset({"-e", "--eval", "-p", "--print", "-pe"})),
+    **dict.fromkeys(("perl", "ruby"), frozenset({"-e", "-E", "-ne", "-pe", "-le", "-lne"})),
+    "php": frozenset({"-r"}),
+}
+
+
+def code_places(command: str, args: tuple[str, ...]) -> frozenset[int]:
+    """Which arguments are programs for the system's interpreters: in them a slash is seldom a path."""
+    directory, _, name = command.rpartition("/")
+    if directory not in _SYSTEM or (command.startswith("/") and not directory):
+        return frozenset()
+    options = _CODE_OPTIONS.get(name.rstrip("0123456789."), frozenset())
+    first = next((position for position, word in enumerate(args) if word in options), None)
+    if first is None or any(not word.startswith("-") for word in args[:first]):
+        return frozenset()
+    return frozenset({first + 1})
+
+
 def text_places(command: str, args: tuple[str, ...]) -> TextPlaces:
     """Which arguments are text. Only the system's own programs get this: a program of the workspace may be called grep
     and read whatever it likes."""

@@ -14,7 +14,7 @@ from palyra.sandbox.executables import SYSTEM_ROOTS
 from palyra.sandbox.interpreters import plain_name
 from palyra.sandbox.outcome import InvalidCommand, WorkspaceScopeDenied
 from palyra.sandbox.path_walk import Kind, PathLook, base_name, is_beneath, join, walk
-from palyra.sandbox.text_arguments import text_places
+from palyra.sandbox.text_arguments import code_places, text_places
 
 DEVICES: Final = frozenset(
     {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"}
@@ -50,12 +50,13 @@ def validate_argument_workspace_scope(
     """Raises ``WorkspaceScopeDenied`` naming the first argument that leads out, and where it leads."""
     scope = _Scope(walk(workspace_root, resolver).real, cwd, resolver, readable_roots)
     text = text_places(command.command, command.args)
+    texts = text.texts | code_places(command.command, command.args)
     for position, path in text.files:
         scope.refuse(position, path, NamedPath(path))
     remote = plain_name(base_name(command.command)) in _TAKES_REMOTE_PATHS
     for position, word in enumerate(command.args):
         # What starts with @ is read from a file even where text is taken.
-        if position in text.texts and not word.startswith("@"):
+        if position in texts and not word.startswith("@"):
             continue
         if remote and _REMOTE.fullmatch(word):
             scope.refuse(position, word, NamedPath(word))

@@ -150,6 +150,9 @@ class Ed25519Verifier:
     def key_id(self) -> str:
         return self._key_id
 
+    def public_key(self) -> bytes:
+        return self._key.public_bytes_raw()
+
     def verify(self, message: bytes, signature: bytes) -> None:
         from cryptography.exceptions import InvalidSignature
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Container
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from palyra.egress.events import Closed, Connected, CredentialUsed, EgressEvent, Refused
+from palyra.egress.grant import EgressGrant
 from palyra.telemetry import names
 from palyra.tools.record import CallRecord
 
@@ -26,6 +28,35 @@ class PrometheusMetrics:
         self._reloads = Counter(
             names.POLICY_RELOADS, "Policy reloads by outcome.", ["outcome"], registry=self._registry
         )
+        self._egress_connections = Counter(
+            names.EGRESS_CONNECTIONS, "Connections made for calls, by face.", ["face"], registry=self._registry
+        )
+        self._egress_refusals = Counter(
+            names.EGRESS_REFUSALS, "Traffic refused, by code and face.", ["code", "face"], registry=self._registry
+        )
+        self._egress_violations = Counter(
+            names.EGRESS_VIOLATIONS, "Refusals that no honest program causes.", registry=self._registry
+        )
+        self._egress_bytes = Counter(
+            names.EGRESS_BYTES, "Bytes of connections that have ended.", ["direction"], registry=self._registry
+        )
+        self._egress_credentials = Counter(
+            names.EGRESS_CREDENTIAL_USES, "Secrets put into requests.", registry=self._registry
+        )
+
+    def egress_happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+        """Shaped as the observer of an egress proxy. Hosts are no labels: a caller chooses them."""
+        if isinstance(event, Connected):
+            self._egress_connections.labels(event.face).inc()
+        elif isinstance(event, Refused):
+            self._egress_refusals.labels(event.refusal.code, event.face).inc()
+            if event.violation:
+                self._egress_violations.inc()
+        elif isinstance(event, Closed):
+            self._egress_bytes.labels("up").inc(event.up)
+            self._egress_bytes.labels("down").inc(event.down)
+        elif isinstance(event, CredentialUsed):
+            self._egress_credentials.inc()
 
     def call_ended(self, record: CallRecord) -> None:
         tool = record.tool if record.tool in self._known_tools else "unknown"

@@ -6,14 +6,14 @@ it ended is.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from palyra.canonical import digest_of
 from palyra.clock import Clock
-from palyra.errors import InternalError, InvalidInput, LimitExceeded, PalyraError, Unavailable
+from palyra.errors import Denied, InternalError, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.identity.principal import Principal
 from palyra.ids import ApprovalId, CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
@@ -39,7 +39,6 @@ from palyra.tools.call import (
     ToolRequestContext,
     TooManyCalls,
     UnknownRun,
-    UnknownTool,
     compile_plan,
     decide_tool_call,
     decision_view,
@@ -105,7 +104,9 @@ class Broker:
         clock: Clock,
         instance: str,
         observer: CallObserver,
+        redact: Callable[[Any], Any] = lambda value: value,
     ) -> None:
+        """``redact`` takes known secrets out of what a call returns: neither the agent nor a table sees them."""
         self.config = config
         self.catalog = catalog
         self._executors = executors
@@ -115,6 +116,7 @@ class Broker:
         self._clock = clock
         self._instance = instance
         self._observer = observer
+        self._redact = redact
         self._running: dict[str, asyncio.Task[CallRecord]] = {}
         self._waiting: set[str] = set()
         self._accepting = True
@@ -144,7 +146,7 @@ class Broker:
             entry = self.catalog.entry(request.tool)
             arguments = accept_arguments(entry.spec, entry.input_check, request.arguments)
             touches = entry.spec.touches(arguments.value)
-        except (InvalidInput, LimitExceeded, UnknownTool) as error:
+        except (InvalidInput, LimitExceeded, Denied) as error:
             return await self._refuse(record, error)
         record = msgspec.structs.replace(record, argument_digest=arguments.digest)
         asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
@@ -202,7 +204,11 @@ class Broker:
             arguments=arguments,
             decision=shown,
             policy_request=policy_request_to_json(question),
-            reserve={BudgetKind.CALLS: 1, BudgetKind.WALL_MS: plan.timeout_ms if plan else 1},
+            reserve={
+                BudgetKind.CALLS: 1,
+                BudgetKind.WALL_MS: plan.timeout_ms if plan else 1,
+                **spec.reserves(arguments.value),
+            },
             run_budget=self.config.run_budget,
             instance=self._instance,
             executor=spec.executor,
@@ -264,7 +270,14 @@ class Broker:
         return await self._store.transact(lambda tx: sqlite_calls.note_refused(tx, denied))
 
     async def _run(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
-        plan = msgspec.structs.replace(plan, timeout_ms=begun.granted[BudgetKind.WALL_MS])
+        plan = msgspec.structs.replace(
+            plan,
+            timeout_ms=begun.granted[BudgetKind.WALL_MS],
+            principal=begun.record.principal,
+            channel=begun.record.channel,
+            approved=begun.record.approval_id is not None,
+            granted=begun.granted,
+        )
         task = asyncio.create_task(self._execute(begun, entry, plan), name=f"call {plan.call_id}")
         self._running[plan.call_id] = task
         task.add_done_callback(lambda _: self._running.pop(plan.call_id, None))
@@ -284,8 +297,9 @@ class Broker:
                 outcome = await executor.execute(plan)
             receipt = outcome.receipt
             used |= outcome.used
-            _check_output(entry, plan, outcome.result)
-            result = outcome.result
+            clean = self._redact(outcome.result)
+            _check_output(entry, plan, clean)
+            result = clean
             if outcome.error is not None:
                 state, error = CallState.FAILED, outcome.error
         except TimeoutError:
@@ -297,14 +311,15 @@ class Broker:
         except Exception:
             log.exception("call %s of %s broke", plan.call_id, plan.tool)
             state, error = CallState.FAILED, InternalError(f"{plan.tool} broke inside Palyra", call_id=plan.call_id)
+        used |= plan.usage.noted
         elapsed = round((self._clock.monotonic() - since) * 1000)
         used[BudgetKind.WALL_MS] = min(elapsed, plan.timeout_ms)
         record = msgspec.structs.replace(
             begun.record,
             state=state,
             result=result,
-            error=None if error is None else error.as_dict(),
-            receipt=list(receipt),
+            error=None if error is None else self._redact(error.as_dict()),
+            receipt=self._redact(list(receipt)),
             ended_ms=(begun.record.started_ms or 0) + elapsed,
         )
         return await self._finish(record, entry.spec.executor, used)
@@ -372,6 +387,8 @@ class Broker:
         """Stops a running call and returns when its end is on record. What does not run here is left as it is."""
         task = self._running.get(call_id)
         if task is not None:
+            # A task that is cancelled before its first step never runs, and nothing would put its end on record.
+            await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
 

@@ -48,6 +48,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.cap - self.reserved - self.used)
 
 
+class Usage:
+    """What a call has used so far, noted by its executor while it runs: however the call ends, that is charged."""
+
+    def __init__(self) -> None:
+        self.noted: dict[BudgetKind, int] = {}
+
+    def note(self, kind: BudgetKind, amount: int) -> None:
+        """The amount of this kind up to now, not since the last note."""
+        self.noted[kind] = amount
+
+
 def reserve(accounts: Mapping[BudgetKind, Account], asked: Mapping[BudgetKind, int]) -> dict[BudgetKind, int]:
     """How much of each kind this call gets, or BudgetExhausted naming the kind that is out.
 

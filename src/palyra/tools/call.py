@@ -15,7 +15,7 @@ from palyra.policy.obligations import Obligations
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest, tool_request
 from palyra.tools.arguments import Arguments
-from palyra.tools.budget import BudgetKind, RunBudget
+from palyra.tools.budget import BudgetKind, RunBudget, Usage
 from palyra.tools.spec import ToolSpec, ToolTier, Touches
 
 ToolDecision = Decision
@@ -184,6 +184,13 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int
     tier: ToolTier = ToolTier.BUILTIN
     obligations: Obligations = Obligations()
+    principal: str = ""
+    channel: str = ""
+    # Whether a person approved exactly this call.
+    approved: bool = False
+    # What the call may use at most of the run's budgets, and what it has used of them.
+    granted: Mapping[BudgetKind, int] = {}
+    usage: Usage = msgspec.field(default_factory=Usage)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

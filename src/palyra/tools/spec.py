@@ -9,6 +9,7 @@ import msgspec
 
 from palyra.errors import InvalidInput
 from palyra.limits import MAX_TOOL_INPUT_BYTES, MAX_TOOL_NAME_CHARS
+from palyra.tools.budget import BudgetKind
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
 
@@ -58,6 +59,10 @@ class Touches(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()
 
 
+def reserves_nothing(_arguments: Mapping[str, Any]) -> Mapping[BudgetKind, int]:
+    return {}
+
+
 def touches_nothing(_arguments: Mapping[str, Any]) -> Touches:
     return Touches()
 
@@ -89,3 +94,5 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     # The obligations, besides its tier, that policy may put on this tool and its executor then holds it to.
     enforceable: frozenset[str] = frozenset(("timeout_ms", "max_output_bytes"))
     touches: Callable[[Mapping[str, Any]], Touches] = touches_nothing
+    # The most that a call with these arguments may use of the run's budgets, besides calls and time.
+    reserves: Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]] = reserves_nothing

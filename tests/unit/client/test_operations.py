@@ -9,6 +9,7 @@ from palyra.client import operations
 from palyra.client.client import AsyncClient, Client
 from palyra.client.protocol import BadAnswer, Operation, Request, Response
 from palyra.limits import MAX_CALL_TIMEOUT_MS
+from palyra.secret import Secret
 
 CALL = {"call_id": "c", "run_id": "r", "tool": "t", "principal": "agent:a", "status": "succeeded"}
 
@@ -63,3 +64,27 @@ def operations_by_name() -> set[str]:
         for name, value in vars(operations).items()
         if inspect.isgeneratorfunction(value) and not name.startswith("_")
     }
+
+
+def test_a_secret_is_one_segment_of_the_path_and_its_value_in_the_body_only() -> None:
+    request, view = play(operations.put_secret("principal:user:team/ann/k", Secret("the value")), {"ref": "r"}, 201)
+    assert (request.method, request.path) == ("PUT", "/v1/vault/secrets/principal%3Auser%3Ateam%2Fann%2Fk")
+    assert json.loads(request.body) == {"value": "the value"} and view.ref == "r"
+    assert play(operations.delete_secret("global/k"), {"ref": "r"})[0].method == "DELETE"
+
+
+def test_secrets_are_listed_by_page_and_rotated_with_patience() -> None:
+    request, page = play(operations.secrets("global", after="global/b"), {"secrets": [], "next": "global/c"})
+    assert request.path == "/v1/vault/secrets?scope=global&after=global%2Fb" and page.next == "global/c"
+    request, done = play(operations.rotate_vault("keyring"), {"key_id": "kek:1", "rewrapped": 3})
+    assert request.patience_ms == operations.ROTATION_PATIENCE_MS and done.rewrapped == 3
+
+
+def test_a_revealed_value_comes_as_a_secret_and_must_be_there() -> None:
+    request, value = play(operations.reveal_secret("global/k", confirm="global/k"), {"ref": "global/k", "value": "v"})
+    assert json.loads(request.body) == {"ref": "global/k", "confirm": "global/k"}
+    assert value == Secret("v")
+    operation = operations.reveal_secret("global/k", confirm="global/k")
+    next(operation)
+    with pytest.raises(BadAnswer):
+        operation.send(Response(status=200, headers=(), body=b'{"ok": true, "data": {}}'))

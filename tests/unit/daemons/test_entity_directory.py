@@ -27,7 +27,8 @@ def test_the_defaults_let_agents_use_the_harmless_and_the_file_tools_through_the
         ("echo", {"ToolSet::allowed"}),
         ("fs.write", {"ToolSet::allowed"}),
         ("process.run", {"ToolSet::allowed"}),
-        ("http.fetch", set()),
+        ("http.fetch", {"ToolSet::allowed"}),
+        ("plugin.run", set()),
     ]:
         assert sets_of(directory.tool(tool, frozenset(), True, "builtin")) == found
     assert sets_of(directory.channel("cli")) == {"ChannelSet::allowed"}

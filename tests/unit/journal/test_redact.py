@@ -158,3 +158,27 @@ def test_the_short_way_and_the_walk_agree(payload):
     encoded = redactor.payload(payload)
     assert encoded == canonical_json(redactor._mapping(payload, 0))
     assert canonical_json(json.loads(encoded)) == encoded
+
+
+def test_a_result_is_given_back_as_it_is_or_without_known_values():
+    redactor = Redactor()
+    result = {"stdout": f"a {SECRET} b", "lines": [1, None, True, 2.5, SECRET], SECRET: "key"}
+    assert redactor.result(result) is result
+    redactor.register(Secret(SECRET))
+    assert redactor.result({"plain": [1, "x"]}) == {"plain": [1, "x"]}
+    assert redactor.result(result) == {
+        "stdout": f"a {REDACTED} b",
+        "lines": [1, None, True, 2.5, REDACTED],
+        REDACTED: "key",
+    }
+    redactor.register(Secret("123456"))
+    assert redactor.result({"n": 91234567}) == {"n": f"9{REDACTED}7"}
+
+
+def test_thousands_of_known_values_are_all_found():
+    redactor = Redactor(Secret(f"value-number-{number:05d}") for number in range(3000))
+    assert redactor.text("x value-number-02999 y") == f"x {REDACTED} y"
+    assert json.loads(redactor.payload({"a": "value-number-00000", "b": "value-number-x"})) == {
+        "a": REDACTED,
+        "b": "value-number-x",
+    }

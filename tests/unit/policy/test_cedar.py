@@ -85,8 +85,6 @@ TOOL = Entity(uid=EntityRef("Tool", "t"), attrs={"capabilities": [], "sensitive"
     ("action", "resource", "context"),
     [
         ("skill.execute", SKILL, {"workspace": "", "run": "", "entrypoint": "e", "argument_bytes": 0}),
-        ("vault.use", Entity(uid=EntityRef("Secret", "s"), attrs={"scope": "x"}), {"run": "", "host": HOST.uid}),
-        ("egress.connect", HOST, {"run": "", "scheme": "https", "tool": TOOL.uid}),
         (
             "browser.navigate",
             HOST,
@@ -115,6 +113,23 @@ def test_every_other_action_can_be_asked_and_permitted(
     assert engine_of().decide(request).reasons == (Reason.NO_PERMIT,)
     opened = f'@id("open") permit(principal, action == Action::"{action}", resource);'
     assert engine_of(opened).decide(request).outcome is Outcome.ALLOW
+
+
+def test_connecting_is_permitted_beside_the_list_of_hosts_and_can_be_taken_away(
+    engine_of: EngineOf, directory: EntityDirectory
+) -> None:
+    channel = directory.channel("cli")
+    request = PolicyRequest(
+        principal=directory.principal(Principal.parse("agent:bot")),
+        action="egress.connect",
+        resource=HOST,
+        context={"approved": False, "channel": channel.uid, "run": "", "scheme": "https", "tool": TOOL.uid},
+        entities=(channel,),
+    )
+    decision = engine_of().decide(request)
+    assert decision.outcome is Outcome.ALLOW and decision.policies == ("baseline.allowed-hosts",)
+    closed = f'@id("closed") forbid(principal, action == Action::"egress.connect", resource == {HOST.uid});'
+    assert engine_of(closed).decide(request).policies == ("closed",)
 
 
 def test_a_permit_that_asks_for_approval_itself_needs_approval(engine_of: EngineOf, ask: Ask) -> None:

@@ -33,6 +33,12 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.allowed-tools",
         "baseline.status",
         "baseline.operators",
+        "baseline.allowed-hosts",
+        "baseline.secrets-of-others",
+        "baseline.own-secrets",
+        "baseline.shared-secrets-with-approval",
+        "baseline.vault-operators",
+        "baseline.reveal-is-for-operators",
     ]
 
 

@@ -41,9 +41,9 @@ outcome = "allow"
 
 [[expect]]
 principal = "agent:bot"
-action = "vault.use"
-resource = { type = "Secret", id = "s", attrs = { scope = "x" } }
-context = { run = "r" }
+action = "node.invoke"
+resource = { type = "Node", id = "n", attrs = { capabilities = [] } }
+context = { run = "r", capability = "c" }
 outcome = "deny"
 policies = []
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.host_rule import BadHostRule
+from palyra.egress.rules import BadHostRule
 from palyra.sandbox.network_door import (
     CA_VARIABLES,
     BadDoor,

@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.text_arguments import text_places
+from palyra.sandbox.text_arguments import code_places, text_places
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,19 @@ def test_a_sed_script_names_files() -> None:
 
 def test_a_file_after_an_at_sign_is_no_text() -> None:
     assert text_places("curl", ("--data=@/x",)).texts == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "places"),
+    [
+        ("sh", ("-c", "cat /etc/x"), {1}),
+        ("/usr/bin/python3.11", ("-I", "-c", "open('/x')", "/y"), {2}),
+        ("node", ("--eval", "x", "y"), {1}),
+        ("python3", ("script.py", "-c", "/etc/x"), set()),
+        ("./python3", ("-c", "/etc/x"), set()),
+        ("grep", ("-c", "/etc/x"), set()),
+        ("sh", ("script",), set()),
+    ],
+)
+def test_programs_for_interpreters(command: str, args: tuple[str, ...], places: set[int]) -> None:
+    assert code_places(command, args) == places

@@ -16,5 +16,11 @@ def test_the_names_are_the_published_ones() -> None:
         "CALLS_RUNNING": "palyra_calls_running",
         "APPROVALS_PENDING": "palyra_approvals_pending",
         "JOURNAL_HEAD": "palyra_journal_head_seq",
+        "EGRESS_CONNECTIONS": "palyra_egress_connections",
+        "EGRESS_REFUSALS": "palyra_egress_refusals",
+        "EGRESS_VIOLATIONS": "palyra_egress_violations",
+        "EGRESS_BYTES": "palyra_egress_bytes",
+        "EGRESS_CREDENTIAL_USES": "palyra_egress_credential_uses",
+        "EGRESS_TUNNELS": "palyra_egress_tunnels",
     }
     assert all(re.fullmatch(r"palyra_[a-z_]+", value) for value in published.values())

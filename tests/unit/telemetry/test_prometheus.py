@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from fakes.egress_scene import make_grant
 from fakes.house import open_house
+from palyra.egress.events import Closed, Connected, CredentialUsed, Refused
+from palyra.egress.refusal import HostNotAllowed
+from palyra.egress.target import Target
 from palyra.telemetry.prometheus import PrometheusMetrics
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
@@ -66,3 +70,22 @@ async def test_a_running_gateway_tells_its_head_and_what_waits(tmp_path: Path) -
         assert f"palyra_journal_head_seq {float(house.gateway.store.head()[0])}" in text
         for private in ("agent:bot", "secret text", "private-name", "user:operator"):
             assert private not in text, "metrics are read without a token"
+
+
+def test_egress_is_counted_without_names_of_hosts() -> None:
+    metrics = PrometheusMetrics(set())
+    grant = make_grant("site.test")
+    target = Target.of("site.test", 443, scheme="https")
+    metrics.egress_happened(grant, Connected(target=target, address="192.0.2.1", face="connect"))
+    metrics.egress_happened(grant, Closed(target=target, up=5, down=7, reason="done"))
+    metrics.egress_happened(grant, Refused.of(HostNotAllowed("no", host="evil.test"), "socks5"))
+    metrics.egress_happened(
+        grant, CredentialUsed(target=target, secret_ref="global/k", header_name="X", method="GET", path="/")
+    )
+    shown = metrics.render().decode()
+    assert 'palyra_egress_connections_total{face="connect"} 1.0' in shown
+    assert 'palyra_egress_refusals_total{code="egress.host_not_allowed",face="socks5"} 1.0' in shown
+    assert "palyra_egress_violations_total 1.0" in shown
+    assert 'palyra_egress_bytes_total{direction="up"} 5.0' in shown
+    assert "palyra_egress_credential_uses_total 1.0" in shown
+    assert ".test" not in shown and "global/k" not in shown

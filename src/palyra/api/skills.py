@@ -1,0 +1,298 @@
+"""``/v1/skills`` and ``/v1/publishers``: what operators do with skills. Policy says who may (``skill.manage``)."""
+
+import asyncio
+import base64
+import binascii
+from typing import Annotated, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.api.http import WrongShape, answer, read_bytes, read_into
+from palyra.api.service import ApiService
+from palyra.clock import rfc3339
+from palyra.skills.capability_difference import capability_lines
+from palyra.skills.findings import Finding, Severity
+from palyra.skills.installed import SkillVersion
+from palyra.skills.lifecycle import SkillState
+from palyra.skills.limits import MAX_ARTIFACT_BYTES, MAX_REASON_CHARS
+from palyra.skills.manifest import PUBLISHER, SkillManifest
+from palyra.skills.manifest_limits import MAX_PUBLISHER_CHARS
+from palyra.skills.trust import PublisherKey
+
+Reason = Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)]
+
+
+class ApprovalBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: str
+    digest: str
+    reason: Reason = ""
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: str | None = None
+    reason: Reason = ""
+
+
+class ConfigurationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    configuration: dict[str, Any]
+    version: str | None = None
+
+
+class PublisherBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    publisher: Annotated[str, msgspec.Meta(max_length=MAX_PUBLISHER_CHARS)]
+    public_key: str
+
+
+class RotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    statement: str
+
+
+class RevocationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key_id: Annotated[str, msgspec.Meta(pattern=r"^ed25519:[0-9a-f]{32}$")]
+    reason: Reason = ""
+
+
+async def list_skills(service: ApiService, request: Request) -> Response:
+    service.require_skill_manager(service.caller(request))
+    return answer({"skills": await asyncio.to_thread(_skills, service)})
+
+
+def _skills(service: ApiService) -> list[dict[str, Any]]:
+    index = service.skills.index
+    found = []
+    for skill_id in index.skill_ids():
+        versions = index.versions(skill_id)
+        in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
+        shown = in_use or versions[0]
+        found.append(
+            {
+                "skill_id": skill_id,
+                "name": shown.manifest.name,
+                "publisher": shown.publisher,
+                "active_version": None if in_use is None else in_use.version,
+                "versions": [version_view(version) for version in versions],
+            }
+        )
+    return found
+
+
+async def install_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    raw = await read_bytes(request, MAX_ARTIFACT_BYTES)
+    version = await service.skills.install(raw, actor=caller.actor)
+    details = await service.skills.details(version.skill_id)
+    difference = details.differences[version.digest]
+    return answer({**version_view(version), **_review(version, difference)}, 201)
+
+
+async def audit_skill(service: ApiService, request: Request) -> Response:
+    """Judges an archive as an installation would, and keeps nothing."""
+    service.require_skill_manager(service.caller(request))
+    judged = await service.skills.judge(await read_bytes(request, MAX_ARTIFACT_BYTES))
+    return answer(
+        {
+            "skill_id": judged.manifest.skill_id,
+            "version": judged.manifest.version,
+            "publisher": judged.manifest.publisher,
+            "digest": judged.digest,
+            "key_id": judged.key_id,
+            "trust": None if judged.trust is None else judged.trust.value,
+            "findings": [_finding(one) for one in judged.report.findings],
+            "difference": msgspec.to_builtins(judged.difference),
+        }
+    )
+
+
+async def show_skill(service: ApiService, request: Request) -> Response:
+    service.require_skill_manager(service.caller(request))
+    skill_id = request.path_params["skill_id"]
+    details = await service.skills.details(skill_id)
+    owner = await asyncio.to_thread(service.skills.index.owner, skill_id)
+    return answer(
+        {
+            "skill_id": skill_id,
+            "publisher": details.versions[0].publisher,
+            "newest_approved": None if owner is None else owner.newest_approved,
+            "versions": [
+                {
+                    **version_view(version),
+                    **_review(version, details.differences[version.digest]),
+                    "configuration": details.configurations.get(version.version, {}),
+                    "problem": details.problems.get(version.digest),
+                }
+                for version in details.versions
+            ],
+            "history": [
+                {
+                    "seq": entry.seq,
+                    "time": rfc3339(entry.time_ms),
+                    "kind": entry.kind,
+                    "version": entry.version,
+                    "digest": entry.digest,
+                    "actor": entry.actor,
+                    "reason": entry.reason,
+                }
+                for entry in details.history
+            ],
+        }
+    )
+
+
+async def approve_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, ApprovalBody)
+    version = await service.skills.approve(
+        request.path_params["skill_id"], body.version, body.digest, actor=caller.actor, reason=body.reason
+    )
+    return answer(version_view(version))
+
+
+async def change_skill(service: ApiService, request: Request) -> Response:
+    """Disable, enable, quarantine or roll back, as the path says."""
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, ChangeBody)
+    skill_id, skills = request.path_params["skill_id"], service.skills
+    said: dict[str, str] = {"actor": caller.actor, "reason": body.reason}
+    match request.url.path.rpartition("/")[2]:
+        case "quarantine":
+            version = await skills.quarantine(skill_id, body.version, **said)
+        case "rollback":
+            version = await skills.rollback(skill_id, body.version, **said)
+        case verb:
+            if body.version is not None:
+                raise WrongShape(f"{verb} is about the version in use: leave version out")
+            version = await (skills.disable if verb == "disable" else skills.enable)(skill_id, **said)
+    return answer(version_view(version))
+
+
+async def remove_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    removed = await service.skills.remove(
+        request.path_params["skill_id"], request.query_params.get("version"), actor=caller.actor
+    )
+    return answer({"removed": [version_view(version) for version in removed]})
+
+
+async def configure_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, ConfigurationBody)
+    whole = await service.skills.configure(
+        request.path_params["skill_id"], body.configuration, body.version, actor=caller.actor
+    )
+    return answer({"configuration": whole})
+
+
+async def list_publishers(service: ApiService, request: Request) -> Response:
+    service.require_skill_manager(service.caller(request))
+    keys, revoked = await asyncio.to_thread(service.skills.publishers)
+    return answer(
+        {
+            "keys": [key_view(key) for key in keys],
+            "revoked": [
+                {
+                    "key_id": one["key_id"],
+                    "revoked_at": rfc3339(one["revoked_ms"]),
+                    "revoked_by": one["revoked_by"],
+                    "reason": one["reason"],
+                }
+                for one in revoked
+            ],
+        }
+    )
+
+
+async def add_publisher(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, PublisherBody)
+    if not PUBLISHER.fullmatch(body.publisher):
+        raise WrongShape("a publisher is lower-case letters, digits, dots and dashes")
+    try:
+        public_key = base64.b64decode(body.public_key.encode("ascii"), validate=True)
+    except (ValueError, binascii.Error):
+        raise WrongShape("public_key is not base64") from None
+    return answer(key_view(await service.skills.trust_publisher(body.publisher, public_key, actor=caller.actor)), 201)
+
+
+async def remove_publisher(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    path = request.path_params
+    return answer(
+        key_view(await service.skills.distrust_publisher(path["publisher"], path["key_id"], actor=caller.actor))
+    )
+
+
+async def rotate_publisher(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, RotationBody)
+    return answer(key_view(await service.skills.rotate_key(body.statement.encode(), actor=caller.actor)))
+
+
+async def revoke_key(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, RevocationBody)
+    disabled = await service.skills.revoke_key(body.key_id, actor=caller.actor, reason=body.reason)
+    return answer({"key_id": body.key_id, "disabled": [version_view(version) for version in disabled]})
+
+
+def version_view(version: SkillVersion) -> dict[str, Any]:
+    severities = [finding.severity for finding in version.findings]
+    return {
+        "skill_id": version.skill_id,
+        "version": version.version,
+        "digest": version.digest,
+        "state": version.state.value,
+        "publisher": version.publisher,
+        "key_id": version.key_id,
+        "trust": version.trust.value,
+        "size": version.size,
+        "errors": severities.count(Severity.ERROR),
+        "warnings": severities.count(Severity.WARNING),
+        "ingested_at": rfc3339(version.ingested_ms),
+        "ingested_by": version.ingested_by,
+        "updated_at": rfc3339(version.updated_ms),
+        "approved_at": None if version.approved_ms is None else rfc3339(version.approved_ms),
+        "approved_by": version.approved_by,
+        "reason": version.reason,
+    }
+
+
+def key_view(key: PublisherKey) -> dict[str, Any]:
+    return {
+        "publisher": key.publisher,
+        "key_id": key.key_id,
+        "source": key.source.value,
+        "state": key.state.value,
+        "replaces": key.replaces,
+        "added_at": rfc3339(key.added_ms),
+        "added_by": key.added_by,
+        "ended_at": None if key.ended_ms is None else rfc3339(key.ended_ms),
+        "reason": key.reason,
+    }
+
+
+def _review(version: SkillVersion, difference: Any) -> dict[str, Any]:
+    """What a person needs to decide on a version."""
+    manifest: SkillManifest = version.manifest
+    return {
+        "manifest": msgspec.to_builtins(manifest),
+        "tools": [str(manifest.tool_name(tool)) for tool in manifest.tools],
+        "capabilities": list(capability_lines(manifest.capabilities)),
+        "difference": msgspec.to_builtins(difference),
+        "findings": [_finding(one) for one in version.findings],
+    }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(one)
+    return shown

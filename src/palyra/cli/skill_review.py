@@ -1,0 +1,221 @@
+"""What a person reads about a skill before deciding: verify, audit, list, show."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.terminal import labelled, pretty_json, shown
+from palyra.errors import Denied, ExitCode
+
+if TYPE_CHECKING:
+    from palyra.client.views import SkillView
+    from palyra.skills.artifact import SkillArtifact
+
+_ERROR = "error"
+
+
+class OtherKey(Denied):
+    code = "cli.other_key"
+    hint = "the archive is intact, and somebody else signed it"
+
+
+@click.command("verify")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="The publisher's public key, as PEM.")
+@json_option
+@pass_invocation
+def verify(invocation: Invocation, file: Path, key: Path | None) -> None:
+    """Verify an archive's form, signature, SBOM and provenance, and who signed it.
+
+    With --key nothing else is asked: neither a daemon nor this machine's list of publishers.
+    """
+    artifact = _read(file)
+    key_id = _verified_by(artifact, key)
+    manifest = artifact.manifest
+    found: dict[str, Any] = {
+        "skill_id": manifest.skill_id,
+        "version": manifest.version,
+        "publisher": manifest.publisher,
+        "digest": artifact.digest,
+        "key_id": key_id,
+        "trust": "key" if key is not None else _trusted(invocation, artifact),
+    }
+    invocation.output.data(found, lambda _: labelled((name, shown(value)) for name, value in found.items()))
+
+
+@click.command("audit")
+@click.argument("target", metavar="FILE|SKILL")
+@click.option("--version", metavar="VERSION", help="With a skill: the version meant; default: the newest.")
+@click.option("--format", "form", type=click.Choice(("text", "sarif")), default="text", show_default=True)
+@json_option
+@pass_invocation
+def audit(invocation: Invocation, target: str, version: str | None, form: str) -> int:
+    """Show what an audit finds in an archive, or found in an installed skill.
+
+    Ends with exit code 3 where a finding keeps the skill out.
+    """
+    found = _audited(invocation, target, version)
+    failing = any(one.get("severity") == _ERROR for one in found["findings"])
+    if form == "sarif":
+        _print_sarif(invocation, found, target)
+    else:
+        invocation.output.data(found, lambda _: render_findings(found))
+    return ExitCode.DENIED if failing else ExitCode.DONE
+
+
+@click.command("list")
+@json_option
+@pass_invocation
+def list_skills(invocation: Invocation) -> None:
+    """List skills and their versions."""
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        found = client.skills()
+
+    def as_table(_: Any) -> None:
+        rows = [
+            (one.skill_id, *(version[name] for name in ("version", "state", "publisher", "trust", "warnings")))
+            for one in found
+            for version in one.versions
+        ]
+        invocation.output.table(("skill", "version", "state", "publisher", "trust", "warnings"), rows)
+
+    invocation.output.data({"skills": [one.document for one in found]}, as_table)
+
+
+@click.command("show")
+@click.argument("skill_id")
+@click.option("--version", metavar="VERSION", help="Only this version.")
+@json_option
+@pass_invocation
+def show(invocation: Invocation, skill_id: str, version: str | None) -> None:
+    """Show a skill: each version with what it asks for beyond the one in use, its findings, and the history."""
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        found = client.skill(skill_id)
+    versions = [one for one in found.versions if version in (None, one.get("version"))]
+    invocation.output.data({**found.document, "versions": versions}, lambda _: _render(found, versions))
+
+
+def render_review(version: dict[str, Any]) -> str:
+    """Everything a person needs to decide on a version. Nothing is shortened: what is hidden cannot be judged."""
+    manifest, difference = version.get("manifest") or {}, version.get("difference") or {}
+    return labelled(
+        (
+            ("skill", shown(f"{version['skill_id']} {version['version']}")),
+            ("name", shown(str(manifest.get("name", "")))),
+            ("state", shown(version.get("state") or "")),
+            ("problem", shown(version.get("problem") or "")),
+            ("publisher", shown(f"{version.get('publisher', '')}, signed with {version.get('key_id', '')}")),
+            ("trust", shown(version.get("trust") or "none")),
+            ("digest", shown(version["digest"])),
+            ("tools", _lines(version.get("tools"))),
+            ("asks to", _lines(version.get("capabilities")) or "nothing beyond computing"),
+            ("compared with", shown(str(difference.get("compared_with") or "nothing: no version is in use"))),
+            ("new", _lines(difference.get("added"), "+ ")),
+            ("no longer", _lines(difference.get("removed"), "- ")),
+            ("new tools", _lines(difference.get("added_tools"), "+ ")),
+            ("changed tools", _lines(difference.get("changed_tools"), "~ ")),
+            ("lost tools", _lines(difference.get("removed_tools"), "- ")),
+            ("configuration", pretty_json(version["configuration"]) if version.get("configuration") else ""),
+            ("audit", render_findings(version)),
+        )
+    )
+
+
+def render_findings(found: dict[str, Any]) -> str:
+    findings = found.get("findings") or ()
+    if not findings:
+        return "nothing found"
+    lines = []
+    for one in findings:
+        place = f"{one['entry']}:{one['line']}" if one.get("line") else one["entry"]
+        lines.append(f"{shown(one['severity'])} {shown(one['id'])} {shown(place)}: {shown(one['evidence'])}")
+        lines.append(f"  {shown(one['remedy'])}")
+    return "\n".join(lines)
+
+
+def _render(found: "SkillView", versions: list[dict[str, Any]]) -> str:
+    blocks = [render_review(one) for one in versions]
+    history = [
+        f"{shown(one['time'])}  {shown(one['kind'])}  {shown(one['version'])}  by {shown(one['actor'])}"
+        + (f": {shown(one['reason'])}" if one.get("reason") else "")
+        for one in found.history
+    ]
+    return "\n\n".join([*blocks, "\n".join(["history", *(f"  {line}" for line in history)])])
+
+
+def _lines(items: Any, mark: str = "") -> str:
+    return "\n".join(mark + shown(str(item)) for item in items or ())
+
+
+def _audited(invocation: Invocation, target: str, version: str | None) -> dict[str, Any]:
+    from palyra.cli.door import open_client
+    from palyra.cli.sources import read_file
+    from palyra.skills.limits import MAX_ARTIFACT_BYTES
+
+    path = Path(target)
+    with open_client(invocation) as client:
+        if path.is_file():
+            return client.audit_skill(read_file(path, MAX_ARTIFACT_BYTES)).document
+        versions = client.skill(target).versions
+    found = next((one for one in versions if version in (None, one.get("version"))), None)
+    if found is None:
+        raise click.UsageError(f"{target} has no version {version}")
+    return found
+
+
+def _print_sarif(invocation: Invocation, found: dict[str, Any], target: str) -> None:
+    """SARIF is a document of its own: it is not put into ours."""
+    import json
+    from importlib.metadata import version as version_of
+
+    import msgspec
+
+    from palyra.skills.findings import AuditReport
+    from palyra.skills.sarif import to_sarif
+
+    fields = {name: found[name] for name in ("digest", "skill_id", "version", "findings")}
+    report = msgspec.convert(fields, AuditReport)
+    document = to_sarif(report, tool_version=version_of("palyra"), file=Path(target).name)
+    click.echo(json.dumps(document, indent=None if invocation.output.json else 2, ensure_ascii=True))
+
+
+def _read(file: Path) -> "SkillArtifact":
+    from palyra.cli.sources import read_file
+    from palyra.skills.artifact import read_artifact
+    from palyra.skills.limits import MAX_ARTIFACT_BYTES
+
+    return read_artifact(read_file(file, MAX_ARTIFACT_BYTES))
+
+
+def _verified_by(artifact: "SkillArtifact", key: Path | None) -> str:
+    from palyra.signing.ed25519 import Ed25519Verifier
+    from palyra.skills.provenance import require_provenance
+    from palyra.skills.sbom import require_sbom
+    from palyra.skills.signature import verify_signature
+
+    signature = verify_signature(artifact, Ed25519Verifier.from_public_bytes)
+    require_sbom(artifact)
+    require_provenance(artifact)
+    if key is not None:
+        expected = Ed25519Verifier.from_pem_file(key).key_id
+        if signature.key_id != expected:
+            raise OtherKey(f"it is signed with {signature.key_id}, not with {expected}")
+    return signature.key_id
+
+
+def _trusted(invocation: Invocation, artifact: "SkillArtifact") -> str:
+    from palyra.cli.door import open_client
+    from palyra.skills.trust import UntrustedPublisher
+
+    with open_client(invocation) as client:
+        judged = client.audit_skill(artifact.raw)
+    if judged.trust is None:
+        why = next((one["evidence"] for one in judged.findings if one.get("id") == "trust"), "nobody vouches for it")
+        raise UntrustedPublisher(str(why), key_id=judged.key_id)
+    return judged.trust

@@ -1,0 +1,125 @@
+"""``palyra skill trust``: whose keys may sign skills here."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.terminal import shown
+from palyra.limits import KIB
+
+MAX_STATEMENT_BYTES = 16 * KIB
+
+
+@click.group("trust")
+def trust() -> None:
+    """Say whose keys are trusted to sign skills."""
+
+
+@trust.command("list")
+@json_option
+@pass_invocation
+def list_keys(invocation: Invocation) -> None:
+    """List publishers, their keys, and revoked keys."""
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        found = client.publishers()
+
+    def as_table(_: Any) -> None:
+        rows = [(one["publisher"], one["key_id"], one["state"], one["source"], one["added_at"]) for one in found.keys]
+        invocation.output.table(("publisher", "key", "state", "source", "since"), rows)
+        for one in found.revoked:
+            invocation.output.text(f"revoked: {shown(one['key_id'])} {shown(one['reason'])}".rstrip())
+
+    invocation.output.data(found.document, as_table)
+
+
+@trust.command("add")
+@click.argument("publisher")
+@click.argument("key_file", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+@pass_invocation
+def add(invocation: Invocation, publisher: str, key_file: Path) -> None:
+    """Trust a publisher's public key, a PEM file. Make sure that it is theirs: everything else rests on it."""
+    from palyra.cli.door import open_client
+    from palyra.cli.sources import read_file
+    from palyra.signing.ed25519 import MAX_KEY_FILE_BYTES, Ed25519Verifier
+
+    raw = Ed25519Verifier.from_pem(read_file(key_file, MAX_KEY_FILE_BYTES)).public_key()
+    with open_client(invocation) as client:
+        added = client.add_publisher(publisher, raw)
+    invocation.output.data(added.document, lambda _: f"{shown(added.publisher)} may sign with {shown(added.key_id)}")
+
+
+@trust.command("remove")
+@click.argument("publisher")
+@click.argument("key_id")
+@json_option
+@pass_invocation
+def remove(invocation: Invocation, publisher: str, key_id: str) -> None:
+    """Take a key off the list. What it signed before stays installed; to end that too, revoke it."""
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        gone = client.remove_publisher(publisher, key_id)
+    invocation.output.data(gone.document, lambda _: f"{shown(gone.key_id)} is not {shown(gone.publisher)}'s any more")
+
+
+@trust.command("rotate")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+@pass_invocation
+def rotate(invocation: Invocation, file: Path) -> None:
+    """Accept a publisher's new key from a statement that their old key has signed."""
+    from palyra.cli.door import open_client
+    from palyra.cli.sources import SourceUnreadable, read_file
+
+    try:
+        statement = read_file(file, MAX_STATEMENT_BYTES).decode("utf-8")
+    except UnicodeDecodeError:
+        raise SourceUnreadable(f"{file} is not a statement: it is not text") from None
+    with open_client(invocation) as client:
+        added = client.rotate_publisher(statement)
+    invocation.output.data(
+        added.document, lambda _: f"{shown(added.publisher)} signs with {shown(added.key_id)} from now on"
+    )
+
+
+@trust.command("hand-over")
+@click.argument("publisher")
+@click.argument("old_key", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("new_public_key", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+@pass_invocation
+def hand_over(invocation: Invocation, publisher: str, old_key: Path, new_public_key: Path) -> None:
+    """Print the statement that gives a publisher a new key: for `trust rotate` of those who trust the old one."""
+    from palyra.signing.ed25519 import Ed25519Signer, Ed25519Verifier
+    from palyra.skills.rotation import make_rotation
+
+    new = Ed25519Verifier.from_pem_file(new_public_key).public_key()
+    statement = make_rotation(publisher, Ed25519Signer.load_or_create(old_key), new).decode("ascii")
+    invocation.output.data({"statement": statement}, lambda _: statement)
+
+
+@trust.command("revoke")
+@click.argument("key_id")
+@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@json_option
+@pass_invocation
+def revoke(invocation: Invocation, key_id: str, reason: str | None) -> None:
+    """End a key for good, such as a stolen one. What is in use under it is disabled."""
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        disabled = client.revoke_key(key_id, reason=reason)
+    invocation.output.data(
+        {"key_id": key_id, "disabled": [one.document for one in disabled]},
+        lambda _: "\n".join(
+            [
+                f"{shown(key_id)} is revoked",
+                *(f"{shown(one.skill_id)} {shown(one.version)} is {shown(one.state)}" for one in disabled),
+            ]
+        ),
+    )

@@ -1,0 +1,180 @@
+"""The egress proxy as a process of its own: ``python -m palyra.daemons.egress_main --listen ADDRESS --allow HOST``.
+
+Its first line on standard output says where it listens; every refusal is a JSON line on standard error. It ends with
+SIGTERM, SIGINT or, if asked to, with its standard input.
+
+One process serves one core. ``--processes`` starts several that share the address; each then has its own bounds.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from palyra.egress.descriptor_limit import raise_descriptor_limit, tunnels_within
+from palyra.egress.door import Listener
+from palyra.egress.events import EgressEvent, Refused
+from palyra.egress.grant import EgressGrant
+from palyra.egress.judge import EgressProxyPolicyService
+from palyra.egress.limits import MAX_TUNNELS
+from palyra.egress.own_addresses import OwnAddresses
+from palyra.egress.proxy import EgressProxy
+from palyra.egress.proxy_limits import LISTEN_BACKLOG, ProxyLimits
+from palyra.egress.resolver import SystemResolver
+from palyra.egress.rules import HostRule
+from palyra.egress.target import Target
+from palyra.egress.upstream import Upstream
+from palyra.errors import PalyraError
+
+
+class RefusalLines:
+    """Writes refusals as they happen; a reader that is gone or slow costs lines, not traffic."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+        if isinstance(event, Refused):
+            line = {"grant": grant.grant_id, "call": grant.call, **msgspec.to_builtins(event)}
+            try:
+                os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+            except OSError:
+                return
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    options = _parse(argv)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(options))
+    except PalyraError as error:
+        sys.exit(error.diagnostics())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed. The proxy uses no transports, whose half-close uvloop gets wrong."""
+    if os.environ.get("PALYRA_EGRESS_LOOP") == "asyncio":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="palyra-egress", description=__doc__)
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT", help="SOCKS5 and HTTP proxy")
+    parser.add_argument("--allow", action="append", default=[], metavar="HOST[:PORT]")
+    parser.add_argument("--private-target", action="append", default=[], metavar="HOST[:PORT]")
+    parser.add_argument("--static", action="append", default=[], metavar="NAME=ADDRESS[,ADDRESS]")
+    parser.add_argument("--upstream", metavar="http://HOST:PORT")
+    parser.add_argument("--max-bytes", type=int, default=1 << 62)
+    parser.add_argument("--max-tunnels", type=int, default=MAX_TUNNELS)
+    parser.add_argument("--idle-seconds", type=float, default=ProxyLimits().idle_seconds)
+    parser.add_argument("--processes", type=int, default=1, help="share the address among so many")
+    parser.add_argument("--sharing", action="store_true", help="listen where others of these listen")
+    parser.add_argument("--until-input-ends", action="store_true", help="end with standard input")
+    words = list(sys.argv[1:] if argv is None else argv)
+    return parser.parse_args(words, argparse.Namespace(words=words))
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    room = tunnels_within(raise_descriptor_limit())
+    limits = ProxyLimits(max_tunnels=min(ProxyLimits().max_tunnels, room), idle_seconds=options.idle_seconds)
+    resolver = SystemResolver(_static_hosts(options.static))
+    proxy = EgressProxy(
+        EgressProxyPolicyService(OwnAddresses()),
+        resolver,
+        RefusalLines(sys.stderr.fileno()),
+        limits=limits,
+        upstream=Upstream.parse(options.upstream) if options.upstream else None,
+    )
+    grant = EgressGrant(
+        grant_id="process",
+        principal="",
+        run="",
+        call="",
+        tool="",
+        rules=tuple(map(HostRule.parse, options.allow)),
+        private_targets=tuple(map(HostRule.parse, options.private_target)),
+        max_bytes=options.max_bytes,
+        max_tunnels=options.max_tunnels,
+    )
+    listening = _listen(options.listen, sharing=options.sharing or options.processes > 1)
+    host, port = listening.getsockname()[:2]
+    proxy.open_door(grant, [Listener(kind="proxy", socket=listening)])
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    if options.until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), stopped.set)
+    with _others(options, listening):
+        _say({"address": host, "port": port, "pid": os.getpid(), "max_tunnels": limits.max_tunnels})
+        # What was imported and built stays: the collector need not look at it again.
+        gc.freeze()
+        await stopped.wait()
+    _say(msgspec.to_builtins(proxy.stats()))
+    proxy.close()
+    resolver.close()
+
+
+@contextlib.contextmanager
+def _others(options: argparse.Namespace, listening: socket.socket) -> Iterator[None]:
+    """The other processes at the same address. Their input is ours to end, so none outlives this one."""
+    host, port = listening.getsockname()[:2]
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    with contextlib.ExitStack() as children:
+        for _ in range(options.processes - 1):
+            words = [*options.words, "--listen", where, "--sharing", "--processes", "1", "--until-input-ends"]
+            child = children.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "palyra.daemons.egress_main", *words],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            )
+            assert child.stdout is not None
+            child.stdout.readline()
+        yield
+
+
+def _say(line: Mapping[str, Any]) -> None:
+    # Whoever started this may be gone before the last line.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(sys.stdout.fileno(), json.dumps(line).encode() + b"\n")
+
+
+def _listen(where: str, *, sharing: bool) -> socket.socket:
+    host, _, port = where.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sharing:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind((host.strip("[]"), int(port)))
+    sock.listen(LISTEN_BACKLOG)
+    return sock
+
+
+def _static_hosts(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for text in texts:
+        name, _, addresses = text.partition("=")
+        found[Target.of(name, 1, scheme="tcp").host] = tuple(addresses.split(","))
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""The way out as this daemon has it: one judge, one proxy, and a door for each call that is given hosts."""
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palyra.config.settings import EgressSettings
+from palyra.daemons.egress_journal import JournalObserver
+from palyra.daemons.policed_egress import CallOfGrant, GrantedSecrets, GrantsInUse, PolicedEgress, RevealsSecrets
+from palyra.egress.credential import CredentialBindingPlan
+from palyra.egress.door import Door, Listener
+from palyra.egress.grant import EgressGrant
+from palyra.egress.own_addresses import OwnAddresses
+from palyra.egress.proxy import EgressProxy
+from palyra.egress.proxy_limits import ProxyLimits
+from palyra.egress.resolver import SystemResolver
+from palyra.egress.rules import HostRule, parse_rules
+from palyra.egress.synthetic_names import SyntheticNames
+from palyra.egress.termination import CredentialTermination
+from palyra.egress.upstream import Upstream
+from palyra.identity.principal import Principal
+from palyra.policy.entities import EntityDirectory
+from palyra.policy.port import PolicyPort
+from palyra.sandbox.namespace_sockets import OpenedSockets
+from palyra.sandbox.network_door import DoorUsage, ca_environment
+from palyra.sandbox.profile import EXTRA_FILES_ROOT, EgressEnforcementMode, SandboxProfile
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import ExecutionPlan
+from palyra.tools.catalog import Catalog
+
+# Where programs in the sandbox find the authorities they may trust when a host has a credential binding.
+BUNDLE_PATH: Final = f"{EXTRA_FILES_ROOT}/ca-certificates.crt"
+# Where Debian keeps them, for a Python that was built to look elsewhere.
+_DEBIAN_BUNDLE: Final = "/etc/ssl/certs/ca-certificates.crt"
+
+
+class EgressParts:
+    def __init__(
+        self,
+        settings: EgressSettings,
+        *,
+        policy: PolicyPort,
+        directory: EntityDirectory,
+        catalog: Catalog,
+        secrets: RevealsSecrets,
+        observer: JournalObserver,
+    ) -> None:
+        self.settings = settings
+        self.observer = observer
+        self._directory = directory
+        self._catalog = catalog
+        self.grants = GrantsInUse()
+        self.secrets = GrantedSecrets(secrets, self.grants)
+        self.service = PolicedEgress(OwnAddresses(), policy, directory, self.grants)
+        self.resolver = SystemResolver(settings.static_hosts)
+        self.termination = CredentialTermination(self.secrets, trust=self.trust, now=_now)
+        self.proxy = EgressProxy(
+            self.service,
+            self.resolver,
+            observer,
+            limits=ProxyLimits(idle_seconds=settings.idle_seconds),
+            upstream=Upstream.parse(settings.upstream) if settings.upstream else None,
+            termination=self.termination,
+        )
+
+    def trust(self) -> ssl.SSLContext:
+        """The system's authorities, and the operator's own."""
+        context = ssl.create_default_context()
+        if self.settings.ca_file:
+            context.load_verify_locations(Path(self.settings.ca_file).expanduser())
+        return context
+
+    def grant_for(self, plan: ExecutionPlan, hosts: tuple[str, ...]) -> EgressGrant:
+        """What this call may reach: its hosts, within the run's budget of bytes."""
+        granted = plan.granted.get(BudgetKind.EGRESS_BYTES, self.settings.max_call_bytes)
+        rules = parse_rules(hosts)
+        return EgressGrant(
+            grant_id=plan.call_id,
+            principal=plan.principal,
+            run=plan.run_id,
+            call=plan.call_id,
+            tool=plan.tool,
+            rules=rules,
+            private_targets=parse_rules(self.settings.private_targets),
+            bindings=tuple(each for each in self.settings.bindings if _concerns(each, rules)),
+            max_bytes=min(granted, self.settings.max_call_bytes),
+            max_tunnels=self.settings.max_tunnels,
+        )
+
+    def enter(self, plan: ExecutionPlan, grant: EgressGrant) -> None:
+        """From now on until ``leave`` this grant is the plan's call to policy and vault."""
+        spec = self._catalog.entry(plan.tool).spec
+        tool = self._directory.tool(
+            plan.tool, frozenset(map(str, spec.metadata.capabilities)), spec.metadata.sensitive, plan.tier.value
+        )
+        self.grants.enter(
+            grant.grant_id,
+            CallOfGrant(
+                principal=Principal.parse(plan.principal), channel=plan.channel, tool=tool, approved=plan.approved
+            ),
+        )
+
+    def leave(self, grant: EgressGrant) -> None:
+        self.grants.leave(grant.grant_id)
+        self.termination.forget(grant.grant_id)
+        self.observer.forget(grant.grant_id)
+
+    def policy_changed(self) -> int:
+        """Judges every open connection again; says how many were cut."""
+        return self.proxy.reconsider(lambda grant: grant)
+
+    def close(self) -> None:
+        self.proxy.close()
+        self.resolver.close()
+
+    def sandbox_door(self, plan: ExecutionPlan, profile: SandboxProfile) -> tuple[SandboxProfile, "SandboxDoor | None"]:
+        """The door of a sandboxed call and the profile that goes with it; none where no host is allowed."""
+        if profile.egress is not EgressEnforcementMode.STRICT or not profile.allowed_egress_hosts:
+            return profile, None
+        grant = self.grant_for(plan, profile.allowed_egress_hosts)
+        door = SandboxDoor(self, plan, grant)
+        return door.fitted(profile), door
+
+
+class SandboxDoor:
+    """Serves one call's sockets in its sandbox's network."""
+
+    def __init__(self, parts: EgressParts, plan: ExecutionPlan, grant: EgressGrant) -> None:
+        self._parts = parts
+        self._plan = plan
+        self._grant = grant
+        self._door: Door | None = None
+
+    @property
+    def most_bytes(self) -> int:
+        return self._grant.max_bytes
+
+    def fitted(self, profile: SandboxProfile) -> SandboxProfile:
+        """With the run's own authority among those to trust, where a host has a credential binding."""
+        if not self._grant.bindings:
+            return profile
+        bundle = self._parts.termination.authority(self._grant).bundle(_system_bundle(self._parts.settings.ca_file))
+        taken = dict(profile.env)
+        added = tuple((name, value) for name, value in ca_environment(BUNDLE_PATH) if name not in taken)
+        return msgspec.structs.replace(
+            profile, extra_files=(*profile.extra_files, (BUNDLE_PATH, bundle)), env=(*profile.env, *added)
+        )
+
+    async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> "SandboxDoor":
+        listeners = [Listener(kind=each.plan.kind.value, socket=each.socket) for each in sockets]
+        self._parts.enter(self._plan, self._grant)
+        try:
+            names = SyntheticNames(self._grant.exact_names())
+            self._door = self._parts.proxy.open_door(self._grant, listeners, names)
+        except BaseException:
+            self._parts.leave(self._grant)
+            raise
+        return self
+
+    async def close(self) -> DoorUsage:
+        assert self._door is not None
+        usage = self._door.close()
+        self._plan.usage.note(BudgetKind.EGRESS_BYTES, usage.bytes_up + usage.bytes_down)
+        # What was refused is on record before the call is.
+        await self._parts.observer.flush()
+        self._parts.leave(self._grant)
+        return DoorUsage(
+            connections=usage.connections,
+            bytes_up=usage.bytes_up,
+            bytes_down=usage.bytes_down,
+            credential_uses=usage.credential_uses,
+            refusals=tuple(msgspec.to_builtins(refusal) for refusal in usage.refusals),
+        )
+
+
+def _concerns(binding: CredentialBindingPlan, rules: tuple[HostRule, ...]) -> bool:
+    """Whether a binding may apply to some host that the rules allow."""
+    return any(
+        bound.host == rule.host or bound.names(rule.host) or rule.names(bound.host)
+        for bound in parse_rules(binding.hosts)
+        for rule in rules
+    )
+
+
+def _system_bundle(ca_file: str) -> bytes:
+    """The authorities that programs on this machine trust, as one text."""
+    paths = ssl.get_default_verify_paths()
+    found = [Path(path) for path in (paths.cafile, _DEBIAN_BUNDLE) if path and Path(path).is_file()]
+    bundle = found[0].read_bytes() if found else b""
+    if ca_file:
+        bundle += b"\n" + Path(ca_file).expanduser().read_bytes()
+    return bundle
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,195 @@
+"""http.fetch as this daemon offers it: its spec, and its executor joined to judge, dialler, policy and secrets."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palyra.config.settings import EgressSettings
+from palyra.daemons.egress_journal import JournalObserver
+from palyra.daemons.policed_egress import CallOfGrant, GrantsInUse
+from palyra.egress.dial import Dialler
+from palyra.egress.events import CredentialUsed
+from palyra.egress.grant import EgressGrant
+from palyra.egress.injection import inject, needles_of, plan_injection
+from palyra.egress.meter import Meter
+from palyra.egress.ports import EgressObserver, SecretSource
+from palyra.egress.refusal import CredentialMissing, HostNotAllowed
+from palyra.egress.response_scan import ResponseScan
+from palyra.egress.rules import find_rule, parse_rules
+from palyra.egress.target import Target
+from palyra.fetch import tool
+from palyra.fetch.client import FetchClient
+from palyra.fetch.executor import EXECUTOR, FetchExecutor
+from palyra.fetch.header_rules import Headers
+from palyra.fetch.ports import Connection, Frame, Prepared
+from palyra.fetch.request import FetchRequest
+from palyra.identity.principal import Principal
+from palyra.policy.entities import EntityDirectory
+from palyra.secret import Secret
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import ExecutionPlan, Outcome
+from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, Touches
+
+FETCH_EXECUTOR = EXECUTOR
+_REDIRECTED = "/redirected"
+
+
+def fetch_spec(settings: EgressSettings | None) -> ToolSpec:
+    """Without settings the spec describes the tool and judges no host."""
+    capabilities = {ToolCapability.NETWORK}
+    if settings is not None and settings.bindings:
+        capabilities.add(ToolCapability.SECRETS_READ)
+    return ToolSpec(
+        name=ToolName(tool.NAME),
+        title=tool.TITLE,
+        description=tool.DESCRIPTION,
+        input_schema=tool.INPUT_SCHEMA,
+        output_schema=tool.OUTPUT_SCHEMA,
+        metadata=ToolMetadata(capabilities=frozenset(capabilities)),
+        executor=FETCH_EXECUTOR,
+        # Every connection is judged, whatever mode of egress is asked for, and no file is touched.
+        enforceable=frozenset(("timeout_ms", "max_output_bytes", "egress", "read_only")),
+        touches=_touches_of(settings),
+        reserves=lambda arguments: {BudgetKind.EGRESS_BYTES: tool.most_wire_bytes(arguments)},
+    )
+
+
+def _touches_of(settings: EgressSettings | None) -> Callable[[Mapping[str, Any]], Touches]:
+    def touches(arguments: Mapping[str, Any]) -> Touches:
+        """Raises what would refuse the call anyway, so that nobody is asked to approve what cannot happen."""
+        request = FetchRequest.parse(arguments)
+        secrets = dict.fromkeys(request.placeholders)
+        if settings is not None:
+            target = request.address.target
+            if find_rule(parse_rules(settings.allowed_hosts), target.host, target.port) is None:
+                raise HostNotAllowed(
+                    f"{target.authority} is not among the allowed hosts", host=target.host, port=target.port
+                )
+            for binding in settings.bindings:
+                if binding.covers(target, request.method, request.address.path):
+                    secrets[binding.secret_ref] = None
+        return Touches(hosts=(tool.touched_host(request),), secrets=tuple(secrets))
+
+    return touches
+
+
+class DialledDoor:
+    """For one call: every hop is judged by list and policy, then looked up, then dialled at a judged address.
+
+    A person who approved the call saw its first target only: to policy a redirect elsewhere is not approved.
+    """
+
+    def __init__(self, dialler: Dialler, first: Target) -> None:
+        self._dialler = dialler
+        self._first = first
+
+    async def connect(self, grant: EgressGrant, target: Target, meter: Meter) -> tuple[Connection, str]:
+        if target != self._first:
+            grant = msgspec.structs.replace(grant, grant_id=grant.grant_id + _REDIRECTED)
+        return await self._dialler.dial(await self._dialler.pin(grant, target), meter)
+
+
+class BoundCredentials:
+    """Secrets where a binding has them, each behind its own decision and its own record."""
+
+    def __init__(self, secrets: SecretSource, observer: EgressObserver) -> None:
+        self._secrets = secrets
+        self._observer = observer
+
+    async def prepare(self, grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> Prepared:
+        plan = plan_injection(grant, target, method, path, headers)
+        values: dict[str, Secret] = {}
+        for one in plan.injections:
+            if one.secret_ref in values:
+                continue
+            try:
+                values[one.secret_ref] = await self._secrets.reveal(grant, one.secret_ref, target)
+            except CredentialMissing:
+                if one.required or one.written:
+                    raise
+        filled = inject(plan, values)
+        for one in plan.injections:
+            if one.secret_ref in values:
+                used = CredentialUsed(
+                    target=target,
+                    secret_ref=one.secret_ref,
+                    header_name=one.header_name,
+                    method=method,
+                    path=path.partition("?")[0],
+                )
+                self._observer.happened(grant, used)
+        return Prepared(headers=filled, redaction=ResponseScan(needles_of(plan, values)), secrets=tuple(values))
+
+
+class FetchTool:
+    """The executor of http.fetch with everything it stands on. What happened is in the journal before a call ends."""
+
+    name = FETCH_EXECUTOR
+    keeps_deadline = True
+
+    def __init__(
+        self,
+        settings: EgressSettings,
+        *,
+        spec: ToolSpec,
+        directory: EntityDirectory,
+        dialler: Dialler,
+        grants: GrantsInUse,
+        secrets: SecretSource,
+        observer: JournalObserver,
+    ) -> None:
+        self._settings = settings
+        self._spec = spec
+        self._directory = directory
+        self._dialler = dialler
+        self._grants = grants
+        self._credentials = BoundCredentials(secrets, observer)
+        self._observer = observer
+        ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
+        self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._frame)
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        call = self._call(plan)
+        self._grants.enter(plan.call_id, call)
+        self._grants.enter(plan.call_id + _REDIRECTED, msgspec.structs.replace(call, approved=False))
+        try:
+            return await self._executor.execute(plan)
+        finally:
+            self._grants.leave(plan.call_id)
+            self._grants.leave(plan.call_id + _REDIRECTED)
+            await asyncio.shield(self._observer.flush())
+            self._observer.forget(plan.call_id)
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def _call(self, plan: ExecutionPlan) -> CallOfGrant:
+        metadata = self._spec.metadata
+        capabilities = frozenset(capability.value for capability in metadata.capabilities)
+        return CallOfGrant(
+            principal=Principal.parse(plan.principal),
+            channel=plan.channel,
+            tool=self._directory.tool(plan.tool, capabilities, metadata.sensitive, plan.tier.value),
+            approved=plan.approved,
+        )
+
+    def _frame(self, plan: ExecutionPlan, request: FetchRequest) -> Frame:
+        settings = self._settings
+        grant = EgressGrant(
+            grant_id=plan.call_id,
+            principal=plan.principal,
+            run=plan.run_id,
+            call=plan.call_id,
+            tool=plan.tool,
+            rules=parse_rules(settings.allowed_hosts),
+            private_targets=parse_rules(settings.private_targets),
+            bindings=settings.bindings,
+            max_bytes=min(settings.max_call_bytes, plan.granted.get(BudgetKind.EGRESS_BYTES, 0)),
+            max_tunnels=settings.max_tunnels,
+        )
+        return Frame(
+            grant=grant, door=DialledDoor(self._dialler, request.address.target), credentials=self._credentials
+        )

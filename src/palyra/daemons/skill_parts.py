@@ -1,0 +1,25 @@
+"""The registry of skills as the settings want it."""
+
+from importlib.metadata import version
+
+from palyra.config.settings import SkillsSettings
+from palyra.config.state_dir import StateDir
+from palyra.journal.sqlite import SqliteStore
+from palyra.signing.ed25519 import Ed25519Verifier
+from palyra.skills import sqlite_publishers, sqlite_skills
+from palyra.skills.registry import SkillRegistry
+from palyra.skills.store import ArtifactFiles
+
+SKILL_SCHEMA = (*sqlite_skills.SCHEMA, *sqlite_publishers.SCHEMA)
+ARTIFACTS = "skills/artifacts"
+
+
+def make_skills(settings: SkillsSettings, *, store: SqliteStore, state: StateDir) -> SkillRegistry:
+    """Nothing is read or made before it is first used."""
+    return SkillRegistry(
+        store=store,
+        files=ArtifactFiles(state.path(ARTIFACTS)),
+        verifier_of=Ed25519Verifier.from_public_bytes,
+        palyra_version=version("palyra"),
+        trust_on_first_use=settings.trust_on_first_use,
+    )

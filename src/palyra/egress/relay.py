@@ -1,0 +1,284 @@
+"""Passing bytes between two sockets in both directions until both have ended.
+
+Each direction is a flow. It reads into one buffer that all flows of a loop share, so an idle tunnel holds no memory for
+bytes; after a few full reads it moves the bytes through a pipe inside the kernel instead. A flow that cannot be written
+stops reading: no flow runs ahead of its slower side. The end of a stream is passed on as a half-close; when both have
+ended the caller closes.
+
+The first bytes that a client sends may stand before a gate: what it refuses never reaches the server.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+
+from palyra.egress.meter import Meter
+from palyra.egress.pipes import Pipe, PipePool
+from palyra.egress.proxy_limits import (
+    BULK_AFTER_FULL_READS,
+    HANDSHAKE_READ_BYTES,
+    PIPE_BYTES,
+    RELAY_READ_BYTES,
+    ROUNDS_PER_TURN,
+)
+from palyra.egress.socket_stream import SocketStream
+
+# Gets what the client sent; gives what may pass now, or None to end the relay and leave the bytes to somebody else.
+# It raises to refuse. At the client's end it is asked once more, with nothing; what it then gives goes before the end.
+Gate = Callable[[bytes], bytes | None]
+
+
+class RelayEngine:
+    """What the relays of one loop share: the buffer and the pipes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.pipes = PipePool()
+        self.buffer = bytearray(RELAY_READ_BYTES)
+        self.view = memoryview(self.buffer)
+
+    def close(self) -> None:
+        self.pipes.close()
+
+
+class Relay:
+    """One tunnel's traffic. ``run`` ends normally when both sides ended or the gate handed over."""
+
+    __slots__ = ("_done", "_down", "_engine", "_up", "gated_out", "meter")
+
+    def __init__(self, engine: RelayEngine, client: SocketStream, server: SocketStream, meter: Meter) -> None:
+        self._engine = engine
+        self.meter = meter
+        self.gated_out = False
+        self._done: asyncio.Future[None] = engine.loop.create_future()
+        self._up = _Flow(self, engine, client, server, meter.count_up)
+        self._down = _Flow(self, engine, server, client, meter.count_down)
+
+    async def run(self, gate: Gate | None = None) -> None:
+        try:
+            self._up.begin(gate)
+            self._down.begin(None)
+            await self._done
+        finally:
+            self._up.stop()
+            self._down.stop()
+
+    def flow_ended(self) -> bool:
+        """Says whether that was the second: both sockets are then about to be closed."""
+        if not (self._up.ended and self._down.ended):
+            return False
+        self._finish(None)
+        return True
+
+    def hand_over(self) -> None:
+        self.gated_out = True
+        self._finish(None)
+
+    def fail(self, error: Exception) -> None:
+        self._finish(error)
+
+    def _finish(self, error: Exception | None) -> None:
+        self._up.stop()
+        self._down.stop()
+        if self._done.done():
+            return
+        if error is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(error)
+
+
+class _Flow:
+    """One direction. ``_pump`` moves what can be moved now; it is called on every hint that something can."""
+
+    __slots__ = (
+        "_count",
+        "_engine",
+        "_full_reads",
+        "_gate",
+        "_pipe",
+        "_relay",
+        "_source",
+        "_stopped",
+        "_target",
+        "_unsent",
+        "ended",
+    )
+
+    def __init__(
+        self,
+        relay: Relay,
+        engine: RelayEngine,
+        source: SocketStream,
+        target: SocketStream,
+        count: Callable[[int], None],
+    ) -> None:
+        self._relay = relay
+        self._engine = engine
+        self._source = source
+        self._target = target
+        self._count = count
+        self._gate: Gate | None = None
+        self._unsent: memoryview | None = None
+        self._pipe: Pipe | None = None
+        self._full_reads = 0
+        self._stopped = False
+        self.ended = False
+
+    def begin(self, gate: Gate | None) -> None:
+        self._gate = gate
+        self._source.on_readable = self._pump
+        kept = self._source.take_kept()
+        try:
+            if kept:
+                self._admit(kept, counted=self._source.meter is not None)
+        except Exception as error:
+            self._relay.fail(error)
+            return
+        if not self._source.watch() or self._unsent is not None:
+            self._pump()
+
+    def stop(self) -> None:
+        """Leaves both sockets to whoever comes next, or to be closed."""
+        if self._stopped:
+            return
+        self._stopped = True
+        # Without the way back both are freed at once, and not when the collector comes by.
+        del self._relay
+        self._gate = None
+        self._source.on_readable = None
+        self._target.on_writable = None
+        self._unsent = None
+        if self._pipe is not None:
+            self._engine.pipes.give_back(self._pipe)
+            self._pipe = None
+
+    def _pump(self) -> None:
+        try:
+            for _ in range(ROUNDS_PER_TURN):
+                if self._stopped or self.ended or not (self._flushed() and self._read()):
+                    return
+            # Others get their turn; no new edge would tell us of what is there already.
+            self._engine.loop.call_soon(self._pump)
+        except (BlockingIOError, InterruptedError):
+            return
+        except Exception as error:
+            self._relay.fail(error)
+
+    def _flushed(self) -> bool:
+        """Sends what was read and not yet sent; False as long as the target takes no more."""
+        try:
+            if self._pipe is not None:
+                self._drain(self._pipe)
+            elif self._unsent is not None:
+                self._unsent = self._unsent[self._target.sock.send(self._unsent) :] or None
+        except (BlockingIOError, InterruptedError):
+            pass
+        if self._pipe is None and self._unsent is None:
+            return True
+        self._target.on_writable = self._pump
+        self._target.watch_writing()
+        return False
+
+    def _read(self) -> bool:
+        """Moves one portion; False when there will be a new edge before there is more."""
+        if self._gate is not None:
+            data = self._source.sock.recv(self._affordable(HANDSHAKE_READ_BYTES))
+            self._admit(data)
+            return True
+        if self._full_reads >= BULK_AFTER_FULL_READS and (self._pipe or self._borrow()):
+            return self._splice()
+        return self._copy()
+
+    def _affordable(self, most: int) -> int:
+        """How much may be read. Bytes beyond the budget end the relay; the end of the stream does not."""
+        left = self._relay.meter.left()
+        if left > 0:
+            return min(most, left)
+        if self._source.sock.recv(1, socket.MSG_PEEK):
+            raise self._relay.meter.exceeded()
+        return 1
+
+    def _admit(self, data: bytes, *, counted: bool = False) -> None:
+        """Shows the gate what came and sends what it lets pass."""
+        admitted: bytes | None = data
+        if self._gate is not None:
+            admitted = self._gate(data)
+            if admitted is None:
+                self._relay.hand_over()
+                return
+            if admitted:
+                self._gate = None
+        if admitted:
+            if not counted:
+                if len(admitted) > self._relay.meter.left():
+                    raise self._relay.meter.exceeded()
+                self._count(len(admitted))
+            self._send(memoryview(admitted))
+        elif not data:
+            self._end()
+
+    def _copy(self) -> bool:
+        engine = self._engine
+        asked = self._affordable(RELAY_READ_BYTES)
+        got = self._source.sock.recv_into(engine.buffer, asked)
+        if not got:
+            self._end()
+            return False
+        # A read that fills a good part of the buffer is a sign of bulk traffic.
+        self._full_reads = self._full_reads + 1 if got * 4 >= RELAY_READ_BYTES else 0
+        self._count(got)
+        self._send(engine.view[:got])
+        # After a short read nothing is left, unless the end of the stream stands behind it.
+        return got == asked or self._unsent is not None or self._source.ended
+
+    def _send(self, data: memoryview) -> None:
+        try:
+            sent = self._target.sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent < len(data):
+            # The shared buffer is another flow's in a moment.
+            self._unsent = memoryview(bytes(data[sent:]))
+
+    def _borrow(self) -> bool:
+        self._pipe = self._engine.pipes.borrow()
+        return self._pipe is not None
+
+    def _splice(self) -> bool:
+        """Moves bytes through a pipe inside the kernel; the pipe is kept only while bytes are in it."""
+        pipe = self._pipe
+        assert pipe is not None
+        try:
+            got = os.splice(self._source.fd, pipe.write_fd, self._affordable(PIPE_BYTES), flags=os.SPLICE_F_NONBLOCK)
+            if got:
+                pipe.held += got
+                self._count(got)
+                with contextlib.suppress(BlockingIOError, InterruptedError):
+                    self._drain(pipe)
+            else:
+                self._end()
+        finally:
+            if self._pipe is not None and not pipe.held:
+                self._release(pipe)
+        return True
+
+    def _drain(self, pipe: Pipe) -> None:
+        while pipe.held:
+            pipe.held -= os.splice(
+                pipe.read_fd, self._target.fd, pipe.held, flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
+            )
+        self._release(pipe)
+
+    def _release(self, pipe: Pipe) -> None:
+        if self._pipe is pipe:
+            self._pipe = None
+            self._engine.pipes.give_back(pipe)
+
+    def _end(self) -> None:
+        self.ended = True
+        self._source.on_readable = None
+        if not self._relay.flow_ended():
+            self._target.end_writing()

@@ -1,0 +1,46 @@
+"""Text without what a person would not see: control, direction, zero-width and tag characters.
+
+They hide instructions from the reader of a page and not from a model, and turn a line of a terminal around. They are
+taken out and counted; whoever needs the exact bytes asks for base64.
+"""
+
+import re
+from typing import Final
+
+# C0 but tab and line ends, DEL and C1; soft hyphen, fillers, zero-width and direction marks, invisible operators;
+# surrogates; variation selectors; the byte order mark; interlinear, musical and shorthand format characters; tags.
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+)
+# Joiners and the two presentation selectors shape letters and pictures when exactly one stands between or after them.
+_SHAPING: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")
+_LINE_ENDS: Final = re.compile("\r\n|\r|\u2028|\u2029|\x85")
+
+
+def visible(text: str) -> tuple[str, int]:
+    """The text, and how many characters were taken out of it. Line ends become line feeds and do not count."""
+    text = _LINE_ENDS.sub("\n", text)
+    taken = 0
+
+    def replace(found: "re.Match[str]") -> str:
+        nonlocal taken
+        run, start, end = found.group(), found.start(), found.end()
+        before = text[start - 1] if start else " "
+        after = text[end] if end < len(text) else " "
+        if len(run) == 1 and run in _SHAPING and not before.isascii() and (run > "\u200d" or not after.isascii()):
+            return run
+        # A selector before a joiner, as in many pictures of people.
+        if run == "\ufe0f\u200d" and not before.isascii() and not after.isascii():
+            return run
+        taken += len(run)
+        return ""
+
+    return _HIDDEN.sub(replace, text), taken
+
+
+def one_line(text: str, most: int) -> str:
+    """A stranger's short text on one line, cut to ``most`` characters."""
+    clean = " ".join(visible(text[: most * 2])[0].split())
+    return clean if len(clean) <= most else clean[: most - 1] + "…"

@@ -1,0 +1,1 @@
+"""Secrets that agents can use and never see."""

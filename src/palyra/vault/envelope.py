@@ -1,0 +1,109 @@
+"""The stored form of a secret: a value under a data key of its own, and that data key under a key-encryption key.
+
+Both layers are AES-256-GCM. What a record is for (which vault, scope, key, version, and under which key) is not stored
+in it but bound as associated data, so a record that was changed, or moved to another place, does not open. A stored
+layer is one format byte, the nonce, and the ciphertext with its tag.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from palyra.vault.errors import UnknownFormat, VaultTampered
+from palyra.vault.key_source import KeyEncryptionKey
+from palyra.vault.limits import KEY_BYTES, NONCE_BYTES, TAG_BYTES
+from palyra.vault.ref import SecretRef
+
+LAYER_FORMAT: Final = 1
+VALUE_PURPOSE: Final = "palyra.vault.value/1"
+WRAP_PURPOSE: Final = "palyra.vault.wrap/1"
+INDEX_PURPOSE: Final = "palyra.vault.index/1"
+
+RandomBytes = Callable[[int], bytes]
+
+
+class Aead(Protocol):
+    """AES-256-GCM."""
+
+    def seal(self, key: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes: ...
+
+    def open(self, key: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
+        """Raises ``VaultTampered`` when anything is not as it was sealed."""
+        ...
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one version of one secret belongs. A version number is never given twice, also not after a deletion."""
+
+    vault_id: str
+    ref: SecretRef
+    version: int
+
+    def bound(self, purpose: str, *more: str) -> bytes:
+        return bind(purpose, self.vault_id, str(self.ref.scope), self.ref.key, str(self.version), *more)
+
+
+class SealedVersion(msgspec.Struct, frozen=True, kw_only=True):
+    key_id: str
+    wrapped: bytes
+    sealed: bytes
+
+
+class Sealer:
+    """Seals and opens with a cipher and a source of randomness that the composition root provides."""
+
+    def __init__(self, aead: Aead, random: RandomBytes) -> None:
+        self._aead = aead
+        self._random = random
+
+    def seal(self, key: KeyEncryptionKey, place: Place, value: bytes) -> SealedVersion:
+        data_key = self._random(KEY_BYTES)
+        return SealedVersion(
+            key_id=key.key_id,
+            wrapped=self._seal(key.reveal(), data_key, place.bound(WRAP_PURPOSE, key.key_id)),
+            sealed=self._seal(data_key, value, place.bound(VALUE_PURPOSE)),
+        )
+
+    def open(self, key: KeyEncryptionKey, place: Place, version: SealedVersion) -> bytes:
+        if key.key_id != version.key_id:
+            raise VaultTampered("the record names another key than the one it is opened with")
+        data_key = self._unwrap(key, place, version.wrapped)
+        return self._open(data_key, version.sealed, place.bound(VALUE_PURPOSE))
+
+    def rewrap(self, old: KeyEncryptionKey, new: KeyEncryptionKey, place: Place, wrapped: bytes) -> bytes:
+        """The same data key under another key. The value is not opened, and need not be at hand."""
+        data_key = self._unwrap(old, place, wrapped)
+        return self._seal(new.reveal(), data_key, place.bound(WRAP_PURPOSE, new.key_id))
+
+    def new_index_key(self) -> bytes:
+        return self._random(KEY_BYTES)
+
+    def wrap_index_key(self, key: KeyEncryptionKey, vault_id: str, index_key: bytes) -> bytes:
+        return self._seal(key.reveal(), index_key, bind(INDEX_PURPOSE, vault_id, key.key_id))
+
+    def unwrap_index_key(self, key: KeyEncryptionKey, vault_id: str, wrapped: bytes) -> bytes:
+        return self._open(key.reveal(), wrapped, bind(INDEX_PURPOSE, vault_id, key.key_id))
+
+    def _unwrap(self, key: KeyEncryptionKey, place: Place, wrapped: bytes) -> bytes:
+        data_key = self._open(key.reveal(), wrapped, place.bound(WRAP_PURPOSE, key.key_id))
+        if len(data_key) != KEY_BYTES:
+            raise VaultTampered("the wrapped data key has a wrong length")
+        return data_key
+
+    def _seal(self, key: bytes, plaintext: bytes, associated: bytes) -> bytes:
+        nonce = self._random(NONCE_BYTES)
+        return bytes((LAYER_FORMAT,)) + nonce + self._aead.seal(key, nonce, plaintext, associated)
+
+    def _open(self, key: bytes, layer: bytes, associated: bytes) -> bytes:
+        if not isinstance(layer, bytes) or len(layer) < 1 + NONCE_BYTES + TAG_BYTES:
+            raise VaultTampered("a stored record is cut short")
+        if layer[0] != LAYER_FORMAT:
+            raise UnknownFormat(f"a stored record has the format {layer[0]}, and this version reads {LAYER_FORMAT}")
+        return self._aead.open(key, layer[1 : 1 + NONCE_BYTES], layer[1 + NONCE_BYTES :], associated)
+
+
+def bind(*fields: str) -> bytes:
+    """Length-prefixed, so that no two lists of fields have the same bytes."""
+    encoded = (field.encode("utf-8") for field in fields)
+    return b"".join(len(field).to_bytes(4, "big") + field for field in encoded)

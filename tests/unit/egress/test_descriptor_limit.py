@@ -1,0 +1,25 @@
+import json
+import subprocess
+import sys
+
+from palyra.egress.descriptor_limit import tunnels_within
+from palyra.egress.proxy_limits import SPARE_DESCRIPTORS
+
+# In a process of its own: a limit once lowered stays.
+PROGRAM = """
+import json, resource
+from palyra.egress.descriptor_limit import raise_descriptor_limit
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1000))
+first = raise_descriptor_limit(900)
+print(json.dumps([first, raise_descriptor_limit(500), resource.getrlimit(resource.RLIMIT_NOFILE)[0]]))
+"""
+
+
+def test_the_limit_is_raised_as_far_as_asked_and_never_lowered() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == [900, 900, 900]
+
+
+def test_tunnels_leave_room_for_everything_else() -> None:
+    assert tunnels_within(20_000) == (20_000 - SPARE_DESCRIPTORS) // 2
+    assert tunnels_within(10) == 1

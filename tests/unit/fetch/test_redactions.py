@@ -1,0 +1,12 @@
+from palyra.egress.response_scan import ResponseScan
+from palyra.fetch.redactions import Redactions
+
+
+def test_all_secrets_of_a_call_are_taken_out() -> None:
+    redactions = Redactions()
+    assert redactions.whole(b"first-secret") == b"first-secret" and not redactions.found_in("first-secret")
+    redactions.add(ResponseScan((b"first-secret",)))
+    redactions.add(ResponseScan((b"second-one",)))
+    assert redactions.whole(b"a first-secret b second-one") == b"a " + b"*" * 12 + b" b " + b"*" * 10
+    assert redactions.times == 2
+    assert redactions.found_in("/x?first-secret") and not redactions.found_in("/x")

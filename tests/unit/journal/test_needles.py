@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.journal.needles import FEW, Needles
+
+FILLER = [f"filler-{number:04d}" for number in range(FEW + 1)]
+
+
+def needles(*texts: str, many: bool) -> Needles:
+    found = Needles()
+    found.add(texts)
+    if many:
+        found.add(FILLER)
+    return found
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    ("texts", "text", "clean"),
+    [
+        (("secret",), "a secret b", "a * b"),
+        (("secret",), "secretsecret", "**"),
+        (("abcd", "abcdefgh"), "abcdefgh abcd", "* *"),
+        (("abcd", "cdefgh"), "xabcdefghx", "x*x"),
+        (("aaaa",), "aaaaaa", "*"),
+        (("secret",), "SECRET secre t", "SECRET secre t"),
+        (("secret",), "", ""),
+        ((), "secret", "secret"),
+    ],
+)
+def test_every_stretch_is_replaced(texts: tuple[str, ...], text: str, clean: str, many: bool) -> None:
+    found = needles(*texts, many=many)
+    assert found.replaced(text, "*") == clean
+    assert found.occur_in(text) == (clean != text)
+
+
+TEXT = st.text(alphabet="abc", min_size=4, max_size=7)
+
+
+@given(st.lists(TEXT, max_size=5), st.text(alphabet="abc", max_size=60))
+def test_few_and_many_find_the_same_and_leave_nothing(texts: list[str], text: str) -> None:
+    few, many = needles(*texts, many=False), needles(*texts, many=True)
+    assert few.occur_in(text) == many.occur_in(text) == any(one in text for one in texts)
+    clean = many.replaced(text, "*")
+    assert clean == few.replaced(text, "*") and not any(one in clean for one in texts)
+
+
+def test_the_same_one_counts_once() -> None:
+    found = Needles()
+    found.add(["secret", "secret"])
+    found.add(["secret"])
+    assert len(found) == 1

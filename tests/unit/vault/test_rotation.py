@@ -1,0 +1,165 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from fakes.vault_house import NOTE, DictKeyring, VaultHouse, ref
+from palyra.secret import Secret
+from palyra.vault import rotation as module
+from palyra.vault.errors import VaultTampered
+from palyra.vault.key_file import KeyFile
+from palyra.vault.keyring import OsKeyring
+
+NAMES = [f"global/k{number}" for number in range(10)]
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REWRAP_BATCH", 3)
+
+
+async def filled(house: VaultHouse) -> Any:
+    return await house.filled({name: f"value of {name}" for name in NAMES})
+
+
+async def readable(house: VaultHouse, vault: Any = None) -> None:
+    vault = vault or house.vault()
+    for name in NAMES:
+        assert (await vault.reveal(ref(name), note=NOTE)).reveal() == f"value of {name}"
+
+
+async def test_everything_is_under_the_new_key_and_the_old_one_is_gone(house: VaultHouse) -> None:
+    vault = await filled(house)
+    await vault.put(ref(NAMES[0]), Secret("newer"), actor="a")
+    report = await vault.rotate(actor="user:operator")
+    assert (report.rewrapped, report.resumed, report.key_source) == (11, False, "file")
+    assert house.open_store().read("SELECT DISTINCT key_id FROM vault_versions") == [(report.key_id,)]
+    assert report.previous_key_id not in house.key_file.read_text() and report.key_id in house.key_file.read_text()
+    assert house.open_store().read(
+        "SELECT state, index_key FROM vault_keys WHERE key_id = ?", (report.previous_key_id,)
+    ) == [("forgotten", b"")]
+    assert (await house.vault().reveal(ref(NAMES[0]), version=1, note=NOTE)).reveal() == f"value of {NAMES[0]}"
+    assert [kind for kind, _ in house.events()][-3:-1] == ["vault.rotation_started", "vault.rotated"]
+
+
+async def test_a_key_may_move_to_another_place(house: VaultHouse) -> None:
+    await filled(house)
+    package = DictKeyring()
+    places = (KeyFile(house.key_file, house.state), OsKeyring(lambda: package))
+    report = await house.vault(*places, source="keyring").rotate(actor="a")
+    assert report.key_source == "keyring" and len(package.kept) == 1
+    await readable(house, house.vault(*places))
+    back = await house.vault(*places, source="keyring").rotate("file", actor="a")
+    assert back.key_source == "file" and package.kept == {}
+
+
+class CutOffError(Exception):
+    """The process dies here."""
+
+
+class DyingStore:
+    """A store whose process dies after, or in the middle of, its nth transaction of this life."""
+
+    def __init__(self, inner: Any, lives: int, *, undone: bool) -> None:
+        self._inner, self._lives, self._undone = inner, lives, undone
+
+    def read(self, *arguments: Any) -> Any:
+        return self._inner.read(*arguments)
+
+    async def transact(self, work: Any, *, essential: bool = False) -> Any:
+        self._lives -= 1
+        if self._lives >= 0:
+            return await self._inner.transact(work, essential=essential)
+
+        def cut(tx: Any) -> Any:
+            work(tx)
+            raise CutOffError
+
+        if self._lives < -1:
+            raise CutOffError
+        if not self._undone:
+            await self._inner.transact(work, essential=essential)
+            raise CutOffError
+        return await self._inner.transact(cut, essential=essential)
+
+
+@pytest.mark.parametrize("undone", [True, False], ids=["in a transaction", "after it"])
+async def test_cut_off_at_any_point_everything_opens_and_the_next_rotation_ends_it(
+    house: VaultHouse, undone: bool
+) -> None:
+    await filled(house)
+    store = house.open_store()
+    finished = 0
+    for lives in range(14):
+        vault = house.vault()
+        vault._store = DyingStore(store, lives, undone=undone)
+        try:
+            await vault.rotate(actor="a")
+            finished += 1
+        except CutOffError:
+            pass
+        await readable(house)
+        await house.vault().put(ref(NAMES[3]), Secret(f"value of {NAMES[3]}"), actor="a")
+    assert finished >= 1
+    await house.vault().rotate(actor="a")
+    status = await house.vault().status()
+    assert (status.rotating_from, status.waiting) == ("", 0)
+    await house.vault().rotate(actor="a")
+    await readable(house)
+
+
+async def test_a_rotation_that_was_cut_off_is_resumed_with_its_own_key(house: VaultHouse) -> None:
+    await filled(house)
+    vault = house.vault()
+    vault._store = DyingStore(house.open_store(), 4, undone=False)
+    with pytest.raises(CutOffError):
+        await vault.rotate(actor="a")
+    status = await house.vault().status()
+    assert status.rotating_from and 0 < status.waiting < 10
+    report = await house.vault().rotate(actor="a")
+    assert report.resumed and report.key_id == status.key_id and report.rewrapped == status.waiting
+
+
+async def test_two_rotations_at_once_are_one(house: VaultHouse) -> None:
+    await filled(house)
+    reports = await asyncio.gather(*(house.vault().rotate(actor="a") for _ in range(3)))
+    started = house.events("vault.rotation_started")
+    assert len(started) == len(house.events("vault.rotated")) <= 3
+    assert sum(report.rewrapped for report in reports) == 10 * len(started)
+    await readable(house)
+
+
+async def test_secrets_are_used_and_put_all_the_while(house: VaultHouse) -> None:
+    await filled(house)
+    ended = asyncio.Event()
+
+    async def work(vault: Any) -> int:
+        turns = 0
+        while not ended.is_set() or turns < 3:
+            await readable(house, vault)
+            await vault.put(ref("global/more"), Secret(f"turn {turns}"), actor="a")
+            turns += 1
+        return turns
+
+    async def rotate() -> None:
+        for _ in range(5):
+            await house.vault().rotate(actor="a")
+        ended.set()
+
+    *turns, _ = await asyncio.gather(work(house.vault()), work(house.vault()), rotate())
+    assert min(turns) >= 3
+
+
+async def test_what_does_not_open_keeps_the_old_key_until_it_is_dealt_with(house: VaultHouse) -> None:
+    vault = await filled(house)
+    await house.open_store().transact(
+        lambda tx: tx.execute("UPDATE vault_versions SET wrapped = zeroblob(61) WHERE key = 'k4'")
+    )
+    with pytest.raises(VaultTampered, match="global/k4 version 1"):
+        await vault.rotate(actor="a")
+    status = await vault.status()
+    assert (status.waiting, bool(status.rotating_from)) == (1, True)
+    assert house.events("vault.tamper_found")
+    await vault.delete(ref("global/k4"), actor="a")
+    report = await vault.rotate(actor="a")
+    assert report.resumed and (await vault.status()).rotating_from == ""
