@@ -137,7 +137,8 @@ class Launcher:
                 errno=problem.errno or 0,
             ) from problem
         except BaseException:
-            keeper.tell(launch_wire.KILL_TAG)
+            # Waited for: the keeper closes the program's control groups, and the next program may get the same ones.
+            await self._abandon(keeper, ended)
             raise
         finally:
             self._pool.refill_soon()
