@@ -236,6 +236,8 @@ class CgroupPool:
         self._bases: tuple[Hierarchy, ...] | None = None
         self._why_not = ""
         self._free: list[Group] = []
+        # Groups that a waiting process is in already, by their files, and whether it is under Tier B's filter.
+        self._manned: dict[tuple[str, ...], tuple[Group, bool]] = {}
         self._lock = threading.Lock()
         self._made = 0
         self._closed = False
@@ -253,14 +255,40 @@ class CgroupPool:
             self._prepared()
             return self._why_not
 
-    def take(self, limits: TreeLimits) -> Group:
-        """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt."""
+    def take(self, limits: TreeLimits, *, filtered: bool = False) -> Group:
+        """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt.
+
+        Better one in which a process waits: entering a group takes longer than starting a program. One that waits
+        under a filter serves only a launch that is ``filtered``.
+        """
         with self._lock:
             bases = self._prepared()
-            group = self._free.pop() if self._free else self._make(bases)
+            waiting = [procs for procs, (_, has_filter) in self._manned.items() if filtered or not has_filter]
+            if waiting:
+                group, _ = self._manned.pop(max(waiting, key=lambda procs: self._manned[procs][1]))
+            else:
+                group = self._free.pop() if self._free else self._make(bases)
         with contextlib.suppress(OSError):
             group.limit(limits, self._cpu_cores)
         return group
+
+    def man(self, *, filtered: bool) -> tuple[str, ...]:
+        """The files of a group for a waiting process to enter ahead of need; none where there are no groups."""
+        with self._lock:
+            if self._closed:
+                return ()
+            bases = self._prepared()
+            group = self._free.pop() if self._free else self._make(bases)
+            if group.procs:
+                self._manned[group.procs] = (group, filtered)
+            return group.procs
+
+    def unman(self, procs: tuple[str, ...]) -> None:
+        """The process that waited is gone, or goes elsewhere. One that is about to end may still be inside."""
+        with self._lock:
+            if procs in self._manned:
+                group, _ = self._manned.pop(procs)
+                self._free.append(group)
 
     def give_back(self, group: Group) -> None:
         with self._lock:
@@ -272,9 +300,10 @@ class CgroupPool:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for group in self._free:
+            for group in (*self._free, *(group for group, _ in self._manned.values())):
                 group.remove()
             self._free.clear()
+            self._manned.clear()
             for base in self._bases or ():
                 with contextlib.suppress(OSError):
                     os.rmdir(base.directory)

@@ -82,8 +82,8 @@ class ProcessRunner:
 
     def __init__(self, settings: RunnerSettings) -> None:
         self._settings = settings
-        self._launcher = Launcher()
         self._cgroups = CgroupPool()
+        self._launcher = Launcher(cgroups=self._cgroups)
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
@@ -161,7 +161,7 @@ class ProcessRunner:
         checked = check_before_spawn(profile, command, host)
         if profile.tier is SandboxTier.B:
             home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
-            return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), home=home)
+            return _Prepared(checked=checked, group=self._cgroups.take(profile.limits, filtered=True), home=home)
         workspace, before = gather_workspace(profile)
         facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
         return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), facts=facts, before=before)

@@ -64,6 +64,8 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
 
     landlock: LandlockRules | None = None
     seccomp: bytes | None = None
+    # The control groups that it is in. Entering one makes the kernel wait for every processor: ten milliseconds.
+    cgroup_procs: tuple[str, ...] = ()
 
     @property
     def descriptors(self) -> int:
@@ -99,8 +101,9 @@ def plan_start(
     # A prepared ruleset stays open at the first number, used or not, until exec closes it.
     first = FIRST_RECEIVED + prepared.descriptors + int(in_memory_file)
     targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
+    groups = () if prepared.cgroup_procs == spec.cgroup_procs else spec.cgroup_procs
     plan = Segment(numbers)
-    plan.append(_beginning(machine, first, orders, targets, spec.cgroup_procs, spec.new_session, spec.umask))
+    plan.append(_beginning(machine, first, orders, targets, groups, spec.new_session, spec.umask))
     where = spec.cwd.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
     if spec.no_new_privs:
@@ -183,12 +186,15 @@ def preparation_of(spec: LaunchSpec) -> Preparation:
 
 
 def plan_preparation(ahead: Preparation, *, machine: str, landlock_abi: int, orders: int, message: int) -> bytes:
-    """Makes the ruleset of what may be read, installs the filter, and waits for the real order with ``message``.
+    """Enters its groups, makes the ruleset of what may be read, installs the filter, and waits for the real order with
+    ``message``.
 
     The ruleset is one more descriptor; an order that has no use for it ignores it. The filter cannot be taken off
     again: only orders that want it may follow.
     """
     plan = Segment(SYSCALLS[machine])
+    for path in ahead.cgroup_procs:
+        _enter_cgroup(plan, path, FIRST_RECEIVED)
     if ahead.landlock is not None:
         _allow_reading(plan, ahead.landlock, landlock_abi, machine, FIRST_RECEIVED, FIRST_RECEIVED + 1)
     if ahead.seccomp is not None:
