@@ -28,6 +28,8 @@ from palyra.sandbox.start_plan import NOTHING_AHEAD, Preparation, plan_preparati
 READY_KEEPERS: Final = 4
 # After a launch, so that making the next keeper does not compete with the program that starts.
 REFILL_SECONDS: Final = 0.005
+# The same while more than half of them are still ready.
+UNHURRIED_REFILL_SECONDS: Final = 0.05
 # A prepared keeper has opened files by name; a file that was since replaced would be out of the program's reach.
 PREPARED_SECONDS: Final = 20.0
 # Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.
@@ -70,6 +72,8 @@ class KeeperPool:
         # What the last confined program had in common with the next, most likely.
         self.usual: Preparation | None = None
         self.usually_grouped = False
+        # Whether keepers have the native executor waiting, once one has said so.
+        self.native: asyncio.Future[bool] = asyncio.Future()
         self._starting = asyncio.Lock()
         self._closed = False
 
@@ -172,8 +176,14 @@ class KeeperPool:
         last one."""
         if not self.ready:
             self._refill()
-        elif self._refilling is None and not self._closed:
-            self._refilling = asyncio.get_running_loop().call_later(REFILL_SECONDS, self._refill)
+        elif not self._closed:
+            hurry = 2 * len(self.ready) <= self._wanted_ready
+            if self._refilling is not None:
+                if not hurry:
+                    return
+                self._refilling.cancel()
+            delay = REFILL_SECONDS if hurry else UNHURRIED_REFILL_SECONDS
+            self._refilling = asyncio.get_running_loop().call_later(delay, self._refill)
 
     def _refill(self) -> None:
         """Asks for as many keepers as are missing."""
@@ -229,6 +239,8 @@ class KeeperPool:
             keeper.close()
             self._refill()
             return
+        if not self.native.done():
+            self.native.set_result(keeper.native)
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -295,6 +307,9 @@ class KeeperPool:
             self._refilling.cancel()
             self._refilling = None
         self._on_gone()
+        if not self.native.done():
+            self.native.set_result(False)
+            self.native = asyncio.Future()
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():

@@ -76,6 +76,11 @@ class Launcher:
     async def start(self) -> None:
         await self._pool.start()
 
+    async def runs_native(self) -> bool:
+        """Whether waiting processes are the small native ones here. Known when the first keeper is there."""
+        await self._pool.start()
+        return await asyncio.shield(self._pool.native)
+
     async def close(self) -> None:
         """Ends every program and its tree, then the launcher's own processes."""
         for keeper, _ in list(self._running.values()):
@@ -129,7 +134,8 @@ class Launcher:
         self._running[keeper.pid] = (keeper, ended)
         loop.add_reader(keeper.control.fileno(), self._hear_keeper, keeper)
         try:
-            keeper.plan = send_order(keeper, spec, plan_for, (stdin, stdout, stderr, *fds))
+            given = (stdin, stdout, stderr, *fds)
+            keeper.plan = send_order(keeper.orders, spec, plan_for, given, keeper.prepared)
             if spec.cgroup_procs:
                 groups = b"\0".join(os.fsencode(path) for path in spec.cgroup_procs)
                 keeper.tell(launch_wire.GROUPS_TAG + groups)

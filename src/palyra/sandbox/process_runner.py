@@ -11,7 +11,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -37,7 +37,7 @@ from palyra.sandbox.outcome import (
     RuntimeFailure,
     SpawnFailed,
 )
-from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
+from palyra.sandbox.plan import WAITS_INSIDE, BubblewrapPlan, environment_of, plan_isolated
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
@@ -46,6 +46,8 @@ from palyra.sandbox.resolve_executable import guard_host
 from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
 from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
 from palyra.sandbox.survey import Survey
+from palyra.sandbox.waiting_sandbox import WaitingSandbox, build
+from palyra.sandbox.warm_pool import WarmPool, sandbox_part
 
 # Workspaces whose index of programs is kept.
 MAX_KEPT_HOSTS: Final = 64
@@ -75,6 +77,8 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     home: str = ""
     facts: Facts | None = None
     before: Survey | None = None
+    # One that was built ahead and is just what would be built now.
+    sandbox: WaitingSandbox | None = None
 
 
 class ProcessRunner:
@@ -87,8 +91,10 @@ class ProcessRunner:
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
+        self._warm = WarmPool(self._build_ahead, self._end_unused)
 
     async def close(self) -> None:
+        await self._warm.close()
         await self._launcher.close()
         await asyncio.to_thread(self._cgroups.close)
 
@@ -133,7 +139,7 @@ class ProcessRunner:
             capture = OutputCapture(profile.limits.max_output_bytes, sink)
             running: Running | None = None
             try:
-                begin = self._isolated if profile.tier is SandboxTier.C else self._limited
+                begin = await self._way_of(profile)
                 running = await begin(profile, command, prepared, capture)
                 try:
                     yield running
@@ -143,20 +149,39 @@ class ProcessRunner:
             finally:
                 capture.close()
                 # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
-                await asyncio.shield(asyncio.to_thread(self._clean, profile, prepared, running))
+                await asyncio.shield(self._finish(profile, prepared, running))
+
+    async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
+        if profile.tier is SandboxTier.B:
+            return self._limited
+        return self._inside if await self._waits_inside(profile) else self._isolated
+
+    async def _waits_inside(self, profile: SandboxProfile) -> bool:
+        """Whether a small process can wait in the sandbox for its program. Where it cannot, bubblewrap waits."""
+        return not profile.allowed_egress_hosts and await self._launcher.runs_native()
 
     async def _prepared(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
-        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host))
+        warm = None if profile.tier is SandboxTier.B else self._warm.take(sandbox_part(profile))
+        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host, warm))
+        prepared: _Prepared | None = None
         try:
-            return await asyncio.shield(preparing)
+            prepared = await asyncio.shield(preparing)
         except asyncio.CancelledError:
             # The thread goes on, and nobody else would give back what it takes.
             await asyncio.wait([preparing])
             if preparing.exception() is None:
-                await asyncio.shield(asyncio.to_thread(self._clean, profile, preparing.result(), None))
+                await asyncio.shield(self._finish(profile, preparing.result(), None))
+                warm = None
             raise
+        finally:
+            if warm is not None and (prepared is None or prepared.sandbox is None):
+                # Out of date; or the call was refused, and the next one may be as good.
+                self._warm.discard(warm) if prepared is not None else self._warm.put_back(sandbox_part(profile), warm)
+        return prepared
 
-    def _prepare(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
+    def _prepare(
+        self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, warm: WaitingSandbox | None
+    ) -> _Prepared:
         """All that must be looked at and taken before the start, on one thread: a change of threads costs as much."""
         checked = check_before_spawn(profile, command, host)
         if profile.tier is SandboxTier.B:
@@ -164,7 +189,19 @@ class ProcessRunner:
             return _Prepared(checked=checked, group=self._cgroups.take(profile.limits, filtered=True), home=home)
         workspace, before = gather_workspace(profile)
         facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
+        if warm is not None and warm.serves(facts):
+            return _Prepared(checked=checked, group=warm.group, facts=facts, before=before, sandbox=warm)
         return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), facts=facts, before=before)
+
+    async def _finish(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
+        if prepared.sandbox is not None and (running is None or running.child is not prepared.sandbox.child):
+            await prepared.sandbox.end()
+        try:
+            await asyncio.to_thread(self._clean, profile, prepared, running)
+        finally:
+            if running is not None and running.sandbox is not None:
+                running.sandbox.let_go()
+                self._warm.want(sandbox_part(profile))
 
     def _clean(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
         group = prepared.group
@@ -236,6 +273,59 @@ class ProcessRunner:
             raise
         return running
 
+    async def _inside(
+        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
+    ) -> Running:
+        """The sandbox is complete, with all its layers, before the program's words are in it."""
+        checked, group = prepared.checked, prepared.group
+        assert prepared.facts is not None
+        refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
+        since = time.monotonic()
+        sandbox = prepared.sandbox
+        if sandbox is None:
+            plan = _plan_waiting(profile, prepared.facts, group)
+            try:
+                sandbox = await build(self._launcher, plan, group)
+            except NotBuilt as error:
+                said = error.details.get("said") or error.message
+                raise RuntimeFailure(f"the sandbox could not be built: {said}") from error
+            except LaunchFailed as error:
+                raise _spawn_failed(command, error) from error
+        running = Running(sandbox.child, capture, Receipt(), "bubblewrap", since, sandbox)
+        stdin = _stdin_of(command.stdin)
+        try:
+            streams = (stdin, *capture.writers())
+            receipt = await sandbox.start(program_inside(with_environment(profile, checked), checked), streams)
+        except BaseException as error:
+            await asyncio.shield(sandbox.end())
+            if isinstance(error, LaunchFailed):
+                raise _spawn_failed(command, error) from error
+            raise
+        finally:
+            os.close(stdin)
+            capture.handed_over()
+        running.receipt = receipt.with_lines(always(profile))
+        return running
+
+    async def _build_ahead(self, profile: SandboxProfile) -> WaitingSandbox:
+        facts, group = await asyncio.to_thread(self._look_ahead, profile)
+        try:
+            sandbox = await build(self._launcher, _plan_waiting(profile, facts, group), group)
+            sandbox.hide()
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(group.release))
+            raise
+        return sandbox
+
+    def _look_ahead(self, profile: SandboxProfile) -> tuple[Facts, Group]:
+        workspace, _ = gather_workspace(profile)
+        facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
+        return facts, self._cgroups.take(profile.limits)
+
+    async def _end_unused(self, sandbox: WaitingSandbox) -> None:
+        await sandbox.end()
+        await asyncio.to_thread(sandbox.group.release)
+
     async def _isolated(
         self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
     ) -> Running:
@@ -298,10 +388,31 @@ class ProcessRunner:
             stdout, stderr = capture.writers()
             return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
         except LaunchFailed as error:
-            raise SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details) from error
+            raise _spawn_failed(command, error) from error
         finally:
             os.close(stdin)
             capture.handed_over()
+
+
+def _spawn_failed(command: ProcessCommand, error: LaunchFailed) -> SpawnFailed:
+    return SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details)
+
+
+def _plan_waiting(profile: SandboxProfile, facts: Facts, group: Group) -> BubblewrapPlan:
+    return plan_isolated(sandbox_part(profile), WAITS_INSIDE, facts, memory_is_counted=group.limits_memory)
+
+
+def program_inside(profile: SandboxProfile, checked: Checked) -> LaunchSpec:
+    """What the process that waits in a sandbox is to become. The limits and the filter are in force for it already."""
+    env = {**dict(environment_of(profile)), "PWD": checked.cwd}
+    return LaunchSpec(
+        argv=checked.argv,
+        executable=os.fsencode(checked.executable.found),
+        env=tuple((os.fsencode(name), os.fsencode(value)) for name, value in env.items()),
+        cwd=os.fsencode(checked.cwd),
+        no_new_privs=False,
+        new_session=False,
+    )
 
 
 def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:

@@ -208,12 +208,18 @@ class Waiting:
             namespaces={name: self._namespace(name) for name in NAMESPACES},
             own_namespaces=own_namespaces(),
             parent_user=self._parent_user(),
-            mounts=parse_mounts(self._read("mountinfo")),
+            mounts=parse_mounts(self._mount_table()),
             identities=self._identities([each.path for each in plan.expected if each.identity is not None]),
             interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
             terminal=int(fields[4]),
-            environment_bytes=len(self._read("environ")),
+            environment_bytes=len(self._environment()),
         )
+
+    def _environment(self) -> bytes:
+        return self._read("environ")
+
+    def _mount_table(self) -> bytes:
+        return self._read("mountinfo")
 
     def limit_processes(self, plan: BubblewrapPlan) -> ReceiptLine:
         """Sets how many processes the sandbox may have and reads back every resource limit.

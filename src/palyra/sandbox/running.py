@@ -15,6 +15,7 @@ from palyra.sandbox.launch import Exit, KeeperLost
 from palyra.sandbox.outcome import ProcessOutcome, RuntimeFailure, SpawnFailed
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
 
 # How bubblewrap says that the program inside could not be executed; it then exits with 1 as a program might.
 _NOT_EXECUTED: Final = b"bwrap: execvp "
@@ -24,12 +25,21 @@ _SIGNAL_BASE: Final = 128
 class Running:
     """A program in its sandbox. ``ended`` gives its outcome once; ``stop`` ends it early."""
 
-    def __init__(self, child: Child, capture: OutputCapture, receipt: Receipt, backend: str, since: float) -> None:
+    def __init__(
+        self,
+        child: Child,
+        capture: OutputCapture,
+        receipt: Receipt,
+        backend: str,
+        since: float,
+        sandbox: WaitingSandbox | None = None,
+    ) -> None:
         self.child = child
         self.capture = capture
         self.receipt = receipt
         self.backend = backend
         self.since = since
+        self.sandbox = sandbox
         self.until: float | None = None
         self.killed_by: str | None = None
         self.out_of_memory = False

@@ -25,6 +25,8 @@ FIRST_RECEIVED: Final = 3
 _STANDARD: Final = 3
 # Received descriptors go here first when some have places of their own, so that none overwrites another.
 _MOVED: Final = 64
+# What a process that waits in a sandbox says first. A failure is longer.
+PRESENT: Final = b"here"
 
 
 # posix_spawn leaves the two signals that the C library keeps to itself ignored.
@@ -38,6 +40,7 @@ _O_CLOEXEC: Final = 0o2000000
 _O_PATH: Final = 0o10000000
 _F_SETFD: Final = 2
 _FD_CLOEXEC: Final = 1
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -200,6 +203,26 @@ def plan_preparation(ahead: Preparation, *, machine: str, landlock_abi: int, ord
     if ahead.seccomp is not None:
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
         _filter(plan, ahead.seccomp)
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = RESTART
+    return plan.encode()
+
+
+def plan_announcement(machine: str, *, orders: int, message: int, closed: tuple[int, ...] = ()) -> bytes:
+    """For a process that waits in a sandbox: says that it is there, and waits for the next order with ``message``."""
+    plan = Segment(SYSCALLS[machine])
+    for descriptor in closed:
+        plan.add(LaunchStage.DESCRIPTORS, "close", descriptor)
+    plan.add(LaunchStage.RECEIVE, "write", orders, plan.keep(PRESENT), len(PRESENT))
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = RESTART
+    return plan.encode()
+
+
+def plan_hiding(machine: str, *, orders: int, message: int) -> bytes:
+    """Nobody of the same user reads or traces it from now on, until exec; it waits for the next order."""
+    plan = Segment(SYSCALLS[machine])
+    plan.add(LaunchStage.RECEIVE, "prctl", _PR_SET_DUMPABLE, 0)
     plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
     plan.words[-1] = RESTART
     return plan.encode()
