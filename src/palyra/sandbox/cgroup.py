@@ -180,9 +180,8 @@ class Group:
     def _counters(self) -> dict[str, int]:
         """Numbers that only grow, to be compared with what they were when the group was lent."""
         found: dict[str, int] = {}
-        if (directory := self.directory(MEMORY)) is not None:
-            name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
-            found["oom_kill"] = _keyed(directory, name).get("oom_kill", 0)
+        if self.directory(MEMORY) is not None:
+            found["oom_kill"] = self._oom_kills()
         if (directory := self.directory(PIDS)) is not None:
             found["pids_max"] = _keyed(directory, "pids.events").get("max", 0)
         for place in self._places:
@@ -205,13 +204,28 @@ class Group:
             cpu_microseconds=since.get("cpu"),
         )
 
+    def out_of_memory(self) -> bool:
+        """Whether the kernel ended something in it, since it was lent, for want of memory."""
+        return self._oom_kills() > self._counted.get("oom_kill", 0)
+
+    def _oom_kills(self) -> int:
+        if (directory := self.directory(MEMORY)) is None:
+            return 0
+        name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
+        return _keyed(directory, name).get("oom_kill", 0)
+
     def release(self) -> None:
         """Ends what is still inside, and gives the group back."""
-        if self.processes():
+        if not self.empty():
             self.kill()
         self._pool.give_back(self)
 
     def empty(self) -> bool:
+        """The controller that counts processes knows without a list of them, if a moment later than the list."""
+        if (directory := self.directory(PIDS)) is not None:
+            with contextlib.suppress(OSError):
+                if _read(directory, "pids.current") == "0":
+                    return True
         return not self.processes()
 
     def remove(self) -> None:
@@ -278,7 +292,8 @@ class CgroupPool:
             if self._closed:
                 return ()
             bases = self._prepared()
-            group = self._free.pop() if self._free else self._make(bases)
+            # The one that was given back first: whatever still ends in it has had the most time.
+            group = self._free.pop(0) if self._free else self._make(bases)
             if group.procs:
                 self._manned[group.procs] = (group, filtered)
             return group.procs
@@ -398,8 +413,14 @@ def _write(directory: str, name: str, content: str) -> None:
 
 
 def _read(directory: str, name: str) -> str:
-    with open(f"{directory}/{name}", encoding="utf-8") as file:
-        return file.read().strip()
+    descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(descriptor, 65_536):
+            parts.append(part)
+        return b"".join(parts).decode().strip()
+    finally:
+        os.close(descriptor)
 
 
 def _keyed(directory: str, name: str) -> dict[str, int]:

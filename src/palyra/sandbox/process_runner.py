@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
+from palyra.sandbox import limits
 from palyra.sandbox.appearing import look_again
 from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
@@ -39,7 +40,8 @@ from palyra.sandbox.outcome import (
 )
 from palyra.sandbox.plan import WAITS_INSIDE, BubblewrapPlan, environment_of, plan_isolated
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
-from palyra.sandbox.protected_mounts import gather_workspace
+from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
+from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
 from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
 from palyra.sandbox.resolve_executable import guard_host
@@ -79,6 +81,8 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     before: Survey | None = None
     # One that was built ahead and is just what would be built now.
     sandbox: WaitingSandbox | None = None
+    # Whether it was all looked at without a change of threads, and can be again.
+    quick: bool = False
 
 
 class ProcessRunner:
@@ -91,6 +95,7 @@ class ProcessRunner:
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
+        self._quick = QuickLook()
         self._warm = WarmPool(self._build_ahead, self._end_unused)
 
     async def close(self) -> None:
@@ -162,6 +167,9 @@ class ProcessRunner:
 
     async def _prepared(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
         warm = None if profile.tier is SandboxTier.B else self._warm.take(sandbox_part(profile))
+        if self._quick.expects(profile.workspace_root, command):
+            with contextlib.suppress(TooManyForNow):
+                return self._prepared_at_once(profile, command, host, warm)
         preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host, warm))
         prepared: _Prepared | None = None
         try:
@@ -179,15 +187,38 @@ class ProcessRunner:
                 self._warm.discard(warm) if prepared is not None else self._warm.put_back(sandbox_part(profile), warm)
         return prepared
 
-    def _prepare(
+    def _prepared_at_once(
         self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, warm: WaitingSandbox | None
     ) -> _Prepared:
+        try:
+            found = self._prepare(profile, command, host, warm, most=limits.QUICK_ENTRIES)
+            prepared = msgspec.structs.replace(found, quick=True)
+        except PalyraError:
+            if warm is not None:
+                self._warm.put_back(sandbox_part(profile), warm)
+            raise
+        if warm is not None and prepared.sandbox is None:
+            self._warm.discard(warm)
+        return prepared
+
+    def _prepare(
+        self,
+        profile: SandboxProfile,
+        command: ProcessCommand,
+        host: GuardHost,
+        warm: WaitingSandbox | None,
+        most: int | None = None,
+    ) -> _Prepared:
         """All that must be looked at and taken before the start, on one thread: a change of threads costs as much."""
+        since = time.monotonic()
         checked = check_before_spawn(profile, command, host)
         if profile.tier is SandboxTier.B:
             home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
-            return _Prepared(checked=checked, group=self._cgroups.take(profile.limits, filtered=True), home=home)
-        workspace, before = gather_workspace(profile)
+            group = self._cgroups.take(profile.limits, filtered=True)
+            self._quick.learn(profile.workspace_root, 0, time.monotonic() - since)
+            return _Prepared(checked=checked, group=group, home=home)
+        workspace, before = gather_workspace(profile, most=most)
+        self._quick.learn(profile.workspace_root, before.entries, time.monotonic() - since)
         facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
         if warm is not None and warm.serves(facts):
             return _Prepared(checked=checked, group=warm.group, facts=facts, before=before, sandbox=warm)
@@ -197,24 +228,38 @@ class ProcessRunner:
         if prepared.sandbox is not None and (running is None or running.child is not prepared.sandbox.child):
             await prepared.sandbox.end()
         try:
+            ended = running is None or running.child.ended
+            if prepared.quick and ended and prepared.group.empty() and _removed(prepared.home):
+                with contextlib.suppress(TooManyForNow):
+                    self._clean(profile, prepared, running, most=limits.QUICK_ENTRIES)
+                    return
             await asyncio.to_thread(self._clean, profile, prepared, running)
         finally:
             if running is not None and running.sandbox is not None:
-                running.sandbox.let_go()
-                self._warm.want(sandbox_part(profile))
+                self._warm.want(sandbox_part(profile), after=running.sandbox)
 
-    def _clean(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
+    def _clean(
+        self, profile: SandboxProfile, prepared: _Prepared, running: Running | None, most: int | None = None
+    ) -> None:
         group = prepared.group
         try:
             if running is not None:
                 running.receipt = running.receipt.with_lines(group.receipt())
-                running.out_of_memory = bool(group.stats().out_of_memory_kills)
+                running.out_of_memory = group.out_of_memory()
                 if prepared.before is not None and not profile.read_only:
-                    self._look_again(profile, prepared.before, running)
-        finally:
-            group.release()
-            if prepared.home:
-                shutil.rmtree(prepared.home, ignore_errors=True)
+                    self._look_again(profile, prepared.before, running, most)
+        except TooManyForNow:
+            # Nothing was given back: the caller comes again, with time.
+            raise
+        except BaseException:
+            self._give_back(prepared)
+            raise
+        self._give_back(prepared)
+
+    def _give_back(self, prepared: _Prepared) -> None:
+        prepared.group.release()
+        if prepared.home:
+            shutil.rmtree(prepared.home, ignore_errors=True)
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
         """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
@@ -369,13 +414,19 @@ class ProcessRunner:
             await asyncio.wait([looking])
             raise
 
-    def _look_again(self, profile: SandboxProfile, before: Survey, running: Running) -> None:
+    def _look_again(self, profile: SandboxProfile, before: Survey, running: Running, most: int | None) -> None:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
-        aside = tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch)
-        report = look_again(profile, before, aside=aside)
-        with contextlib.suppress(OSError):
-            # Stays where something was moved into it.
-            os.rmdir(aside)
+        made: list[str] = []
+
+        def aside() -> str:
+            made.append(tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch))
+            return made[0]
+
+        report = look_again(profile, before, aside=aside, most=most)
+        for place in made:
+            with contextlib.suppress(OSError):
+                # Stays where something was moved into it.
+                os.rmdir(place)
         line = running.receipt.line(Layer.PROTECTED_NAMES)
         running.receipt = running.receipt.with_lines([report.line(line)])
         report.refuse()
@@ -392,6 +443,16 @@ class ProcessRunner:
         finally:
             os.close(stdin)
             capture.handed_over()
+
+
+def _removed(home: str) -> bool:
+    """Takes away an empty folder. One that is not takes who knows how long."""
+    if home:
+        try:
+            os.rmdir(home)
+        except OSError:
+            return False
+    return True
 
 
 def _spawn_failed(command: ProcessCommand, error: LaunchFailed) -> SpawnFailed:

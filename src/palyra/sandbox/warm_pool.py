@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 
 import msgspec
 
@@ -20,6 +21,7 @@ from palyra.sandbox.waiting_sandbox import WaitingSandbox
 _ANY = SandboxLimits()
 
 
+@lru_cache(maxsize=64)
 def sandbox_part(profile: SandboxProfile) -> SandboxProfile:
     """What a sandbox is built from. The rest of a profile judges the call, or reaches the program with its words."""
     wanted = profile.limits
@@ -54,6 +56,8 @@ class WarmPool:
         self._ready: dict[SandboxProfile, deque[_Ready]] = {}
         self._unwanted: deque[WaitingSandbox] = deque()
         self._wanted: dict[SandboxProfile, float] = {}
+        # Those whose program has ended. Letting go of their mounts takes the kernel a while.
+        self._used: list[WaitingSandbox] = []
         self._changed = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
@@ -81,13 +85,14 @@ class WarmPool:
         self._changed.set()
         self._work()
 
-    def want(self, wanted: SandboxProfile) -> None:
+    def want(self, wanted: SandboxProfile, *, after: WaitingSandbox) -> None:
         """A call of this profile ended: more will come. Builds what is missing, a moment later."""
         if self._closed:
+            after.let_go()
             return
+        self._used.append(after)
         self._ready[wanted] = self._ready.pop(wanted, deque())
-        if len(self._ready[wanted]) < limits.WARM_PER_PROFILE:
-            self._wanted[wanted] = asyncio.get_running_loop().time() + limits.WARM_REFILL_SECONDS
+        self._wanted.setdefault(wanted, asyncio.get_running_loop().time() + limits.WARM_REFILL_SECONDS)
         self._work()
         self._changed.set()
 
@@ -102,6 +107,11 @@ class WarmPool:
         for sandbox in (*left, *self._unwanted):
             await self._end(sandbox)
         self._unwanted.clear()
+        await asyncio.to_thread(self._let_go)
+
+    def _let_go(self) -> None:
+        while self._used:
+            self._used.pop().let_go()
 
     def _work(self) -> None:
         if self._worker is None and not self._closed:
@@ -113,6 +123,8 @@ class WarmPool:
         while True:
             now = loop.time()
             self._expire(now)
+            if len(self._used) > limits.MAX_WARM or (self._used and not self._wanted):
+                await asyncio.to_thread(self._let_go)
             if self._unwanted:
                 await self._ended(self._unwanted[0])
             elif due := [profile for profile, when in self._wanted.items() if when <= now]:
@@ -143,12 +155,13 @@ class WarmPool:
             self._unwanted.remove(sandbox)
 
     async def _built(self, profile: SandboxProfile) -> None:
+        if len(self._ready.get(profile, ())) >= limits.WARM_PER_PROFILE:
+            del self._wanted[profile]
+            return
         try:
             sandbox = await self._build(profile)
         except PalyraError:
             # The next call of this profile meets the same problem, and tells its caller.
-            del self._wanted[profile]
+            self._wanted.pop(profile, None)
             return
         self.put_back(profile, sandbox)
-        if len(self._ready[profile]) >= limits.WARM_PER_PROFILE:
-            self._wanted.pop(profile, None)
