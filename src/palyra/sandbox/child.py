@@ -114,6 +114,13 @@ class Child:
     def ended(self) -> bool:
         return self._ended.done()
 
+    def when_ended(self, do: Callable[[object], None]) -> None:
+        """Calls it, with something of no interest, when the program has ended."""
+        self._ended.add_done_callback(do)
+
+    def forget(self, do: Callable[[object], None]) -> None:
+        self._ended.remove_done_callback(do)
+
     async def kill(self) -> Exit:
         """SIGKILL to the whole tree, however it hides."""
         self._tell(launch_wire.KILL_TAG)

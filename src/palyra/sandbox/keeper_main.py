@@ -80,8 +80,9 @@ class Keeper:
         for _ in self._poll.poll(0):
             _drain(self._child_died)
             self._collect()
-        self._childless = False
         self._wait_for_rest(0)
+        # That was so, and is not when the program has been started.
+        self._childless = False
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
             here.send(self._done_message(0), socket.MSG_NOSIGNAL)

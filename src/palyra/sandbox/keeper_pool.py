@@ -29,7 +29,7 @@ READY_KEEPERS: Final = 4
 # After a launch, so that making the next keeper does not compete with the program that starts.
 REFILL_SECONDS: Final = 0.005
 # The same while more than half of them are still ready.
-UNHURRIED_REFILL_SECONDS: Final = 0.05
+UNHURRIED_REFILL_SECONDS: Final = 0.025
 # A prepared keeper has opened files by name; a file that was since replaced would be out of the program's reach.
 PREPARED_SECONDS: Final = 20.0
 # Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.

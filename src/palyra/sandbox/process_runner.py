@@ -11,7 +11,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -67,6 +67,8 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     max_running: int = 64
     max_waiting: int = 1024
+    # Whether sandboxes are built ahead, once a profile is in use.
+    warm: bool = True
     # Where protected names that appeared are moved to, and where calls get their private folders.
     scratch: str
 
@@ -96,7 +98,7 @@ class ProcessRunner:
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
         self._quick = QuickLook()
-        self._warm = WarmPool(self._build_ahead, self._end_unused)
+        self._warm = WarmPool(self._build_ahead, self._end_unused, enabled=settings.warm)
 
     async def close(self) -> None:
         await self._warm.close()
@@ -112,9 +114,10 @@ class ProcessRunner:
         """
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         since = time.monotonic()
-        async with self.started(profile, command, sink=sink, wait_seconds=timeout_ms / 1000) as running:
-            left = timeout_ms / 1000 - (time.monotonic() - since)
-            ended = await running.ended(max(0.0, left))
+        wait = timeout_ms / 1000
+        async with self.started(profile, command, sink=sink, wait_seconds=wait, confirmed=False) as running:
+            ended = await running.ended(max(0.0, wait - (time.monotonic() - since)))
+            _refuse_failed(command, running)
         outcome = outcome_of(profile, running, ended)
         refuse_unexecuted(command, outcome)
         if running.killed_by == "max_output_bytes":
@@ -133,10 +136,12 @@ class ProcessRunner:
         *,
         sink: Sink | None = None,
         wait_seconds: float | None = None,
+        confirmed: bool = True,
     ) -> AsyncIterator[Running]:
         """A started program. Leaving the block ends it and everything it started, and cleans up after it.
 
-        It may have to wait for its turn, at most ``wait_seconds``.
+        It may have to wait for its turn, at most ``wait_seconds``. Without ``confirmed`` a program that could not be
+        executed has ended soon, and its caller asks whether that was so.
         """
         host = self._guard_host(profile)
         async with self._slot(command, wait_seconds):
@@ -147,6 +152,9 @@ class ProcessRunner:
                 begin = await self._way_of(profile)
                 running = await begin(profile, command, prepared, capture)
                 try:
+                    if confirmed and running.sandbox is not None:
+                        with _as_spawn_failed(command):
+                            await running.sandbox.started()
                     yield running
                 finally:
                     if not running.child.ended:
@@ -330,21 +338,19 @@ class ProcessRunner:
         if sandbox is None:
             plan = _plan_waiting(profile, prepared.facts, group)
             try:
-                sandbox = await build(self._launcher, plan, group)
+                with _as_spawn_failed(command):
+                    sandbox = await build(self._launcher, plan, group)
             except NotBuilt as error:
                 said = error.details.get("said") or error.message
                 raise RuntimeFailure(f"the sandbox could not be built: {said}") from error
-            except LaunchFailed as error:
-                raise _spawn_failed(command, error) from error
         running = Running(sandbox.child, capture, Receipt(), "bubblewrap", since, sandbox)
         stdin = _stdin_of(command.stdin)
         try:
             streams = (stdin, *capture.writers())
-            receipt = await sandbox.start(program_inside(with_environment(profile, checked), checked), streams)
-        except BaseException as error:
+            with _as_spawn_failed(command):
+                receipt = sandbox.start(program_inside(with_environment(profile, checked), checked), streams)
+        except BaseException:
             await asyncio.shield(sandbox.end())
-            if isinstance(error, LaunchFailed):
-                raise _spawn_failed(command, error) from error
             raise
         finally:
             os.close(stdin)
@@ -437,9 +443,8 @@ class ProcessRunner:
         stdin = _stdin_of(command.stdin)
         try:
             stdout, stderr = capture.writers()
-            return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
-        except LaunchFailed as error:
-            raise _spawn_failed(command, error) from error
+            with _as_spawn_failed(command):
+                return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
         finally:
             os.close(stdin)
             capture.handed_over()
@@ -455,8 +460,18 @@ def _removed(home: str) -> bool:
     return True
 
 
-def _spawn_failed(command: ProcessCommand, error: LaunchFailed) -> SpawnFailed:
-    return SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details)
+@contextlib.contextmanager
+def _as_spawn_failed(command: ProcessCommand) -> Iterator[None]:
+    try:
+        yield
+    except LaunchFailed as error:
+        raise SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details) from error
+
+
+def _refuse_failed(command: ProcessCommand, running: Running) -> None:
+    if running.sandbox is not None:
+        with _as_spawn_failed(command):
+            running.sandbox.refuse_failed()
 
 
 def _plan_waiting(profile: SandboxProfile, facts: Facts, group: Group) -> BubblewrapPlan:

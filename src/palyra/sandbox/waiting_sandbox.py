@@ -122,6 +122,7 @@ class WaitingSandbox:
         self.receipt = Receipt()
         self._orders = orders
         self._inside: Inside | None = None
+        self._order: StartPlan | None = None
 
     @property
     def waits(self) -> bool:
@@ -169,9 +170,8 @@ class WaitingSandbox:
         pid, _, _ = _CREDENTIALS.unpack(ancillary[0][2][: _CREDENTIALS.size])
         return int(pid)
 
-    async def start(self, program: LaunchSpec, streams: tuple[int, int, int]) -> Receipt:
-        """Makes it the program. Returns once it is, with the receipt; raises ``sandbox.launch_failed`` where exec did
-        not work."""
+    def start(self, program: LaunchSpec, streams: tuple[int, int, int]) -> Receipt:
+        """Tells it which program to become, and returns the receipt. Whether it could is told by ``started``."""
 
         def planned(in_memory_file: bool) -> StartPlan:
             return plan_start(
@@ -184,19 +184,29 @@ class WaitingSandbox:
             )
 
         try:
-            order = send_order(self._orders, program, planned, streams)
-            await _readable(self._orders)
-            answer = self._orders.recv(PACKET_BYTES)
+            self._order = send_order(self._orders, program, planned, streams)
         except OSError as problem:
             raise LaunchFailed(
                 f"the program could not be handed over: {problem.strerror}",
                 stage=LaunchStage.RECEIVE.value,
                 errno=problem.errno or 0,
             ) from problem
-        if answer:
-            index, number = launch_wire.FAILED.unpack(answer)
-            raise failure_of(order.steps[index], number)
         return self.receipt.with_lines([environment_line(len(program.env), 0)])
+
+    async def started(self) -> None:
+        """Returns once the program itself runs; raises ``sandbox.launch_failed`` where it could not be executed."""
+        await _readable(self._orders)
+        self.refuse_failed()
+
+    def refuse_failed(self) -> None:
+        """The same, for when it has ended."""
+        try:
+            answer = self._orders.recv(PACKET_BYTES)
+        except OSError:
+            return
+        if answer and self._order is not None:
+            index, number = launch_wire.FAILED.unpack(answer)
+            raise failure_of(self._order.steps[index], number)
 
     def let_go(self) -> None:
         """Closes what is held here. Of a sandbox that has not started its program nothing is left after ``end``."""

@@ -49,7 +49,10 @@ class WarmPool:
         self,
         build: Callable[[SandboxProfile], Awaitable[WaitingSandbox]],
         end: Callable[[WaitingSandbox], Awaitable[None]],
+        *,
+        enabled: bool = True,
     ) -> None:
+        self._enabled = enabled
         self._build = build
         self._end = end
         # The profile that was used last is the last.
@@ -91,10 +94,12 @@ class WarmPool:
             after.let_go()
             return
         self._used.append(after)
-        self._ready[wanted] = self._ready.pop(wanted, deque())
-        self._wanted.setdefault(wanted, asyncio.get_running_loop().time() + limits.WARM_REFILL_SECONDS)
         self._work()
         self._changed.set()
+        if not self._enabled:
+            return
+        self._ready[wanted] = self._ready.pop(wanted, deque())
+        self._wanted.setdefault(wanted, asyncio.get_running_loop().time() + limits.WARM_REFILL_SECONDS)
 
     async def close(self) -> None:
         self._closed = True
