@@ -166,8 +166,9 @@ def send_order(
 def _memory_file(content: bytes) -> int:
     """A sealed file in memory, to be read from its beginning."""
     descriptor = os.memfd_create("palyra", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with open(descriptor, "wb", closefd=False) as writer:
-        writer.write(content)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     return descriptor

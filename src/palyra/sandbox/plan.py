@@ -80,8 +80,8 @@ def plan_isolated(
     cwd: str | None = None,
     memory_is_counted: bool = False,
 ) -> BubblewrapPlan:
-    """``memory_is_counted`` says that a cgroup will limit real memory. With ``WAITS_INSIDE`` for its command the sandbox
-    holds a process that waits for the program's words, environment and directory.
+    """``memory_is_counted`` says that a cgroup will limit real memory. With ``WAITS_INSIDE`` for its command the
+    sandbox holds a process that waits for the program's words, environment and directory.
 
     Refuses with ``sandbox.unsupported_platform`` where bubblewrap lacks an option that the profile needs."""
     refuse_system_workspace(profile.workspace_root)

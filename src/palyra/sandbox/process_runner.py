@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -336,7 +337,7 @@ class ProcessRunner:
         since = time.monotonic()
         sandbox = prepared.sandbox
         if sandbox is None:
-            plan = _plan_waiting(profile, prepared.facts, group)
+            plan = _plan_waiting(sandbox_part(profile), prepared.facts, group.limits_memory)
             try:
                 with _as_spawn_failed(command):
                     sandbox = await build(self._launcher, plan, group)
@@ -361,7 +362,7 @@ class ProcessRunner:
     async def _build_ahead(self, profile: SandboxProfile) -> WaitingSandbox:
         facts, group = await asyncio.to_thread(self._look_ahead, profile)
         try:
-            sandbox = await build(self._launcher, _plan_waiting(profile, facts, group), group)
+            sandbox = await build(self._launcher, _plan_waiting(profile, facts, group.limits_memory), group)
             sandbox.hide()
         except BaseException:
             await asyncio.shield(asyncio.to_thread(group.release))
@@ -474,8 +475,9 @@ def _refuse_failed(command: ProcessCommand, running: Running) -> None:
             running.sandbox.refuse_failed()
 
 
-def _plan_waiting(profile: SandboxProfile, facts: Facts, group: Group) -> BubblewrapPlan:
-    return plan_isolated(sandbox_part(profile), WAITS_INSIDE, facts, memory_is_counted=group.limits_memory)
+@lru_cache(maxsize=64)
+def _plan_waiting(part: SandboxProfile, facts: Facts, memory_is_counted: bool) -> BubblewrapPlan:
+    return plan_isolated(part, WAITS_INSIDE, facts, memory_is_counted=memory_is_counted)
 
 
 def program_inside(profile: SandboxProfile, checked: Checked) -> LaunchSpec:

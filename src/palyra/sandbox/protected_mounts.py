@@ -27,7 +27,7 @@ class WorkspaceMoved(Unavailable):
     hint = "something renamed or replaced directories of the workspace while the sandbox was prepared; try again"
 
 
-class TooManyForNow(Exception):  # noqa: N818  not an error: the caller comes again with more time
+class TooManyForNow(Exception):
     """The workspace holds more than the caller wanted to look at just now."""
 
 

@@ -44,7 +44,7 @@ def _stays(word: str, workspace_root: str) -> bool:
     """Whether the word, should it name a path, names one of the workspace or of the system."""
     if ".." in word:
         return False
-    if "/" not in word or _DOWNWARDS.fullmatch(word) is not None and "=/" not in word:
+    if "/" not in word or (_DOWNWARDS.fullmatch(word) is not None and "=/" not in word):
         return True
     below = word.removeprefix(workspace_root + "/") if word.startswith(workspace_root + "/") else None
     if below is None:

@@ -78,7 +78,6 @@ class Running:
             self.killed_by = self.killed_by or "max_output_bytes"
         return ended
 
-
     async def _ended_or_exceeded(self) -> None:
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
