@@ -35,8 +35,8 @@ SECCOMP_FD: Final = 10
 INFO_FD: Final = 16
 BLOCK_FD: Final = 17
 # The process that waits inside: where its orders come from, and what it is made of.
-ORDERS_FD: Final = 18
-IMAGE_FD: Final = 19
+ORDERS_FD: Final = 60
+IMAGE_FD: Final = 61
 WAITS_INSIDE: Final = (b"/proc/self/fd/%d" % IMAGE_FD,)
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -11,9 +11,8 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -22,6 +21,7 @@ from palyra.errors import LimitExceeded, PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.appearing import look_again
 from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
+from palyra.sandbox.built_ahead import BuiltAhead, filter_of, program_inside, spawn_failed
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
 from palyra.sandbox.cgroup import CgroupPool, Group
 from palyra.sandbox.checks import Checked, GuardHost, check_before_spawn
@@ -29,28 +29,22 @@ from palyra.sandbox.child import Child, applied_by
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
-from palyra.sandbox.launch import LaunchFailed, LaunchSpec
+from palyra.sandbox.launch import LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
-from palyra.sandbox.outcome import (
-    ProcessOutcome,
-    ProcessTimedOut,
-    QuotaExceeded,
-    RuntimeFailure,
-    SpawnFailed,
-)
-from palyra.sandbox.plan import WAITS_INSIDE, BubblewrapPlan, environment_of, plan_isolated
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded, RuntimeFailure
+from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
+from palyra.sandbox.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
 from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
 from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
 from palyra.sandbox.resolve_executable import guard_host
 from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
-from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
+from palyra.sandbox.seccomp_program import tier_b_program
 from palyra.sandbox.survey import Survey
-from palyra.sandbox.waiting_sandbox import WaitingSandbox, build
-from palyra.sandbox.warm_pool import WarmPool, sandbox_part
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
+from palyra.workspace.openat2 import held
 
 # Workspaces whose index of programs is kept.
 MAX_KEPT_HOSTS: Final = 64
@@ -99,10 +93,10 @@ class ProcessRunner:
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
         self._quick = QuickLook()
-        self._warm = WarmPool(self._build_ahead, self._end_unused, enabled=settings.warm)
+        self._ahead = BuiltAhead(self._launcher, self._cgroups, enabled=settings.warm)
 
     async def close(self) -> None:
-        await self._warm.close()
+        await self._ahead.close()
         await self._launcher.close()
         await asyncio.to_thread(self._cgroups.close)
 
@@ -154,7 +148,7 @@ class ProcessRunner:
                 running = await begin(profile, command, prepared, capture)
                 try:
                     if confirmed and running.sandbox is not None:
-                        with _as_spawn_failed(command):
+                        with spawn_failed(command):
                             await running.sandbox.started()
                     yield running
                 finally:
@@ -168,14 +162,33 @@ class ProcessRunner:
     async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
         if profile.tier is SandboxTier.B:
             return self._limited
-        return self._inside if await self._waits_inside(profile) else self._isolated
+        return self._inside if await self._ahead.serves(profile) else self._isolated
 
-    async def _waits_inside(self, profile: SandboxProfile) -> bool:
-        """Whether a small process can wait in the sandbox for its program. Where it cannot, bubblewrap waits."""
-        return not profile.allowed_egress_hosts and await self._launcher.runs_native()
+    async def _inside(
+        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
+    ) -> Running:
+        """The sandbox is complete, with all its layers, before the program's words are in it."""
+        assert prepared.facts is not None
+        refuse_unmet(Receipt.of(prepared.group.receipt()), profile.required_layers & _KNOWN_BEFORE)
+        since = time.monotonic()
+        sandbox = prepared.sandbox
+        try:
+            with spawn_failed(command):
+                if sandbox is None:
+                    sandbox = await self._ahead.build(profile, prepared.facts, prepared.group)
+                program = program_inside(with_environment(profile, prepared.checked), prepared.checked)
+                with held(_stdin_of(command.stdin)) as stdin:
+                    receipt = sandbox.start(program, (stdin, *capture.writers()))
+        except BaseException:
+            if sandbox is not None:
+                await asyncio.shield(sandbox.end())
+            raise
+        finally:
+            capture.handed_over()
+        return Running(sandbox.child, capture, receipt.with_lines(always(profile)), "bubblewrap", since, sandbox)
 
     async def _prepared(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
-        warm = None if profile.tier is SandboxTier.B else self._warm.take(sandbox_part(profile))
+        warm = self._ahead.take(profile)
         if self._quick.expects(profile.workspace_root, command):
             with contextlib.suppress(TooManyForNow):
                 return self._prepared_at_once(profile, command, host, warm)
@@ -191,24 +204,21 @@ class ProcessRunner:
                 warm = None
             raise
         finally:
-            if warm is not None and (prepared is None or prepared.sandbox is None):
-                # Out of date; or the call was refused, and the next one may be as good.
-                self._warm.discard(warm) if prepared is not None else self._warm.put_back(sandbox_part(profile), warm)
+            self._ahead.not_used(
+                profile, warm, None if prepared is None else prepared.sandbox, refused=prepared is None
+            )
         return prepared
 
     def _prepared_at_once(
         self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, warm: WaitingSandbox | None
     ) -> _Prepared:
         try:
-            found = self._prepare(profile, command, host, warm, most=limits.QUICK_ENTRIES)
-            prepared = msgspec.structs.replace(found, quick=True)
+            prepared = self._prepare(profile, command, host, warm, most=limits.QUICK_ENTRIES)
         except PalyraError:
-            if warm is not None:
-                self._warm.put_back(sandbox_part(profile), warm)
+            self._ahead.not_used(profile, warm, None, refused=True)
             raise
-        if warm is not None and prepared.sandbox is None:
-            self._warm.discard(warm)
-        return prepared
+        self._ahead.not_used(profile, warm, prepared.sandbox, refused=False)
+        return msgspec.structs.replace(prepared, quick=True)
 
     def _prepare(
         self,
@@ -228,7 +238,7 @@ class ProcessRunner:
             return _Prepared(checked=checked, group=group, home=home)
         workspace, before = gather_workspace(profile, most=most)
         self._quick.learn(profile.workspace_root, before.entries, time.monotonic() - since)
-        facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
+        facts = Facts(host=gather_host(), workspace=workspace, seccomp=filter_of(profile))
         if warm is not None and warm.serves(facts):
             return _Prepared(checked=checked, group=warm.group, facts=facts, before=before, sandbox=warm)
         return _Prepared(checked=checked, group=self._cgroups.take(profile.limits), facts=facts, before=before)
@@ -245,7 +255,7 @@ class ProcessRunner:
             await asyncio.to_thread(self._clean, profile, prepared, running)
         finally:
             if running is not None and running.sandbox is not None:
-                self._warm.want(sandbox_part(profile), after=running.sandbox)
+                self._ahead.used(profile, running.sandbox)
 
     def _clean(
         self, profile: SandboxProfile, prepared: _Prepared, running: Running | None, most: int | None = None
@@ -327,57 +337,6 @@ class ProcessRunner:
             raise
         return running
 
-    async def _inside(
-        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
-    ) -> Running:
-        """The sandbox is complete, with all its layers, before the program's words are in it."""
-        checked, group = prepared.checked, prepared.group
-        assert prepared.facts is not None
-        refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
-        since = time.monotonic()
-        sandbox = prepared.sandbox
-        if sandbox is None:
-            plan = _plan_waiting(sandbox_part(profile), prepared.facts, group.limits_memory)
-            try:
-                with _as_spawn_failed(command):
-                    sandbox = await build(self._launcher, plan, group)
-            except NotBuilt as error:
-                said = error.details.get("said") or error.message
-                raise RuntimeFailure(f"the sandbox could not be built: {said}") from error
-        running = Running(sandbox.child, capture, Receipt(), "bubblewrap", since, sandbox)
-        stdin = _stdin_of(command.stdin)
-        try:
-            streams = (stdin, *capture.writers())
-            with _as_spawn_failed(command):
-                receipt = sandbox.start(program_inside(with_environment(profile, checked), checked), streams)
-        except BaseException:
-            await asyncio.shield(sandbox.end())
-            raise
-        finally:
-            os.close(stdin)
-            capture.handed_over()
-        running.receipt = receipt.with_lines(always(profile))
-        return running
-
-    async def _build_ahead(self, profile: SandboxProfile) -> WaitingSandbox:
-        facts, group = await asyncio.to_thread(self._look_ahead, profile)
-        try:
-            sandbox = await build(self._launcher, _plan_waiting(profile, facts, group.limits_memory), group)
-            sandbox.hide()
-        except BaseException:
-            await asyncio.shield(asyncio.to_thread(group.release))
-            raise
-        return sandbox
-
-    def _look_ahead(self, profile: SandboxProfile) -> tuple[Facts, Group]:
-        workspace, _ = gather_workspace(profile)
-        facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
-        return facts, self._cgroups.take(profile.limits)
-
-    async def _end_unused(self, sandbox: WaitingSandbox) -> None:
-        await sandbox.end()
-        await asyncio.to_thread(sandbox.group.release)
-
     async def _isolated(
         self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
     ) -> Running:
@@ -444,7 +403,7 @@ class ProcessRunner:
         stdin = _stdin_of(command.stdin)
         try:
             stdout, stderr = capture.writers()
-            with _as_spawn_failed(command):
+            with spawn_failed(command):
                 return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
         finally:
             os.close(stdin)
@@ -461,47 +420,15 @@ def _removed(home: str) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _as_spawn_failed(command: ProcessCommand) -> Iterator[None]:
-    try:
-        yield
-    except LaunchFailed as error:
-        raise SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details) from error
-
-
 def _refuse_failed(command: ProcessCommand, running: Running) -> None:
     if running.sandbox is not None:
-        with _as_spawn_failed(command):
+        with spawn_failed(command):
             running.sandbox.refuse_failed()
-
-
-@lru_cache(maxsize=64)
-def _plan_waiting(part: SandboxProfile, facts: Facts, memory_is_counted: bool) -> BubblewrapPlan:
-    return plan_isolated(part, WAITS_INSIDE, facts, memory_is_counted=memory_is_counted)
-
-
-def program_inside(profile: SandboxProfile, checked: Checked) -> LaunchSpec:
-    """What the process that waits in a sandbox is to become. The limits and the filter are in force for it already."""
-    env = {**dict(environment_of(profile)), "PWD": checked.cwd}
-    return LaunchSpec(
-        argv=checked.argv,
-        executable=os.fsencode(checked.executable.found),
-        env=tuple((os.fsencode(name), os.fsencode(value)) for name, value in env.items()),
-        cwd=os.fsencode(checked.cwd),
-        no_new_privs=False,
-        new_session=False,
-    )
 
 
 def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:
     """The caller's variables over the operator's."""
     return msgspec.structs.replace(profile, env=tuple({**dict(profile.env), **dict(checked.env)}.items()))
-
-
-def _filter_of(profile: SandboxProfile) -> bytes:
-    """Abstract unix sockets belong to the network namespace: one that is shared would show the host's own."""
-    strict = profile.egress is EgressEnforcementMode.STRICT
-    return tier_c_program(_MACHINE) if strict else tier_b_program(_MACHINE)
 
 
 def _stdin_of(content: bytes) -> int:
