@@ -201,12 +201,11 @@ class ProcessRunner:
             await asyncio.wait([preparing])
             if preparing.exception() is None:
                 await asyncio.shield(self._finish(profile, preparing.result(), None))
-                warm = None
+                warm = None if preparing.result().sandbox is warm else warm
             raise
         finally:
-            self._ahead.not_used(
-                profile, warm, None if prepared is None else prepared.sandbox, refused=prepared is None
-            )
+            used = None if prepared is None else prepared.sandbox
+            self._ahead.not_used(profile, warm, used, refused=prepared is None)
         return prepared
 
     def _prepared_at_once(
@@ -214,7 +213,9 @@ class ProcessRunner:
     ) -> _Prepared:
         try:
             prepared = self._prepare(profile, command, host, warm, most=limits.QUICK_ENTRIES)
-        except PalyraError:
+        except TooManyForNow:
+            raise
+        except BaseException:
             self._ahead.not_used(profile, warm, None, refused=True)
             raise
         self._ahead.not_used(profile, warm, prepared.sandbox, refused=False)
