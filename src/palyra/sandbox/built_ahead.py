@@ -40,9 +40,9 @@ class BuiltAhead:
         self._pool = WarmPool(self._build_unasked, self._end_unused, enabled=enabled)
 
     @property
-    def ready(self) -> int:
-        """How many wait for a call."""
-        return self._pool.ready
+    def waiting(self) -> tuple[WaitingSandbox, ...]:
+        """Those that wait for a call."""
+        return self._pool.waiting
 
     async def close(self) -> None:
         await self._pool.close()

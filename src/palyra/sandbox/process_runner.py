@@ -93,10 +93,10 @@ class ProcessRunner:
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
         self._quick = QuickLook()
-        self._ahead = BuiltAhead(self._launcher, self._cgroups, enabled=settings.warm)
+        self.ahead = BuiltAhead(self._launcher, self._cgroups, enabled=settings.warm)
 
     async def close(self) -> None:
-        await self._ahead.close()
+        await self.ahead.close()
         await self._launcher.close()
         await asyncio.to_thread(self._cgroups.close)
 
@@ -162,7 +162,7 @@ class ProcessRunner:
     async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
         if profile.tier is SandboxTier.B:
             return self._limited
-        return self._inside if await self._ahead.serves(profile) else self._isolated
+        return self._inside if await self.ahead.serves(profile) else self._isolated
 
     async def _inside(
         self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
@@ -175,7 +175,7 @@ class ProcessRunner:
         try:
             with spawn_failed(command):
                 if sandbox is None:
-                    sandbox = await self._ahead.build(profile, prepared.facts, prepared.group)
+                    sandbox = await self.ahead.build(profile, prepared.facts, prepared.group)
                 program = program_inside(with_environment(profile, prepared.checked), prepared.checked)
                 with held(_stdin_of(command.stdin)) as stdin:
                     receipt = sandbox.start(program, (stdin, *capture.writers()))
@@ -188,7 +188,7 @@ class ProcessRunner:
         return Running(sandbox.child, capture, receipt.with_lines(always(profile)), "bubblewrap", since, sandbox)
 
     async def _prepared(self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost) -> _Prepared:
-        warm = self._ahead.take(profile)
+        warm = self.ahead.take(profile)
         if self._quick.expects(profile.workspace_root, command):
             with contextlib.suppress(TooManyForNow):
                 return self._prepared_at_once(profile, command, host, warm)
@@ -205,7 +205,7 @@ class ProcessRunner:
             raise
         finally:
             used = None if prepared is None else prepared.sandbox
-            self._ahead.not_used(profile, warm, used, refused=prepared is None)
+            self.ahead.not_used(profile, warm, used, refused=prepared is None)
         return prepared
 
     def _prepared_at_once(
@@ -216,9 +216,9 @@ class ProcessRunner:
         except TooManyForNow:
             raise
         except BaseException:
-            self._ahead.not_used(profile, warm, None, refused=True)
+            self.ahead.not_used(profile, warm, None, refused=True)
             raise
-        self._ahead.not_used(profile, warm, prepared.sandbox, refused=False)
+        self.ahead.not_used(profile, warm, prepared.sandbox, refused=False)
         return msgspec.structs.replace(prepared, quick=True)
 
     def _prepare(
@@ -256,7 +256,7 @@ class ProcessRunner:
             await asyncio.to_thread(self._clean, profile, prepared, running)
         finally:
             if running is not None and running.sandbox is not None:
-                self._ahead.used(profile, running.sandbox)
+                self.ahead.used(profile, running.sandbox)
 
     def _clean(
         self, profile: SandboxProfile, prepared: _Prepared, running: Running | None, most: int | None = None

@@ -136,6 +136,11 @@ class WaitingSandbox:
             return False
         return False
 
+    @property
+    def inside_pid(self) -> int | None:
+        """The process that waits, and is the program later."""
+        return None if self._inside is None else self._inside.pid
+
     def serves(self, facts: Facts) -> bool:
         """Whether a sandbox that is built now, from these facts, would be no other. The facts are new."""
         same = facts == self.plan.facts

@@ -64,8 +64,8 @@ class WarmPool:
         self._closed = False
 
     @property
-    def ready(self) -> int:
-        return sum(map(len, self._ready.values()))
+    def waiting(self) -> tuple[WaitingSandbox, ...]:
+        return tuple(each.sandbox for kept in self._ready.values() for each in kept)
 
     def take(self, wanted: SandboxProfile) -> WaitingSandbox | None:
         """One that waits, which is the caller's from now on."""
@@ -105,7 +105,7 @@ class WarmPool:
             self._worker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._worker
-        left = [each.sandbox for kept in self._ready.values() for each in kept]
+        left = self.waiting
         self._ready.clear()
         for sandbox in (*left, *self._unwanted):
             await self._end(sandbox)
@@ -148,7 +148,7 @@ class WarmPool:
                 self._unwanted.append(kept.popleft().sandbox)
             if not kept and profile not in self._wanted:
                 del self._ready[profile]
-        while self.ready > limits.MAX_WARM:
+        while len(self.waiting) > limits.MAX_WARM:
             oldest = next(kept for kept in self._ready.values() if kept)
             self._unwanted.append(oldest.popleft().sandbox)
 
