@@ -76,17 +76,14 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def one_that_waits_serves_one_call_and_no_other(scene: Scene) -> None:
-    seen: set[str] = set()
     before: set[int] = set()
     for _ in range(5):
         waiting = await scene.warm()
         assert all(each.child.pid not in before for each in waiting)
-        script = "readlink /proc/self/ns/pid; ls -A /tmp $HOME; touch /tmp/left $HOME/left"
+        script = "ls -A /tmp /run $HOME; touch /tmp/left $HOME/left"
         sandbox, ended = await scene.used(script)
         assert sandbox is waiting[0]
-        number, *rest = ended.stdout.decode().splitlines()
-        assert number not in seen and "left" not in rest
-        seen.add(number)
+        assert b"left" not in ended.stdout and ended.exit_code == 0
         before.add(sandbox.child.pid)
         assert sandbox.child.ended and sandbox not in scene.runner.ahead.waiting
 
@@ -172,11 +169,8 @@ async def a_program_gets_nothing_but_its_streams(scene: Scene) -> None:
     # The third of each is the listing itself.
     assert said.count("\n0\n1\n2\n") == 2 and "60" not in said.split("Cap")[0] and "61" not in said.split("Cap")[0]
     assert "Seccomp:\t2" in said and "NoNewPrivs:\t1" in said and re.search(r"CapEff:\t0{16}\n", said)
-    assert (
-        "ASKED=for it\n" in said
-        and f"PWD={scene.workspace}/sub\n" in said
-        and said.endswith(f"{scene.workspace}/sub\n")
-    )
+    assert "ASKED=for it\n" in said and f"PWD={scene.workspace}/sub\n" in said
+    assert said.endswith(f"\n{scene.workspace}/sub\n")
 
 
 async def words_come_as_they_are(scene: Scene) -> None:

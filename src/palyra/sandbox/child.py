@@ -126,6 +126,10 @@ class Child:
         self._tell(launch_wire.KILL_TAG)
         return await self.wait()
 
+    def confirmed(self) -> None:
+        """Something else showed that it was started: nothing more comes through the socket of its orders."""
+        self._keeper.orders.close()
+
     def signal(self, number: int) -> None:
         """Sends a signal to the program itself, not to its descendants. Does nothing once it has ended."""
         self._tell(launch_wire.SIGNAL.pack(launch_wire.SIGNAL_TAG, number))

@@ -64,8 +64,7 @@ class Inside(Waiting):
         self._table = b""
         super().__init__({"child-pid": pid})
 
-    def close(self) -> None:
-        super().close()
+    def let_go(self) -> None:
         if self._mounts >= 0:
             os.close(self._mounts)
             self._mounts = -1
@@ -171,6 +170,7 @@ class WaitingSandbox:
         if said != PRESENT or not ancillary:
             raise NotBuilt("bubblewrap ended before the sandbox was built")
         self._orders.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        self.child.confirmed()
         pid, _, _ = _CREDENTIALS.unpack(ancillary[0][2][: _CREDENTIALS.size])
         return int(pid)
 
@@ -212,12 +212,17 @@ class WaitingSandbox:
             index, number = launch_wire.FAILED.unpack(answer)
             raise failure_of(self._order.steps[index], number)
 
-    def let_go(self) -> None:
-        """Closes what is held here. Of a sandbox that has not started its program nothing is left after ``end``."""
+    def close(self) -> None:
+        """Closes what is held of it but the last hold on its mounts: to give those up takes the kernel a while."""
         self._orders.close()
         if self._inside is not None:
-            # The last hold on the mounts, perhaps: giving them up takes the kernel a while.
             self._inside.close()
+
+    def let_go(self) -> None:
+        """Closes everything. For a thread, if the program has run."""
+        self.close()
+        if self._inside is not None:
+            self._inside.let_go()
 
     async def end(self) -> None:
         """Ends it and everything in it."""

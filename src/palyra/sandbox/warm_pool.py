@@ -10,6 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,8 @@ from palyra.sandbox.profile import AppearingProtected, SandboxLimits, SandboxPro
 from palyra.sandbox.waiting_sandbox import WaitingSandbox
 
 _ANY = SandboxLimits()
+# Used sandboxes whose mounts are still held, until there is a quiet moment.
+_HELD_AFTER_USE: Final = 2
 
 
 @lru_cache(maxsize=64)
@@ -91,6 +94,7 @@ class WarmPool:
         if self._closed:
             after.let_go()
             return
+        after.close()
         self._used.append(after)
         self._work()
         self._changed.set()
@@ -126,7 +130,7 @@ class WarmPool:
         while True:
             now = loop.time()
             self._expire(now)
-            if len(self._used) > limits.MAX_WARM or (self._used and not self._wanted):
+            if len(self._used) > _HELD_AFTER_USE or (self._used and not self._wanted):
                 await asyncio.to_thread(self._let_go)
             if self._unwanted:
                 await self._ended(self._unwanted[0])
