@@ -121,6 +121,14 @@ class Child:
     def forget(self, do: Callable[[object], None]) -> None:
         self._ended.remove_done_callback(do)
 
+    @property
+    def failure(self) -> LaunchFailed | None:
+        """Why it was never started, if that is how it ended."""
+        if not self._ended.done() or self._ended.cancelled():
+            return None
+        problem = self._ended.exception()
+        return problem if isinstance(problem, LaunchFailed) else None
+
     async def kill(self) -> Exit:
         """SIGKILL to the whole tree, however it hides."""
         self._tell(launch_wire.KILL_TAG)

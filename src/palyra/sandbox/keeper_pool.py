@@ -73,7 +73,8 @@ class KeeperPool:
         self.usual: Preparation | None = None
         self.usually_grouped = False
         # Whether keepers have the native executor waiting, once one has said so.
-        self.native: asyncio.Future[bool] = asyncio.Future()
+        self.native = False
+        self.greeted = asyncio.Event()
         self._starting = asyncio.Lock()
         self._closed = False
 
@@ -239,8 +240,8 @@ class KeeperPool:
             keeper.close()
             self._refill()
             return
-        if not self.native.done():
-            self.native.set_result(keeper.native)
+        self.native = keeper.native
+        self.greeted.set()
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -307,9 +308,10 @@ class KeeperPool:
             self._refilling.cancel()
             self._refilling = None
         self._on_gone()
-        if not self.native.done():
-            self.native.set_result(False)
-            self.native = asyncio.Future()
+        # Who waits for the first greeting waits no more.
+        self.native = False
+        self.greeted.set()
+        self.greeted = asyncio.Event()
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():

@@ -79,7 +79,8 @@ class Launcher:
     async def runs_native(self) -> bool:
         """Whether waiting processes are the small native ones here. Known when the first keeper is there."""
         await self._pool.start()
-        return await asyncio.shield(self._pool.native)
+        await self._pool.greeted.wait()
+        return self._pool.native
 
     async def close(self) -> None:
         """Ends every program and its tree, then the launcher's own processes."""

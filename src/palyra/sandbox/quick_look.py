@@ -15,8 +15,8 @@ from palyra.sandbox.command import ProcessCommand
 MAX_REMEMBERED: Final = 256
 # Kinds of file systems whose answers come from this machine.
 _LOCAL: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "bcachefs"})
-# A plain name, or a relative path downwards.
-_DOWNWARDS: Final = re.compile(r"[\w.+=-]+(?:/[\w.+-]+)*/?", re.ASCII)
+# A relative path downwards, and no option with one in it.
+_DOWNWARDS: Final = re.compile(r"[\w.+][\w.+-]*(?:/[\w.+-]+)*/?", re.ASCII)
 _SYSTEM: Final = ("/usr/", "/bin/")
 
 
@@ -44,7 +44,7 @@ def _stays(word: str, workspace_root: str) -> bool:
     """Whether the word, should it name a path, names one of the workspace or of the system."""
     if ".." in word:
         return False
-    if "/" not in word or (_DOWNWARDS.fullmatch(word) is not None and "=/" not in word):
+    if "/" not in word or _DOWNWARDS.fullmatch(word) is not None:
         return True
     below = word.removeprefix(workspace_root + "/") if word.startswith(workspace_root + "/") else None
     if below is None:

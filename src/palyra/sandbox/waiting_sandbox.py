@@ -256,6 +256,8 @@ async def build(launcher: Launcher, plan: BubblewrapPlan, group: Group) -> Waiti
                 raise
             await asyncio.shield(sandbox.end())
             if isinstance(error, NotBuilt):
+                if child.failure is not None:
+                    raise child.failure from error
                 with contextlib.suppress(BlockingIOError):
                     error.details["said"] = os.read(said, _MAX_SAID_BYTES).decode("utf-8", "replace").strip()
             raise
