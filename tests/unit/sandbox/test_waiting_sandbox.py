@@ -1,4 +1,4 @@
-"""How a sandbox that waits is built and told of. What it withstands is in tests/security/test_warm_sandbox_attacks.py."""
+"""How a sandbox that waits is built and told of. What it withstands is in tests/security."""
 
 import asyncio
 import os
@@ -60,10 +60,7 @@ async def test_it_waits_is_read_and_becomes_its_program(launcher: Launcher, tmp_
     os.close(writer)
     await sandbox.started()
     ended = await sandbox.child.wait()
-    assert (ended.exit_code, os.read(reader, 1000)) == (
-        0,
-        f"/bin/sh b\n{tmp_path}\n".replace("/bin/sh", "any name").encode(),
-    )
+    assert (ended.exit_code, os.read(reader, 1000)) == (0, f"any name b\n{tmp_path}\n".encode())
     os.close(reader)
     environment = receipt.line(Layer.ENVIRONMENT)
     assert environment is not None and environment.asked.startswith("1 variables")
