@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from palyra.sandbox import limits
 from palyra.sandbox.bubblewrap import gather_host
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import Facts
@@ -52,31 +53,47 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
     program = workspace / "nothing"
     await asyncio.to_thread(_assemble, program)
     runner = ProcessRunner(RunnerSettings(scratch=str(scratch)))
+    cold = ProcessRunner(RunnerSettings(scratch=str(scratch), warm=False))
 
-    def ours(tier: SandboxTier, command: str) -> Callable[[], Awaitable[object]]:
+    def ours(tier: SandboxTier, command: str, by: ProcessRunner = runner) -> Callable[[], Awaitable[object]]:
         profile = SandboxProfile(workspace_root=str(workspace), tier=tier, protected_names=PROTECTED)
         wanted = ProcessCommand(command=command)
-        return lambda: runner.run_constrained_process(profile, wanted)
+        return lambda: by.run_constrained_process(profile, wanted)
 
+    async def all_wait() -> None:
+        """As it is when calls come slower than sandboxes are built."""
+        while len(runner.ahead.waiting) < limits.WARM_PER_PROFILE:
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.02)
+
+    by_hand = _by_hand(workspace, "/usr/bin/true")
     try:
-        isolated = await _alternately(ours(SandboxTier.C, "true"), _by_hand(workspace, "/usr/bin/true"))
+        isolated = await _alternately(ours(SandboxTier.C, "true", cold), by_hand)
+        await ours(SandboxTier.C, "true")()
+        warm = await _alternately(ours(SandboxTier.C, "true"), by_hand, ready=all_wait)
         limited = await _alternately(ours(SandboxTier.B, str(program)), _spawned(str(program)))
         growth = [await _growth(ours(tier, "true"), tier) for tier in SandboxTier]
     finally:
+        await cold.close()
         await runner.close()
     return [
         _row("Tier C, cold, /bin/true", *isolated, peer="bwrap by hand, same arguments", bar="p50 within 1.15x"),
+        _row("Tier C, warm, /bin/true", *warm, peer="bwrap by hand, same arguments", bar="p50 within 0.35x"),
         _row("Tier B, static program", *limited, peer="posix_spawn and wait", bar="p50 within 2x"),
         *growth,
     ]
 
 
 async def _alternately(
-    ours: Callable[[], Awaitable[object]], peer: Callable[[], None]
+    ours: Callable[[], Awaitable[object]],
+    peer: Callable[[], None],
+    ready: Callable[[], Awaitable[None]] | None = None,
 ) -> tuple[list[float], list[float]]:
     mine: list[float] = []
     theirs: list[float] = []
     for number in range(SAMPLES + 20):
+        if ready is not None:
+            await ready()
         since = time.perf_counter()
         await ours()
         between = time.perf_counter()

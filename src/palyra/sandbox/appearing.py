@@ -7,6 +7,7 @@ A link with a protected name cannot carry a mount either: it is treated the same
 
 import errno
 import os
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -15,8 +16,8 @@ from palyra.errors import Denied
 from palyra.sandbox.host_facts import Kind, Names
 from palyra.sandbox.limits import MAX_REPORTED_NAMES
 from palyra.sandbox.profile import AppearingProtected, SandboxProfile
-from palyra.sandbox.protected_match import ProtectedMachine
-from palyra.sandbox.protected_mounts import NO_LINKS, open_workspace_root
+from palyra.sandbox.protected_match import ProtectedMachine, machine_of
+from palyra.sandbox.protected_mounts import NO_LINKS, TooManyForNow, open_workspace_root
 from palyra.sandbox.receipt import Layer, ReceiptLine
 from palyra.sandbox.survey import Found, Survey, survey
 from palyra.workspace.openat2 import held, openat2
@@ -117,14 +118,22 @@ def _change(found: Found, change: Change) -> Appeared:
 
 
 def look_again(
-    profile: SandboxProfile, before: Survey, machine: ProtectedMachine | None = None, *, aside: str | None = None
+    profile: SandboxProfile,
+    before: Survey,
+    machine: ProtectedMachine | None = None,
+    *,
+    aside: str | Callable[[], str] | None = None,
+    most: int | None = None,
 ) -> AppearingReport:
-    """For when nothing of the sandbox runs any more. ``aside`` is a directory outside the workspace, for this call."""
+    """For when nothing of the sandbox runs any more. ``aside`` is a directory outside the workspace, for this call, or
+    makes one when there is something to move."""
     with held(open_workspace_root(profile.workspace_root)) as root:
-        after = survey(root, machine or ProtectedMachine(profile.protected_names))
+        after = survey(root, machine or machine_of(profile.protected_names), most=most)
+        if most is not None and after.entries > most:
+            raise TooManyForNow
         changes = compare(before, after)
         if profile.appearing_protected is AppearingProtected.MOVE_ASIDE and changes:
-            changes = _moved_aside(root, changes, before, aside)
+            changes = _moved_aside(root, changes, before, aside() if callable(aside) else aside)
     return AppearingReport(changes=changes, policy=profile.appearing_protected, shortfall=after.shortfall)
 
 

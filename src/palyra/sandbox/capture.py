@@ -43,6 +43,7 @@ class OutputCapture:
         self._streams = {name: _Stream(name) for name in StreamName}
         self._ended = asyncio.Event()
         self.exceeded = asyncio.Event()
+        self._when_exceeded: Callable[[], None] | None = None
         for stream in self._streams.values():
             self._loop.add_reader(stream.reader, self._read, stream)
 
@@ -61,6 +62,11 @@ class OutputCapture:
 
     def truncated(self, name: StreamName) -> bool:
         return self._streams[name].truncated
+
+    def when_exceeded(self, do: Callable[[], None]) -> None:
+        self._when_exceeded = do
+        if self.exceeded.is_set():
+            do()
 
     async def finished(self) -> None:
         """Returns when every writer of both streams is gone."""
@@ -91,6 +97,8 @@ class OutputCapture:
         if len(fitting) < len(chunk):
             stream.truncated = True
             self.exceeded.set()
+            if self._when_exceeded is not None:
+                self._when_exceeded()
 
     def _end(self, stream: _Stream) -> None:
         if not stream.open:

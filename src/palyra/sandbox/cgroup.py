@@ -180,9 +180,8 @@ class Group:
     def _counters(self) -> dict[str, int]:
         """Numbers that only grow, to be compared with what they were when the group was lent."""
         found: dict[str, int] = {}
-        if (directory := self.directory(MEMORY)) is not None:
-            name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
-            found["oom_kill"] = _keyed(directory, name).get("oom_kill", 0)
+        if self.directory(MEMORY) is not None:
+            found["oom_kill"] = self._oom_kills()
         if (directory := self.directory(PIDS)) is not None:
             found["pids_max"] = _keyed(directory, "pids.events").get("max", 0)
         for place in self._places:
@@ -205,13 +204,28 @@ class Group:
             cpu_microseconds=since.get("cpu"),
         )
 
+    def out_of_memory(self) -> bool:
+        """Whether the kernel ended something in it, since it was lent, for want of memory."""
+        return self._oom_kills() > self._counted.get("oom_kill", 0)
+
+    def _oom_kills(self) -> int:
+        if (directory := self.directory(MEMORY)) is None:
+            return 0
+        name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
+        return _keyed(directory, name).get("oom_kill", 0)
+
     def release(self) -> None:
         """Ends what is still inside, and gives the group back."""
-        if self.processes():
+        if not self.empty():
             self.kill()
         self._pool.give_back(self)
 
     def empty(self) -> bool:
+        """The controller that counts processes knows without a list of them, if a moment later than the list."""
+        if (directory := self.directory(PIDS)) is not None:
+            with contextlib.suppress(OSError):
+                if _read(directory, "pids.current") == "0":
+                    return True
         return not self.processes()
 
     def remove(self) -> None:
@@ -236,6 +250,8 @@ class CgroupPool:
         self._bases: tuple[Hierarchy, ...] | None = None
         self._why_not = ""
         self._free: list[Group] = []
+        # Groups that a waiting process is in already, by their files, and whether it is under Tier B's filter.
+        self._manned: dict[tuple[str, ...], tuple[Group, bool]] = {}
         self._lock = threading.Lock()
         self._made = 0
         self._closed = False
@@ -253,14 +269,41 @@ class CgroupPool:
             self._prepared()
             return self._why_not
 
-    def take(self, limits: TreeLimits) -> Group:
-        """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt."""
+    def take(self, limits: TreeLimits, *, filtered: bool = False) -> Group:
+        """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt.
+
+        Better one in which a process waits: entering a group takes longer than starting a program. One that waits
+        under a filter serves only a launch that is ``filtered``.
+        """
         with self._lock:
             bases = self._prepared()
-            group = self._free.pop() if self._free else self._make(bases)
+            waiting = [procs for procs, (_, has_filter) in self._manned.items() if filtered or not has_filter]
+            if waiting:
+                group, _ = self._manned.pop(max(waiting, key=lambda procs: self._manned[procs][1]))
+            else:
+                group = self._free.pop() if self._free else self._make(bases)
         with contextlib.suppress(OSError):
             group.limit(limits, self._cpu_cores)
         return group
+
+    def man(self, *, filtered: bool) -> tuple[str, ...]:
+        """The files of a group for a waiting process to enter ahead of need; none where there are no groups."""
+        with self._lock:
+            if self._closed:
+                return ()
+            bases = self._prepared()
+            # The one that was given back first: whatever still ends in it has had the most time.
+            group = self._free.pop(0) if self._free else self._make(bases)
+            if group.procs:
+                self._manned[group.procs] = (group, filtered)
+            return group.procs
+
+    def unman(self, procs: tuple[str, ...]) -> None:
+        """The process that waited is gone, or goes elsewhere. One that is about to end may still be inside."""
+        with self._lock:
+            if procs in self._manned:
+                group, _ = self._manned.pop(procs)
+                self._free.append(group)
 
     def give_back(self, group: Group) -> None:
         with self._lock:
@@ -272,9 +315,10 @@ class CgroupPool:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for group in self._free:
+            for group in (*self._free, *(group for group, _ in self._manned.values())):
                 group.remove()
             self._free.clear()
+            self._manned.clear()
             for base in self._bases or ():
                 with contextlib.suppress(OSError):
                     os.rmdir(base.directory)
@@ -369,8 +413,14 @@ def _write(directory: str, name: str, content: str) -> None:
 
 
 def _read(directory: str, name: str) -> str:
-    with open(f"{directory}/{name}", encoding="utf-8") as file:
-        return file.read().strip()
+    descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(descriptor, 65_536):
+            parts.append(part)
+        return b"".join(parts).decode().strip()
+    finally:
+        os.close(descriptor)
 
 
 def _keyed(directory: str, name: str) -> dict[str, int]:

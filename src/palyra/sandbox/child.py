@@ -14,7 +14,7 @@ from palyra.sandbox import launch_wire
 from palyra.sandbox.launch import Applied, Exit, LaunchFailed, LaunchSpec
 from palyra.sandbox.native_start import BUFFER_BYTES
 from palyra.sandbox.plan_segment import Step
-from palyra.sandbox.start_plan import NOTHING_AHEAD, StartPlan, plan_from_memory_file
+from palyra.sandbox.start_plan import NOTHING_AHEAD, Preparation, StartPlan, plan_from_memory_file
 
 PACKET_BYTES: Final = 1024
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -79,7 +79,7 @@ class KeeperEnd:
             while message := self.orders.recv(PACKET_BYTES):
                 index, number = launch_wire.FAILED.unpack(message)
                 if self.plan is not None and 0 <= index < len(self.plan.steps):
-                    self.failure = _failure(self.plan.steps[index], number)
+                    self.failure = failure_of(self.plan.steps[index], number)
         except BlockingIOError:
             return False
         except OSError:
@@ -87,7 +87,7 @@ class KeeperEnd:
         return True
 
 
-def _failure(step: Step, number: int) -> LaunchFailed:
+def failure_of(step: Step, number: int) -> LaunchFailed:
     return LaunchFailed(
         f"the program was not started, {step.stage.value} failed: {os.strerror(number)}"
         + (f" ({step.subject})" if step.subject else ""),
@@ -114,10 +114,29 @@ class Child:
     def ended(self) -> bool:
         return self._ended.done()
 
+    def when_ended(self, do: Callable[[object], None]) -> None:
+        """Calls it, with something of no interest, when the program has ended."""
+        self._ended.add_done_callback(do)
+
+    def forget(self, do: Callable[[object], None]) -> None:
+        self._ended.remove_done_callback(do)
+
+    @property
+    def failure(self) -> LaunchFailed | None:
+        """Why it was never started, if that is how it ended."""
+        if not self._ended.done() or self._ended.cancelled():
+            return None
+        problem = self._ended.exception()
+        return problem if isinstance(problem, LaunchFailed) else None
+
     async def kill(self) -> Exit:
         """SIGKILL to the whole tree, however it hides."""
         self._tell(launch_wire.KILL_TAG)
         return await self.wait()
+
+    def confirmed(self) -> None:
+        """Something else showed that it was started: nothing more comes through the socket of its orders."""
+        self._keeper.orders.close()
 
     def signal(self, number: int) -> None:
         """Sends a signal to the program itself, not to its descendants. Does nothing once it has ended."""
@@ -129,7 +148,11 @@ class Child:
 
 
 def send_order(
-    keeper: KeeperEnd, spec: LaunchSpec, plan: Callable[[bool], StartPlan], descriptors: tuple[int, ...]
+    orders: socket.socket,
+    spec: LaunchSpec,
+    plan: Callable[[bool], StartPlan],
+    descriptors: tuple[int, ...],
+    prepared: Preparation = NOTHING_AHEAD,
 ) -> StartPlan:
     """Sends the plan and its descriptors. A long plan goes as a memory file, which shifts the others by one."""
     made: list[int] = []
@@ -140,14 +163,12 @@ def send_order(
         order = start.encoded
         if len(order) > launch_wire.INLINE_ORDER_BYTES:
             start = plan(True)
-            order = plan_from_memory_file(
-                platform.machine(), len(start.encoded), BUFFER_BYTES, prepared=keeper.prepared
-            )
+            order = plan_from_memory_file(platform.machine(), len(start.encoded), BUFFER_BYTES, prepared=prepared)
             made.append(_memory_file(start.encoded))
             descriptors = (made[-1], *descriptors, *made[:-1])
         else:
             descriptors = (*descriptors, *made)
-        socket.send_fds(keeper.orders, [order], descriptors, socket.MSG_NOSIGNAL)
+        socket.send_fds(orders, [order], descriptors, socket.MSG_NOSIGNAL)
         return start
     finally:
         for descriptor in made:
@@ -157,8 +178,9 @@ def send_order(
 def _memory_file(content: bytes) -> int:
     """A sealed file in memory, to be read from its beginning."""
     descriptor = os.memfd_create("palyra", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with open(descriptor, "wb", closefd=False) as writer:
-        writer.write(content)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     return descriptor

@@ -110,5 +110,6 @@ def end_all() -> tuple[int, int]:
         if gone:
             pause = PAUSE_SECONDS
         else:
-            time.sleep(pause)
+            # Ends early when a child dies, where the caller has blocked the signal that says so.
+            signal.sigtimedwait({signal.SIGCHLD}, pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

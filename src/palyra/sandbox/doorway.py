@@ -8,10 +8,10 @@ import asyncio
 from typing import Protocol
 
 from palyra.sandbox import limits
-from palyra.sandbox.namespace_sockets import NamespaceSockets, OpenedSockets
+from palyra.sandbox.namespace_sockets import NamespaceSockets, OpenedSockets, look_at_network
 from palyra.sandbox.network_door import DoorUsage, NetworkSeen, door_plan, used_line
 from palyra.sandbox.profile import SandboxProfile
-from palyra.sandbox.readback import NotBuilt, Waiting
+from palyra.sandbox.readback import Waiting
 from palyra.sandbox.receipt import Layer, Receipt
 
 
@@ -48,26 +48,22 @@ class Doorway:
     async def open(self, profile: SandboxProfile, waiting: Waiting) -> None:
         """Where the profile allows hosts: opens its sockets in the waiting sandbox and has them served."""
         plan = door_plan(profile)
-        if plan is None or self._door is None:
-            return
-        with waiting.network() as (network, owner):
-            self._sockets = await self._namespace_sockets.open(plan, network, owner)
-        # Not cancelled half way, whoever waits for it: what has been opened is then there to be closed.
-        self._serving = asyncio.create_task(self._door.opened(profile, self._sockets), name="a door is opened")
-        await asyncio.shield(self._serving)
+        if plan is not None and self.served:
+            with waiting.network() as (network, owner):
+                opened = await self._namespace_sockets.open(plan, network, owner)
+            await self.serve(profile, opened)
+
+    async def serve(self, profile: SandboxProfile, sockets: OpenedSockets | None) -> None:
+        """Has sockets served that listen in the sandbox already. They are closed with the door from now on."""
+        self._sockets = sockets
+        if self._door is not None and sockets is not None:
+            # Not cancelled half way, whoever waits for it: what has been opened is then there to be closed.
+            self._serving = asyncio.create_task(self._door.opened(profile, sockets), name="a door is opened")
+            await asyncio.shield(self._serving)
 
     def look(self, waiting: Waiting) -> NetworkSeen | None:
         """What is there, once the sandbox is complete; for a thread. None where there is no door."""
-        if self._sockets is None:
-            return None
-        try:
-            return NetworkSeen(
-                listeners=self._sockets.seen(),
-                loopback_up=self._sockets.loopback_up(),
-                routes=waiting.routes(),
-            )
-        except OSError as error:
-            raise NotBuilt(f"the sandbox's network could not be looked at: {error.strerror}") from error
+        return None if self._sockets is None else look_at_network(self._sockets, waiting)
 
     async def close(self, receipt: Receipt) -> tuple[Receipt, DoorUsage | None]:
         """The receipt with what went through, and that as a value. To be shielded by who may be cancelled."""

@@ -113,18 +113,23 @@ def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine
         _minimal_root(plan, evidence),
         _workspace(plan, evidence),
         _protected(plan, evidence),
-        _line(
-            Layer.ENVIRONMENT,
-            f"{len(plan.environment)} variables and no other",
-            f"{evidence.environment_bytes} bytes of the launcher's own environment",
-            held=evidence.environment_bytes == 0,
-        ),
+        environment_line(len(plan.environment), evidence.environment_bytes),
         _egress(plan, evidence),
     )
 
 
-def filter_line(plan: BubblewrapPlan, seen: str | None) -> ReceiptLine:
+def environment_line(variables: int, launchers_bytes: int) -> ReceiptLine:
+    return _line(
+        Layer.ENVIRONMENT,
+        f"{variables} variables and no other",
+        f"{launchers_bytes} bytes of the launcher's own environment",
+        held=launchers_bytes == 0,
+    )
+
+
+def filter_line(plan: BubblewrapPlan, seen: str | None, *, waits_inside: bool = False) -> ReceiptLine:
     """``seen`` is the Seccomp field of the sandbox's first process after release; None where it had ended already.
+    ``waits_inside``: it was read before, of the process that becomes the program.
 
     That process and the program load the same filter, each just before it goes on; bubblewrap ends instead of going
     on where it cannot. So a sandbox that ran its program and was gone before the look had the filter too.
@@ -136,7 +141,8 @@ def filter_line(plan: BubblewrapPlan, seen: str | None) -> ReceiptLine:
     if seen is None:
         got = "loaded by bubblewrap, which ends where it cannot; the process had ended before /proc was read"
         return ReceiptLine(layer=Layer.SECCOMP, asked=asked, got=got, held=True)
-    got = f"Seccomp {seen} (after release, from /proc of its first process)"
+    when = "before the program started, from /proc of the process that became it"
+    got = f"Seccomp {seen} ({when if waits_inside else 'after release, from /proc of its first process'})"
     return ReceiptLine(layer=Layer.SECCOMP, asked=asked, got=got, held=seen == FILTER_MODE)
 
 

@@ -23,6 +23,8 @@ _KILL_FILES = ((b"pids.max", b"0"), (b"cgroup.kill", b"1"))
 _SIGNAL_INFO_BYTES = 128
 _RUSAGE_FIELDS = 16
 _AFTER_YOU_SECONDS = 0.002
+# How long what a program left behind may take to end by itself.
+_REST_SECONDS = 0.003
 # A keeper that cannot be made for want of processes or memory is tried again by the daemon's next order.
 _FAILED_KEEPER = 1
 
@@ -78,6 +80,8 @@ class Keeper:
         for _ in self._poll.poll(0):
             _drain(self._child_died)
             self._collect()
+        self._wait_for_rest(0)
+        # That was so, and is not when the program has been started.
         self._childless = False
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
@@ -138,6 +142,8 @@ class Keeper:
 
     def end_tree(self) -> int:
         """Ends everything. The control groups come first: they stop a tree that forks faster than it can be walked."""
+        if self._status is not None:
+            self._wait_for_rest(_REST_SECONDS)
         if self._childless:
             return 0
         for group in self._groups:
@@ -148,6 +154,14 @@ class Keeper:
         ended, survivors = descendants.end_all()
         self._orphans += ended
         return survivors
+
+    def _wait_for_rest(self, seconds: float) -> None:
+        """A sandbox's first process ends right after its last: to see that is cheaper than to end it."""
+        until = time.monotonic() + seconds
+        self._collect()
+        while not self._childless and (left := until - time.monotonic()) > 0:
+            signal.sigtimedwait({signal.SIGCHLD}, left)
+            self._collect()
 
     def _kill_program(self) -> None:
         """The program first and by itself, so that its status and usage are kept apart from its descendants'."""

@@ -15,7 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from palyra.sandbox import landlock, launch_wire
+from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.child import PACKET_BYTES, KeeperEnd
 from palyra.sandbox.launch import LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.native_start import ORDERS_DESCRIPTOR, SECOND_MESSAGE_ADDRESS
@@ -25,6 +28,8 @@ from palyra.sandbox.start_plan import NOTHING_AHEAD, Preparation, plan_preparati
 READY_KEEPERS: Final = 4
 # After a launch, so that making the next keeper does not compete with the program that starts.
 REFILL_SECONDS: Final = 0.005
+# The same while more than half of them are still ready.
+UNHURRIED_REFILL_SECONDS: Final = 0.025
 # A prepared keeper has opened files by name; a file that was since replaced would be out of the program's reach.
 PREPARED_SECONDS: Final = 20.0
 # Making a keeper takes a millisecond or two; a machine that cannot do it in this time is in trouble.
@@ -44,12 +49,19 @@ class KeeperPool:
     """``on_swept`` is told the keeper whose descendants are gone, ``on_gone`` that the zygote ended."""
 
     def __init__(
-        self, *, ready: int, python: str, on_swept: Callable[[int], None], on_gone: Callable[[], None]
+        self,
+        *,
+        ready: int,
+        python: str,
+        on_swept: Callable[[int], None],
+        on_gone: Callable[[], None],
+        cgroups: CgroupPool | None = None,
     ) -> None:
         self._python = python
         self._wanted_ready = ready
         self._on_swept = on_swept
         self._on_gone = on_gone
+        self._cgroups = cgroups
         self._zygote: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self.ready: deque[KeeperEnd] = deque()
@@ -59,6 +71,10 @@ class KeeperPool:
         self._refilling: asyncio.TimerHandle | None = None
         # What the last confined program had in common with the next, most likely.
         self.usual: Preparation | None = None
+        self.usually_grouped = False
+        # Whether keepers have the native executor waiting, once one has said so.
+        self.native = False
+        self.greeted = asyncio.Event()
         self._starting = asyncio.Lock()
         self._closed = False
 
@@ -119,15 +135,19 @@ class KeeperPool:
             stale = keeper.prepared is not NOTHING_AHEAD and now - keeper.prepared_at > PREPARED_SECONDS
             if stale or not keeper.waits():
                 self.ready.remove(keeper)
-                keeper.close()
-            elif keeper.prepared.serves(spec):
-                found = found or keeper
-                if keeper.prepared.seccomp == spec.seccomp:
-                    found = keeper
-                    break
+                self._let_go(keeper)
+            elif keeper.prepared.serves(spec) and (found is None or _nearer(spec, keeper, found)):
+                found = keeper
         if found is not None:
             self.ready.remove(found)
+            if self._cgroups is not None and found.prepared.cgroup_procs != spec.cgroup_procs:
+                self._cgroups.unman(found.prepared.cgroup_procs)
         return found
+
+    def _let_go(self, keeper: KeeperEnd) -> None:
+        keeper.close()
+        if self._cgroups is not None:
+            self._cgroups.unman(keeper.prepared.cgroup_procs)
 
     async def take(self, spec: LaunchSpec) -> KeeperEnd:
         """A ready keeper, or the next one that gets ready."""
@@ -157,8 +177,14 @@ class KeeperPool:
         last one."""
         if not self.ready:
             self._refill()
-        elif self._refilling is None and not self._closed:
-            self._refilling = asyncio.get_running_loop().call_later(REFILL_SECONDS, self._refill)
+        elif not self._closed:
+            hurry = 2 * len(self.ready) <= self._wanted_ready
+            if self._refilling is not None:
+                if not hurry:
+                    return
+                self._refilling.cancel()
+            delay = REFILL_SECONDS if hurry else UNHURRIED_REFILL_SECONDS
+            self._refilling = asyncio.get_running_loop().call_later(delay, self._refill)
 
     def _refill(self) -> None:
         """Asks for as many keepers as are missing."""
@@ -214,6 +240,8 @@ class KeeperPool:
             keeper.close()
             self._refill()
             return
+        self.native = keeper.native
+        self.greeted.set()
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -227,11 +255,15 @@ class KeeperPool:
 
         A filter once installed stays: half of the ready keepers are left without, for programs of another kind.
         """
-        ahead = self.usual
-        if ahead is None or not keeper.native:
+        if not keeper.native:
             return
+        ahead = self.usual or NOTHING_AHEAD
         if 2 * sum(other.prepared.seccomp is not None for other in self.ready) >= self._wanted_ready:
             ahead = Preparation(landlock=ahead.landlock)
+        if self._cgroups is not None and self.usually_grouped:
+            ahead = msgspec.structs.replace(ahead, cgroup_procs=self._cgroups.man(filtered=ahead.seccomp is not None))
+        if ahead == NOTHING_AHEAD:
+            return
         order = plan_preparation(
             ahead,
             machine=_MACHINE,
@@ -268,7 +300,7 @@ class KeeperPool:
         for keeper in self._greeting.values():
             asyncio.get_running_loop().remove_reader(keeper.control.fileno())
         for keeper in (*self.ready, *self._greeting.values()):
-            keeper.close()
+            self._let_go(keeper)
         self.ready.clear()
         self._greeting.clear()
         self._requested = 0
@@ -276,12 +308,25 @@ class KeeperPool:
             self._refilling.cancel()
             self._refilling = None
         self._on_gone()
+        # Who waits for the first greeting waits no more.
+        self.native = False
+        self.greeted.set()
+        self.greeted = asyncio.Event()
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
                 waiting.set_exception(LauncherGone("the launcher process ended"))
         zygote, self._zygote = self._zygote, None
         return zygote
+
+
+def _nearer(spec: LaunchSpec, keeper: KeeperEnd, other: KeeperEnd) -> bool:
+    """Whether a keeper has done more of this launch ahead. Groups take the longest to enter."""
+
+    def done(each: KeeperEnd) -> tuple[bool, bool]:
+        return each.prepared.cgroup_procs == spec.cgroup_procs, each.prepared.seccomp == spec.seccomp
+
+    return done(keeper) > done(other)
 
 
 def _wait_for_end(zygote: "subprocess.Popen[bytes]") -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from palyra.sandbox import landlock, launch_wire, rlimit
+from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.child import Child, KeeperEnd, applied_by, closed_by_exec, exit_of, send_order
 from palyra.sandbox.keeper_pool import READY_KEEPERS, KeeperPool
 from palyra.sandbox.launch import BadLaunch, Exit, KeeperLost, LaunchFailed, LaunchSpec, LaunchStage
@@ -33,8 +34,12 @@ _MACHINE: Final = platform.machine()
 class Launcher:
     """One per event loop. Use ``start`` and ``close``, or ``async with``."""
 
-    def __init__(self, *, ready: int = READY_KEEPERS, python: str = sys.executable) -> None:
-        self._pool = KeeperPool(ready=ready, python=python, on_swept=self._swept, on_gone=self._zygote_gone)
+    def __init__(
+        self, *, ready: int = READY_KEEPERS, python: str = sys.executable, cgroups: CgroupPool | None = None
+    ) -> None:
+        self._pool = KeeperPool(
+            ready=ready, python=python, on_swept=self._swept, on_gone=self._zygote_gone, cgroups=cgroups
+        )
         self._running: dict[int, tuple[KeeperEnd, asyncio.Future[Exit]]] = {}
         self._lost: dict[int, asyncio.Future[Exit]] = {}
         self._tasks_counted = (0, float("-inf"))
@@ -71,6 +76,12 @@ class Launcher:
     async def start(self) -> None:
         await self._pool.start()
 
+    async def runs_native(self) -> bool:
+        """Whether waiting processes are the small native ones here. Known when the first keeper is there."""
+        await self._pool.start()
+        await self._pool.greeted.wait()
+        return self._pool.native
+
     async def close(self) -> None:
         """Ends every program and its tree, then the launcher's own processes."""
         for keeper, _ in list(self._running.values()):
@@ -104,6 +115,7 @@ class Launcher:
         keeper = await self._pool.take(spec)
         if spec.landlock is not None or spec.seccomp is not None:
             self._pool.usual = preparation_of(spec)
+        self._pool.usually_grouped = bool(spec.cgroup_procs)
 
         def plan_for(in_memory_file: bool) -> StartPlan:
             return plan_start(
@@ -123,7 +135,8 @@ class Launcher:
         self._running[keeper.pid] = (keeper, ended)
         loop.add_reader(keeper.control.fileno(), self._hear_keeper, keeper)
         try:
-            keeper.plan = send_order(keeper, spec, plan_for, (stdin, stdout, stderr, *fds))
+            given = (stdin, stdout, stderr, *fds)
+            keeper.plan = send_order(keeper.orders, spec, plan_for, given, keeper.prepared)
             if spec.cgroup_procs:
                 groups = b"\0".join(os.fsencode(path) for path in spec.cgroup_procs)
                 keeper.tell(launch_wire.GROUPS_TAG + groups)
@@ -137,7 +150,8 @@ class Launcher:
                 errno=problem.errno or 0,
             ) from problem
         except BaseException:
-            keeper.tell(launch_wire.KILL_TAG)
+            # Waited for: the keeper closes the program's control groups, and the next program may get the same ones.
+            await self._abandon(keeper, ended)
             raise
         finally:
             self._pool.refill_soon()

@@ -65,6 +65,20 @@ SETTLE_FIRST_SECONDS: Final = 0.002
 SETTLE_POLL_SECONDS: Final = 0.0003
 LONGEST_POLL_SECONDS: Final = 0.01
 
+# A workspace of so few entries, on a disk of this machine, is looked through without a change of threads, which would
+# take longer; and only as long as that went as fast as it should.
+QUICK_ENTRIES: Final = 256
+QUICK_SECONDS: Final = 0.004
+
+# Sandboxes that are built and wait for a program: for each profile, and in all. Each is four small processes and, as
+# long as it is not used, no work.
+WARM_PER_PROFILE: Final = 2
+MAX_WARM: Final = 8
+# One that was not used for so long is ended. The next call of its profile is a cold one.
+WARM_SECONDS: Final = 60.0
+# After a call, so that building the next does not compete with what the caller does with the answer.
+WARM_REFILL_SECONDS: Final = 0.01
+
 PROBE_SECONDS: Final = 10.0
 
 # The door: sockets opened in a sandbox's own network and served from outside.

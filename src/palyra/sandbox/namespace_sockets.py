@@ -17,7 +17,8 @@ from typing import Final, Self
 from palyra.errors import Unavailable
 from palyra.sandbox import limits
 from palyra.sandbox import namespace_socket_main as helper
-from palyra.sandbox.network_door import DoorPlan, ListenerKind, ListenerPlan, ListenerSeen
+from palyra.sandbox.network_door import DoorPlan, ListenerKind, ListenerPlan, ListenerSeen, NetworkSeen
+from palyra.sandbox.readback import NotBuilt, Waiting
 
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[2])
 # Appended, so that nothing installed beside Palyra can take the place of a standard module.
@@ -108,6 +109,14 @@ class OpenedSockets:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def look_at_network(sockets: OpenedSockets, waiting: Waiting) -> NetworkSeen:
+    """What is in the network of a sandbox that is complete and waits."""
+    try:
+        return NetworkSeen(listeners=sockets.seen(), loopback_up=sockets.loopback_up(), routes=waiting.routes())
+    except OSError as error:
+        raise NotBuilt(f"the sandbox's network could not be looked at: {error.strerror}") from error
 
 
 def namespace_of(opened: socket.socket) -> int:

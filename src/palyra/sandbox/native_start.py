@@ -25,12 +25,18 @@ _X86_64 = bytes.fromhex(
     "85c975e448f7d8504155b801000000bf8c0000004889e6ba100000000f05bf7f000000b8e70000000f05"
 )
 
+# mov $140, %edi
+_HEARS_ON = b"\xbf%c\0\0\0"
+# prctl(PR_SET_DUMPABLE, 0)
+_FIRST_CALL_BYTES = 14
+
 _TEXT_ADDRESS = 0x400000
 _DATA_ADDRESS = 0x600000
 _BUFFER_ADDRESS = 0x601000
 _VECTOR_ADDRESS = _DATA_ADDRESS + 0x40
 # A second msghdr, for a plan that ends by waiting for another: receiving changes the first.
 SECOND_MESSAGE_ADDRESS = _DATA_ADDRESS + 0x80
+THIRD_MESSAGE_ADDRESS = _DATA_ADDRESS + 0xC0
 _CONTROL_ADDRESS = _DATA_ADDRESS + 0x100
 _PAGE = 4096
 _CONTROL_BYTES = 16 + 4 * MAX_RECEIVED
@@ -43,16 +49,20 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _MFD_EXEC = 0x10
 
 
-def image() -> bytes:
-    """An ELF file of two pages: the code, never writable, and the data, never executable."""
+def image(orders: int = ORDERS_DESCRIPTOR, *, readable: bool = False) -> bytes:
+    """An ELF file of two pages: the code, never writable, and the data, never executable.
+
+    It hears on ``orders``. ``readable``: it begins after its first call, so that /proc shows what it is.
+    """
+    code = _X86_64.replace(_HEARS_ON % ORDERS_DESCRIPTOR, _HEARS_ON % orders)
     code_offset = _HEADER.size + 3 * _SEGMENT.size
-    text_bytes = code_offset + len(_X86_64)
+    text_bytes = code_offset + len(code)
     header = _HEADER.pack(
         b"\x7fELF\x02\x01\x01".ljust(16, b"\0"),
         _EXECUTABLE,
         _MACHINE_X86_64,
         _VERSION,
-        _TEXT_ADDRESS + code_offset,
+        _TEXT_ADDRESS + code_offset + (_FIRST_CALL_BYTES if readable else 0),
         _HEADER.size,
         0,
         0,
@@ -84,17 +94,18 @@ def image() -> bytes:
         (0, message),
         (_VECTOR_ADDRESS - _DATA_ADDRESS, vector),
         (SECOND_MESSAGE_ADDRESS - _DATA_ADDRESS, message),
+        (THIRD_MESSAGE_ADDRESS - _DATA_ADDRESS, message),
     )
     data = bytearray(_PAGE)
     for place, content in places:
         data[place : place + len(content)] = content
-    return b"".join((header, *segments, _X86_64)).ljust(_PAGE, b"\0") + data
+    return b"".join((header, *segments, code)).ljust(_PAGE, b"\0") + data
 
 
 def open_image() -> int | None:
     """A descriptor that can be executed, or ``None`` where this machine cannot use it."""
     try:
-        descriptor = _write_image()
+        descriptor = write_image(image())
     except OSError:
         return None
     if descriptor is not None and not _works(descriptor):
@@ -118,7 +129,8 @@ def _works(descriptor: int) -> bool:
     return status == 0
 
 
-def _write_image() -> int | None:
+def write_image(content: bytes) -> int | None:
+    """The image as a memory file that can only be read and executed. Whether it can is for ``open_image`` to say."""
     if platform.machine() != "x86_64":
         return None
     descriptor = -1
@@ -130,7 +142,7 @@ def _write_image() -> int | None:
             continue
     if descriptor < 0:
         return None
-    os.write(descriptor, image())
+    os.write(descriptor, content)
     # A file open for writing cannot be executed.
     readable = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     os.close(descriptor)

@@ -35,6 +35,10 @@ SECCOMP_FD: Final = 10
 INFO_FD: Final = 16
 BLOCK_FD: Final = 17
 FIRST_EXTRA_FILE_FD: Final = 18
+# The process that waits inside: where its orders come from, and what it is made of.
+ORDERS_FD: Final = 60
+IMAGE_FD: Final = 61
+WAITS_INSIDE: Final = (b"/proc/self/fd/%d" % IMAGE_FD,)
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -77,10 +81,12 @@ def plan_isolated(
     cwd: str | None = None,
     memory_is_counted: bool = False,
 ) -> BubblewrapPlan:
-    """``memory_is_counted`` says that a cgroup will limit real memory.
+    """``memory_is_counted`` says that a cgroup will limit real memory. With ``WAITS_INSIDE`` for its command the
+    sandbox holds a process that waits for the program's words, environment and directory.
 
     Refuses with ``sandbox.unsupported_platform`` where bubblewrap lacks an option that the profile needs."""
     refuse_system_workspace(profile.workspace_root)
+    inside = command_argv == WAITS_INSIDE
     if not command_argv or any(b"\0" in each for each in command_argv):
         raise BadProfile("a command has at least one word, and no NUL")
     where = cwd or profile.workspace_root
@@ -95,7 +101,7 @@ def plan_isolated(
         *_tools(profile, expected),
         *_workspace(profile, facts, expected),
         *sealed(expected),
-        *_process(facts, environment, where),
+        *(_waiting(facts) if inside else _process(facts, environment, where)),
     ]
     _refuse_unknown_options(lines, facts.host)
     options = b"".join(each + b"\0" for line in lines for each in line.arguments)
@@ -108,7 +114,7 @@ def plan_isolated(
         argv=(as_bytes(facts.host.bwrap), b"--args", b"%d" % ARGS_FD, b"--", *command_argv),
         lines=tuple(lines),
         data_fds=tuple(sorted(data.items())),
-        pass_fds=(INFO_FD, BLOCK_FD),
+        pass_fds=(ORDERS_FD, IMAGE_FD) if inside else (INFO_FD, BLOCK_FD),
         expected=tuple(expected),
         unshared=frozenset(unshared),
         environment=environment,
@@ -226,6 +232,16 @@ def _process(facts: Facts, environment: tuple[tuple[str, str], ...], cwd: str) -
         lines.append(plan_line("system calls that no ordinary program needs are refused", "--seccomp", SECCOMP_FD))
     lines.append(plan_line("says which process to look at", "--info-fd", INFO_FD))
     lines.append(plan_line("waits until the sandbox has been looked at from outside", "--block-fd", BLOCK_FD))
+    return lines
+
+
+def _waiting(facts: Facts) -> list[PlanLine]:
+    lines = [
+        plan_line("nothing of the launcher's environment", "--clearenv"),
+        plan_line("a directory that is always there; the program's own comes with its words", "--chdir", "/"),
+    ]
+    if facts.seccomp is not None:
+        lines.append(plan_line("system calls that no ordinary program needs are refused", "--seccomp", SECCOMP_FD))
     return lines
 
 

@@ -11,15 +11,17 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
+from palyra.sandbox import limits
 from palyra.sandbox.appearing import look_again
 from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
+from palyra.sandbox.built_ahead import BuiltAhead, filter_of, program_inside, spawn_failed
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
 from palyra.sandbox.cgroup import CgroupPool, Group
 from palyra.sandbox.checks import Checked, GuardHost, check_before_spawn
@@ -28,26 +30,23 @@ from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.doorway import Doorway, NetworkDoor
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
-from palyra.sandbox.launch import LaunchFailed, LaunchSpec
+from palyra.sandbox.launch import LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
 from palyra.sandbox.namespace_sockets import NamespaceSockets
-from palyra.sandbox.outcome import (
-    ProcessOutcome,
-    ProcessTimedOut,
-    QuotaExceeded,
-    RuntimeFailure,
-    SpawnFailed,
-)
+from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded, RuntimeFailure
 from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
-from palyra.sandbox.protected_mounts import gather_workspace
+from palyra.sandbox.profile import SandboxProfile, SandboxTier
+from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
+from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
 from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
 from palyra.sandbox.resolve_executable import guard_host
 from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
-from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
+from palyra.sandbox.seccomp_program import tier_b_program
 from palyra.sandbox.survey import Survey
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
+from palyra.workspace.openat2 import held
 
 # Workspaces whose index of programs is kept.
 MAX_KEPT_HOSTS: Final = 64
@@ -65,6 +64,8 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     max_running: int = 64
     max_waiting: int = 1024
+    # Whether sandboxes are built ahead, once a profile is in use.
+    warm: bool = True
     # Where protected names that appeared are moved to, and where calls get their private folders.
     scratch: str
 
@@ -78,6 +79,10 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     home: str = ""
     facts: Facts | None = None
     before: Survey | None = None
+    # One that was built ahead and is just what would be built now.
+    sandbox: WaitingSandbox | None = None
+    # Whether it was all looked at without a change of threads, and can be again.
+    quick: bool = False
 
 
 class ProcessRunner:
@@ -85,14 +90,17 @@ class ProcessRunner:
 
     def __init__(self, settings: RunnerSettings) -> None:
         self._settings = settings
-        self._launcher = Launcher()
         self._cgroups = CgroupPool()
+        self._launcher = Launcher(cgroups=self._cgroups)
         self._namespace_sockets = NamespaceSockets()
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
+        self._quick = QuickLook()
+        self.ahead = BuiltAhead(self._launcher, self._cgroups, self._namespace_sockets, enabled=settings.warm)
 
     async def close(self) -> None:
+        await self.ahead.close()
         await self._launcher.close()
         await self._namespace_sockets.close()
         await asyncio.to_thread(self._cgroups.close)
@@ -111,9 +119,10 @@ class ProcessRunner:
         """
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         since = time.monotonic()
-        async with self.started(profile, command, sink=sink, door=door, wait_seconds=timeout_ms / 1000) as running:
-            left = timeout_ms / 1000 - (time.monotonic() - since)
-            ended = await running.ended(max(0.0, left))
+        wait = timeout_ms / 1000
+        async with self.started(profile, command, sink=sink, door=door, wait_seconds=wait, confirmed=False) as running:
+            ended = await running.ended(max(0.0, wait - (time.monotonic() - since)))
+            _refuse_failed(command, running)
         outcome = outcome_of(profile, running, ended)
         refuse_unexecuted(command, outcome)
         if running.killed_by == "max_output_bytes":
@@ -133,10 +142,13 @@ class ProcessRunner:
         sink: Sink | None = None,
         door: NetworkDoor | None = None,
         wait_seconds: float | None = None,
+        confirmed: bool = True,
     ) -> AsyncIterator[Running]:
         """A started program. Leaving the block ends it and everything it started, and cleans up after it.
 
         It may have to wait for its turn, at most ``wait_seconds``. ``door`` serves the hosts that the profile allows.
+        Without ``confirmed`` a program that could not be executed has ended soon, and its caller asks whether that was
+        so.
         """
         host = self._guard_host(profile)
         async with self._slot(command, wait_seconds):
@@ -146,9 +158,12 @@ class ProcessRunner:
             capture = OutputCapture(profile.limits.max_output_bytes, sink)
             running: Running | None = None
             try:
-                begin = self._isolated if profile.tier is SandboxTier.C else self._limited
+                begin = await self._way_of(profile)
                 running = await begin(profile, command, prepared, capture)
                 try:
+                    if confirmed and running.sandbox is not None:
+                        with spawn_failed(command):
+                            await running.sandbox.started()
                     yield running
                 finally:
                     if not running.child.ended:
@@ -156,53 +171,143 @@ class ProcessRunner:
             finally:
                 capture.close()
                 # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
-                await asyncio.shield(self._finished(profile, prepared, running))
+                await asyncio.shield(self._finish(profile, prepared, running))
 
-    async def _finished(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
-        receipt, usage = await prepared.doorway.close(running.receipt if running is not None else Receipt())
-        if running is not None:
-            running.receipt, running.egress = receipt, usage
-        await asyncio.to_thread(self._clean, profile, prepared, running)
+    async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
+        if profile.tier is SandboxTier.B:
+            return self._limited
+        return self._inside if await self.ahead.serves(profile) else self._isolated
+
+    async def _inside(
+        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
+    ) -> Running:
+        """The sandbox is complete, with all its layers, before the program's words are in it."""
+        assert prepared.facts is not None
+        refuse_unmet(Receipt.of(prepared.group.receipt()), profile.required_layers & _KNOWN_BEFORE)
+        since = time.monotonic()
+        sandbox = prepared.sandbox
+        try:
+            with spawn_failed(command):
+                if sandbox is None:
+                    sandbox = await self.ahead.build(profile, prepared.facts, prepared.group)
+                await prepared.doorway.serve(profile, sandbox.sockets)
+                program = program_inside(with_environment(profile, prepared.checked), prepared.checked)
+                with held(_stdin_of(command.stdin)) as stdin:
+                    receipt = sandbox.start(program, (stdin, *capture.writers()))
+        except BaseException:
+            if sandbox is not None:
+                await asyncio.shield(sandbox.end())
+            raise
+        finally:
+            capture.handed_over()
+        return Running(sandbox.child, capture, receipt.with_lines(always(profile)), "bubblewrap", since, sandbox)
 
     async def _prepared(
         self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, doorway: Doorway
     ) -> _Prepared:
-        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host, doorway))
+        warm = self.ahead.take(profile)
+        if self._quick.expects(profile.workspace_root, command):
+            with contextlib.suppress(TooManyForNow):
+                return self._prepared_at_once(profile, command, host, doorway, warm)
+        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host, doorway, warm))
+        prepared: _Prepared | None = None
         try:
-            return await asyncio.shield(preparing)
+            prepared = await asyncio.shield(preparing)
         except asyncio.CancelledError:
             # The thread goes on, and nobody else would give back what it takes.
             await asyncio.wait([preparing])
             if preparing.exception() is None:
-                await asyncio.shield(asyncio.to_thread(self._clean, profile, preparing.result(), None))
+                await asyncio.shield(self._finish(profile, preparing.result(), None))
+                warm = None if preparing.result().sandbox is warm else warm
             raise
+        finally:
+            used = None if prepared is None else prepared.sandbox
+            self.ahead.not_used(profile, warm, used, refused=prepared is None)
+        return prepared
+
+    def _prepared_at_once(
+        self,
+        profile: SandboxProfile,
+        command: ProcessCommand,
+        host: GuardHost,
+        doorway: Doorway,
+        warm: WaitingSandbox | None,
+    ) -> _Prepared:
+        try:
+            prepared = self._prepare(profile, command, host, doorway, warm, most=limits.QUICK_ENTRIES)
+        except TooManyForNow:
+            raise
+        except BaseException:
+            self.ahead.not_used(profile, warm, None, refused=True)
+            raise
+        self.ahead.not_used(profile, warm, prepared.sandbox, refused=False)
+        return msgspec.structs.replace(prepared, quick=True)
 
     def _prepare(
-        self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, doorway: Doorway
+        self,
+        profile: SandboxProfile,
+        command: ProcessCommand,
+        host: GuardHost,
+        doorway: Doorway,
+        warm: WaitingSandbox | None,
+        most: int | None = None,
     ) -> _Prepared:
         """All that must be looked at and taken before the start, on one thread: a change of threads costs as much."""
+        since = time.monotonic()
         checked = check_before_spawn(profile, command, host, served=doorway.served)
         if profile.tier is SandboxTier.B:
             home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
-            group = self._cgroups.take(profile.limits)
+            group = self._cgroups.take(profile.limits, filtered=True)
+            self._quick.learn(profile.workspace_root, 0, time.monotonic() - since)
             return _Prepared(checked=checked, group=group, doorway=doorway, home=home)
-        workspace, before = gather_workspace(profile)
-        facts = Facts(host=gather_host(), workspace=workspace, seccomp=_filter_of(profile))
-        group = self._cgroups.take(profile.limits)
-        return _Prepared(checked=checked, group=group, doorway=doorway, facts=facts, before=before)
+        workspace, before = gather_workspace(profile, most=most)
+        self._quick.learn(profile.workspace_root, before.entries, time.monotonic() - since)
+        facts = Facts(host=gather_host(), workspace=workspace, seccomp=filter_of(profile))
+        if warm is not None and warm.serves(facts):
+            group = warm.group
+        else:
+            warm, group = None, self._cgroups.take(profile.limits)
+        return _Prepared(checked=checked, group=group, doorway=doorway, facts=facts, before=before, sandbox=warm)
 
-    def _clean(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
+    async def _finish(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
+        if prepared.sandbox is not None and (running is None or running.child is not prepared.sandbox.child):
+            await prepared.sandbox.end()
+        receipt, usage = await prepared.doorway.close(running.receipt if running is not None else Receipt())
+        if running is not None:
+            running.receipt, running.egress = receipt, usage
+        try:
+            ended = running is None or running.child.ended
+            if prepared.quick and ended and prepared.group.empty() and _removed(prepared.home):
+                with contextlib.suppress(TooManyForNow):
+                    self._clean(profile, prepared, running, most=limits.QUICK_ENTRIES)
+                    return
+            await asyncio.to_thread(self._clean, profile, prepared, running)
+        finally:
+            if running is not None and running.sandbox is not None:
+                self.ahead.used(profile, running.sandbox)
+
+    def _clean(
+        self, profile: SandboxProfile, prepared: _Prepared, running: Running | None, most: int | None = None
+    ) -> None:
         group = prepared.group
         try:
             if running is not None:
                 running.receipt = running.receipt.with_lines(group.receipt())
-                running.out_of_memory = bool(group.stats().out_of_memory_kills)
+                running.out_of_memory = group.out_of_memory()
                 if prepared.before is not None and not profile.read_only:
-                    self._look_again(profile, prepared.before, running)
-        finally:
-            group.release()
-            if prepared.home:
-                shutil.rmtree(prepared.home, ignore_errors=True)
+                    self._look_again(profile, prepared.before, running, most)
+        except TooManyForNow:
+            # Nothing was given back: the caller comes again, with time.
+            raise
+        except BaseException:
+            self._give_back(prepared)
+            raise
+        self._give_back(prepared)
+
+    def _give_back(self, prepared: _Prepared) -> None:
+        prepared.group.release()
+        if prepared.home:
+            shutil.rmtree(prepared.home, ignore_errors=True)
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
         """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
@@ -307,13 +412,19 @@ class ProcessRunner:
             await asyncio.wait([looking])
             raise
 
-    def _look_again(self, profile: SandboxProfile, before: Survey, running: Running) -> None:
+    def _look_again(self, profile: SandboxProfile, before: Survey, running: Running, most: int | None) -> None:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
-        aside = tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch)
-        report = look_again(profile, before, aside=aside)
-        with contextlib.suppress(OSError):
-            # Stays where something was moved into it.
-            os.rmdir(aside)
+        made: list[str] = []
+
+        def aside() -> str:
+            made.append(tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch))
+            return made[0]
+
+        report = look_again(profile, before, aside=aside, most=most)
+        for place in made:
+            with contextlib.suppress(OSError):
+                # Stays where something was moved into it.
+                os.rmdir(place)
         line = running.receipt.line(Layer.PROTECTED_NAMES)
         running.receipt = running.receipt.with_lines([report.line(line)])
         report.refuse()
@@ -324,23 +435,32 @@ class ProcessRunner:
         stdin = _stdin_of(command.stdin)
         try:
             stdout, stderr = capture.writers()
-            return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
-        except LaunchFailed as error:
-            raise SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details) from error
+            with spawn_failed(command):
+                return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
         finally:
             os.close(stdin)
             capture.handed_over()
 
 
+def _removed(home: str) -> bool:
+    """Takes away an empty folder. One that is not takes who knows how long."""
+    if home:
+        try:
+            os.rmdir(home)
+        except OSError:
+            return False
+    return True
+
+
+def _refuse_failed(command: ProcessCommand, running: Running) -> None:
+    if running.sandbox is not None:
+        with spawn_failed(command):
+            running.sandbox.refuse_failed()
+
+
 def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:
     """The caller's variables over the operator's."""
     return msgspec.structs.replace(profile, env=tuple({**dict(profile.env), **dict(checked.env)}.items()))
-
-
-def _filter_of(profile: SandboxProfile) -> bytes:
-    """Abstract unix sockets belong to the network namespace: one that is shared would show the host's own."""
-    strict = profile.egress is EgressEnforcementMode.STRICT
-    return tier_c_program(_MACHINE) if strict else tier_b_program(_MACHINE)
 
 
 def _stdin_of(content: bytes) -> int:

@@ -6,6 +6,7 @@ carries the patterns that are partly matched, so that a name costs a look-up and
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from palyra.workspace.glob import name_pattern
@@ -66,6 +67,12 @@ class ProtectedMachine:
                 return pattern.source, START
             onward.append((pattern, position + 1))
         return None, tuple(onward)
+
+
+@lru_cache(maxsize=64)
+def machine_of(patterns: tuple[str, ...]) -> ProtectedMachine:
+    """One machine for all walks with these patterns: it is not changed by them."""
+    return ProtectedMachine(patterns)
 
 
 def _same(part: Part, name: str) -> bool:

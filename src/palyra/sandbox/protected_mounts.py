@@ -12,7 +12,7 @@ from typing import Final
 from palyra.errors import Unavailable
 from palyra.sandbox.host_facts import Identity, Kind, Names, ProtectedMount, WorkspaceFacts, fold, with_ancestors
 from palyra.sandbox.profile import BadProfile, SandboxProfile
-from palyra.sandbox.protected_match import ProtectedMachine
+from palyra.sandbox.protected_match import ProtectedMachine, machine_of
 from palyra.sandbox.survey import Survey, survey
 from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, held, openat2
 from palyra.workspace.path import decode_name, shown
@@ -25,6 +25,10 @@ _LOOK: Final = os.O_PATH | os.O_NOFOLLOW
 class WorkspaceMoved(Unavailable):
     code = "sandbox.workspace_moved"
     hint = "something renamed or replaced directories of the workspace while the sandbox was prepared; try again"
+
+
+class TooManyForNow(Exception):
+    """The workspace holds more than the caller wanted to look at just now."""
 
 
 def open_workspace_root(path: str) -> int:
@@ -74,10 +78,14 @@ def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts
     )
 
 
-def gather_workspace(profile: SandboxProfile, machine: ProtectedMachine | None = None) -> tuple[WorkspaceFacts, Survey]:
+def gather_workspace(
+    profile: SandboxProfile, machine: ProtectedMachine | None = None, *, most: int | None = None
+) -> tuple[WorkspaceFacts, Survey]:
     """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
     with held(open_workspace_root(profile.workspace_root)) as root:
-        seen = survey(root, machine or ProtectedMachine(profile.protected_names))
+        seen = survey(root, machine or machine_of(profile.protected_names), most=most)
+        if most is not None and seen.entries > most:
+            raise TooManyForNow
         return facts_of(root, profile, seen), seen
 
 

@@ -241,20 +241,27 @@ class Waiting:
     def _evidence(self, plan: BubblewrapPlan, network: NetworkSeen | None) -> Evidence:
         # The command may hold spaces and brackets; the fields after its last bracket are plain.
         fields = self._read("stat").rpartition(b")")[2].split()
+        status = parse_status(self._read("status").decode("utf-8", "replace"))
         interfaces = [line.partition(b":")[0].strip() for line in self._read("net/dev").splitlines()[2:]]
         return Evidence(
             pid=self.pid,
-            status=parse_status(self._read("status").decode("utf-8", "replace")),
+            status=status,
             namespaces={name: self._namespace(name) for name in NAMESPACES},
             own_namespaces=own_namespaces(),
             parent_user=self._parent_user(),
-            mounts=parse_mounts(self._read("mountinfo")),
+            mounts=parse_mounts(self._mount_table()),
             identities=self._identities([each.path for each in plan.expected if each.identity is not None]),
             interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
             terminal=int(fields[4]),
-            environment_bytes=len(self._read("environ")),
+            environment_bytes=len(self._environment(status)),
             network=network,
         )
+
+    def _environment(self, status: dict[str, str]) -> bytes:
+        return self._read("environ")
+
+    def _mount_table(self) -> bytes:
+        return self._read("mountinfo")
 
     def limit_processes(self, plan: BubblewrapPlan) -> ReceiptLine:
         """Sets how many processes the sandbox may have and reads back every resource limit.

@@ -79,7 +79,10 @@ class PathExecutables:
             place = join(cwd, command)
             return self._describe(command, place, on_path=os.path.dirname(place) in self._directories)
         for directory in self._directories:
-            found = self._describe(command, f"{directory}/{command}", on_path=True)
+            place = f"{directory}/{command}"
+            if self._files.look(place).kind is Kind.MISSING:
+                continue
+            found = self._describe(command, place, on_path=True)
             if found.kind is Kind.MAGIC or (found.kind is Kind.FILE and found.executable):
                 return found
         return None

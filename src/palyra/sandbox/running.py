@@ -16,6 +16,7 @@ from palyra.sandbox.network_door import DoorUsage
 from palyra.sandbox.outcome import ProcessOutcome, RuntimeFailure, SpawnFailed
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
 
 # How bubblewrap says that the program inside could not be executed; it then exits with 1 as a program might.
 _NOT_EXECUTED: Final = b"bwrap: execvp "
@@ -25,12 +26,21 @@ _SIGNAL_BASE: Final = 128
 class Running:
     """A program in its sandbox. ``ended`` gives its outcome once; ``stop`` ends it early."""
 
-    def __init__(self, child: Child, capture: OutputCapture, receipt: Receipt, backend: str, since: float) -> None:
+    def __init__(
+        self,
+        child: Child,
+        capture: OutputCapture,
+        receipt: Receipt,
+        backend: str,
+        since: float,
+        sandbox: WaitingSandbox | None = None,
+    ) -> None:
         self.child = child
         self.capture = capture
         self.receipt = receipt
         self.backend = backend
         self.since = since
+        self.sandbox = sandbox
         self.until: float | None = None
         self.killed_by: str | None = None
         self.out_of_memory = False
@@ -48,30 +58,41 @@ class Running:
 
     async def ended(self, deadline_seconds: float | None) -> Exit:
         """Waits for the end; kills the tree at the deadline or when it prints too much."""
-        exceeded = asyncio.ensure_future(self.capture.exceeded.wait())
-        waiting = asyncio.ensure_future(self.child.wait())
         try:
-            done, _ = await asyncio.wait(
-                {exceeded, waiting}, timeout=deadline_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            if waiting not in done:
-                await self.kill("max_output_bytes" if exceeded in done else "timeout_ms")
-            ended = await waiting
+            try:
+                async with asyncio.timeout(deadline_seconds):
+                    await self._ended_or_exceeded()
+            except TimeoutError:
+                await self.kill("timeout_ms")
+            if not self.child.ended:
+                await self.kill("max_output_bytes")
+            ended = await self.child.wait()
             self.until = time.monotonic()
         except KeeperLost as error:
             raise RuntimeFailure("the program's keeper was killed, and the program with it") from error
         except asyncio.CancelledError:
             await asyncio.shield(self.kill("cancelled"))
             raise
-        finally:
-            exceeded.cancel()
-            waiting.cancel()
         # Every writer of the pipes died with the tree: what is left in them is all there is.
         await self.capture.finished()
         if self.capture.exceeded.is_set():
             # It may have ended by itself before the last of its output was read: the same program, the same answer.
             self.killed_by = self.killed_by or "max_output_bytes"
         return ended
+
+    async def _ended_or_exceeded(self) -> None:
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(_: object = None) -> None:
+            if not first.done():
+                first.set_result(None)
+
+        self.capture.when_exceeded(settle)
+        self.child.when_ended(settle)
+        try:
+            await first
+        finally:
+            self.child.forget(settle)
 
 
 def always(profile: SandboxProfile) -> list[ReceiptLine]:

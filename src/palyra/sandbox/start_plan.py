@@ -25,6 +25,8 @@ FIRST_RECEIVED: Final = 3
 _STANDARD: Final = 3
 # Received descriptors go here first when some have places of their own, so that none overwrites another.
 _MOVED: Final = 64
+# What a process that waits in a sandbox says first. A failure is longer.
+PRESENT: Final = b"here"
 
 
 # posix_spawn leaves the two signals that the C library keeps to itself ignored.
@@ -38,6 +40,7 @@ _O_CLOEXEC: Final = 0o2000000
 _O_PATH: Final = 0o10000000
 _F_SETFD: Final = 2
 _FD_CLOEXEC: Final = 1
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -64,6 +67,8 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
 
     landlock: LandlockRules | None = None
     seccomp: bytes | None = None
+    # The control groups that it is in. Entering one makes the kernel wait for every processor: ten milliseconds.
+    cgroup_procs: tuple[str, ...] = ()
 
     @property
     def descriptors(self) -> int:
@@ -99,8 +104,9 @@ def plan_start(
     # A prepared ruleset stays open at the first number, used or not, until exec closes it.
     first = FIRST_RECEIVED + prepared.descriptors + int(in_memory_file)
     targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
+    groups = () if prepared.cgroup_procs == spec.cgroup_procs else spec.cgroup_procs
     plan = Segment(numbers)
-    plan.append(_beginning(machine, first, orders, targets, spec.cgroup_procs, spec.new_session, spec.umask))
+    plan.append(_beginning(machine, first, orders, targets, groups, spec.new_session, spec.umask))
     where = spec.cwd.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
     if spec.no_new_privs:
@@ -183,17 +189,40 @@ def preparation_of(spec: LaunchSpec) -> Preparation:
 
 
 def plan_preparation(ahead: Preparation, *, machine: str, landlock_abi: int, orders: int, message: int) -> bytes:
-    """Makes the ruleset of what may be read, installs the filter, and waits for the real order with ``message``.
+    """Enters its groups, makes the ruleset of what may be read, installs the filter, and waits for the real order with
+    ``message``.
 
     The ruleset is one more descriptor; an order that has no use for it ignores it. The filter cannot be taken off
     again: only orders that want it may follow.
     """
     plan = Segment(SYSCALLS[machine])
+    for path in ahead.cgroup_procs:
+        _enter_cgroup(plan, path, FIRST_RECEIVED)
     if ahead.landlock is not None:
         _allow_reading(plan, ahead.landlock, landlock_abi, machine, FIRST_RECEIVED, FIRST_RECEIVED + 1)
     if ahead.seccomp is not None:
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
         _filter(plan, ahead.seccomp)
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = RESTART
+    return plan.encode()
+
+
+def plan_announcement(machine: str, *, orders: int, message: int, closed: tuple[int, ...] = ()) -> bytes:
+    """For a process that waits in a sandbox: says that it is there, and waits for the next order with ``message``."""
+    plan = Segment(SYSCALLS[machine])
+    for descriptor in closed:
+        plan.add(LaunchStage.DESCRIPTORS, "close", descriptor)
+    plan.add(LaunchStage.RECEIVE, "write", orders, plan.keep(PRESENT), len(PRESENT))
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = RESTART
+    return plan.encode()
+
+
+def plan_hiding(machine: str, *, orders: int, message: int) -> bytes:
+    """Nobody of the same user reads or traces it from now on, until exec; it waits for the next order."""
+    plan = Segment(SYSCALLS[machine])
+    plan.add(LaunchStage.RECEIVE, "prctl", _PR_SET_DUMPABLE, 0)
     plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
     plan.words[-1] = RESTART
     return plan.encode()

@@ -34,9 +34,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     shortfall: str
 
 
-def survey(workspace: int, machine: ProtectedMachine) -> Survey:
+def survey(workspace: int, machine: ProtectedMachine, *, most: int | None = None) -> Survey:
     """Walks the whole workspace once, within bounds that ``shortfall`` speaks of when they were reached."""
-    walker = _Walker(workspace, machine)
+    walker = _Walker(workspace, machine, limits.MAX_SURVEYED_ENTRIES if most is None else most)
     if not machine.empty:
         walker.walk(os.open(b".", _DIRECTORY, dir_fd=workspace), (), START)
         walker.follow_links()
@@ -49,12 +49,13 @@ def survey(workspace: int, machine: ProtectedMachine) -> Survey:
 
 
 class _Walker:
-    def __init__(self, workspace: int, machine: ProtectedMachine) -> None:
+    def __init__(self, workspace: int, machine: ProtectedMachine, most: int) -> None:
         self.workspace = workspace
         self.machine = machine
         self.found: dict[Names, Found] = {}
         self.real_places: set[Names] = set()
         self.entries = 0
+        self._most = most
         self.shortfall = ""
         self._links: list[tuple[Names, State]] = []
         self._root = os.readlink(b"/proc/self/fd/%d" % workspace)
@@ -99,8 +100,8 @@ class _Walker:
         with os.scandir(directory) as entries:
             for entry in entries:
                 self.entries += 1
-                if self.entries > limits.MAX_SURVEYED_ENTRIES:
-                    self.shortfall = f"more than {limits.MAX_SURVEYED_ENTRIES} files"
+                if self.entries > self._most:
+                    self.shortfall = f"more than {self._most} files"
                     return
                 pattern, onward = step(state, entry.name)
                 is_directory = entry.is_dir(follow_symlinks=False)

@@ -222,3 +222,20 @@ def test_groups_are_reused_and_leave_no_directory(pool: CgroupPool) -> None:
     again.release()
     pool.close()
     assert not any(Path(path).parent.exists() for path in places)
+
+
+def test_a_group_with_a_process_that_waits_in_it_is_lent_first(tmp_path: Path) -> None:
+    pool = imitation(tmp_path)
+    plain, filtered = pool.man(filtered=False), pool.man(filtered=True)
+    assert plain and filtered and plain != filtered
+    # One that waits under a filter serves only who wants it, and who wants it gets it.
+    assert pool.take(Limits(), filtered=True).procs == filtered
+    assert pool.take(Limits()).procs == plain
+    assert pool.take(Limits()).procs not in (plain, filtered)
+    again = pool.man(filtered=True)
+    assert pool.take(Limits()).procs != again
+    pool.unman(again)
+    pool.unman(("/never/there",))
+    assert pool.take(Limits()).procs == again
+    pool.close()
+    assert pool.man(filtered=False) == ()

@@ -1,9 +1,14 @@
 import asyncio
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from palyra.sandbox.cgroup import CgroupPool
+from palyra.sandbox.cgroup_layout import Hierarchy
 from palyra.sandbox.keeper_pool import KeeperPool
 from palyra.sandbox.launch import LauncherGone, LaunchSpec
+from palyra.sandbox.profile import SandboxLimits
 from palyra.sandbox.start_plan import Preparation
 from unit.sandbox.launching import eventually
 
@@ -66,4 +71,30 @@ async def test_an_interpreter_that_ends_at_once_is_an_error_not_a_wait() -> None
     keepers = pool("/bin/true")
     with pytest.raises(LauncherGone):
         await keepers.take(PLAIN)
+    await keepers.close()
+
+
+async def test_a_keeper_that_is_in_the_group_already_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("")
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    place = Hierarchy(version=2, directory=str(tmp_path), controllers=frozenset())
+    groups = CgroupPool(hierarchies=(place,))
+    keepers = KeeperPool(
+        ready=2, python="/usr/bin/python3", on_swept=lambda pid: None, on_gone=lambda: None, cgroups=groups
+    )
+    keepers.usually_grouped = True
+    for parent in (groups.man(filtered=False), groups.man(filtered=False)):
+        # In a directory that imitates a group the file must be there to be written.
+        Path(parent[0]).touch()
+        groups.unman(parent)
+    await keepers.start()
+    await eventually(lambda: len(keepers.ready) == 2)
+    wanted = groups.take(SandboxLimits())
+    keeper = await keepers.take(msgspec.structs.replace(PLAIN, cgroup_procs=wanted.procs))
+    assert keeper.prepared.cgroup_procs == wanted.procs
+    keeper.close()
+    other = await keepers.take(PLAIN)
+    # Its group is free again, for anybody.
+    assert groups.take(SandboxLimits()).procs == other.prepared.cgroup_procs != wanted.procs
+    other.close()
     await keepers.close()

@@ -29,6 +29,21 @@ def test_no_memory_is_writable_and_executable() -> None:
     assert image[offset + entry - address :][:4] == native._X86_64[:4]
 
 
+def test_one_that_waits_in_a_sandbox_hears_elsewhere_and_can_be_read() -> None:
+    plain, inside = native.image(), native.image(60, readable=True)
+    assert len(plain) == len(inside)
+    (entry,), (later,) = struct.unpack_from("<Q", plain, 24), struct.unpack_from("<Q", inside, 24)
+    # The first call is prctl(PR_SET_DUMPABLE, 0); the next prctl begins with the same five bytes.
+    skipped = later - entry
+    assert native._X86_64[skipped : skipped + 5] == native._X86_64[:5]
+    assert native._X86_64[:skipped].endswith(b"\x0f\x05") and native._X86_64[:skipped].count(b"\x0f\x05") == 1
+    code = 64 + 3 * 56
+    changed = [place for place in range(len(plain)) if plain[place] != inside[place] and place > code]
+    # recvmsg and write name the descriptor, and nothing else does.
+    assert len(changed) == 2 and all(plain[place] == native.ORDERS_DESCRIPTOR for place in changed)
+    assert all(inside[place] == 60 and plain[place - 1] == 0xBF for place in changed)
+
+
 def test_the_source_and_the_plan_agree_on_the_descriptor() -> None:
     assert f"ORDERS, {native.ORDERS_DESCRIPTOR}" in SOURCE.read_text()
 

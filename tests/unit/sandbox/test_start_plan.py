@@ -5,9 +5,12 @@ import pytest
 from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, RLimit
 from palyra.sandbox.start_plan import (
     NOTHING_AHEAD,
+    PRESENT,
     Preparation,
     StartPlan,
+    plan_announcement,
     plan_from_memory_file,
+    plan_hiding,
     plan_preparation,
     plan_start,
     preparation_of,
@@ -39,6 +42,32 @@ def decoded(encoded: bytes) -> list[tuple[str, list[int], int]]:
 
 def text_at(encoded: bytes, offset: int) -> bytes:
     return encoded[offset : encoded.index(b"\0", offset)]
+
+
+def test_a_process_in_a_sandbox_says_that_it_is_there_and_waits() -> None:
+    order = plan_announcement("x86_64", orders=60, message=0x600080, closed=(61,))
+    (close, closed, _), (write, written, _), (receive, received, control) = decoded(order)
+    assert (close, write, receive) == ("close", "write", "recvmsg")
+    assert closed[0] == 61 and written[0] == received[0] == 60 and received[1] == 0x600080
+    assert order[written[1] :][: written[2]] == PRESENT and control == 1 << 63
+
+
+def test_one_that_waits_for_long_is_hidden_first() -> None:
+    (hide, (option, value, *_), _), (receive, received, control) = decoded(
+        plan_hiding("x86_64", orders=60, message=0x6000C0)
+    )
+    assert (hide, option, value, receive) == ("prctl", 4, 0, "recvmsg")
+    assert received[1] == 0x6000C0 and control == 1 << 63
+
+
+def test_groups_that_were_entered_ahead_are_not_entered_again() -> None:
+    spec = LaunchSpec(argv=(b"/bin/true",), cgroup_procs=("/sys/fs/cgroup/x/cgroup.procs",))
+    there = Preparation(cgroup_procs=spec.cgroup_procs)
+    elsewhere = Preparation(cgroup_procs=("/sys/fs/cgroup/y/cgroup.procs",))
+    ahead = decoded(plan_preparation(there, machine="x86_64", landlock_abi=7, orders=ORDERS, message=0))
+    assert [name for name, *_ in ahead] == ["openat", "write", "close", "recvmsg"]
+    assert "openat" not in [name for name, *_ in decoded(plan(spec, prepared=there).encoded)]
+    assert "openat" in [name for name, *_ in decoded(plan(spec, prepared=elsewhere).encoded)]
 
 
 def test_the_plan_of_the_plainest_program() -> None:

@@ -1,0 +1,174 @@
+"""Sandboxes that are built before they are needed, a few for each profile that is in use.
+
+Each serves one program and is then gone. One is built after a call of its profile ended, never before the first; it is
+ended when nobody wanted it for a while, when others are wanted more, and with the daemon. Whether one may serve a call
+is not decided here: the runner compares it with the workspace as it is at that moment.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from palyra.errors import PalyraError
+from palyra.sandbox import limits
+from palyra.sandbox.profile import AppearingProtected, SandboxLimits, SandboxProfile
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
+
+_ANY = SandboxLimits()
+# Used sandboxes whose mounts are still held, until there is a quiet moment.
+_HELD_AFTER_USE: Final = 2
+
+
+@lru_cache(maxsize=64)
+def sandbox_part(profile: SandboxProfile) -> SandboxProfile:
+    """What a sandbox is built from. The rest of a profile judges the call, or reaches the program with its words."""
+    wanted = profile.limits
+    return msgspec.structs.replace(
+        profile,
+        env=(),
+        allow_interpreters=False,
+        allowed_executables=None,
+        appearing_protected=AppearingProtected.KEEP,
+        limits=msgspec.structs.replace(wanted, max_output_bytes=_ANY.max_output_bytes, timeout_ms=_ANY.timeout_ms),
+    )
+
+
+class _Ready(msgspec.Struct, frozen=True, kw_only=True):
+    sandbox: WaitingSandbox
+    until: float
+
+
+class WarmPool:
+    """One per event loop. ``build`` makes one for a profile, ``end`` ends one that was not used."""
+
+    def __init__(
+        self,
+        build: Callable[[SandboxProfile], Awaitable[WaitingSandbox]],
+        end: Callable[[WaitingSandbox], Awaitable[None]],
+        *,
+        enabled: bool = True,
+    ) -> None:
+        self._enabled = enabled
+        self._build = build
+        self._end = end
+        # The profile that was used last is the last.
+        self._ready: dict[SandboxProfile, deque[_Ready]] = {}
+        self._unwanted: deque[WaitingSandbox] = deque()
+        self._wanted: dict[SandboxProfile, float] = {}
+        # Those whose program has ended. Letting go of their mounts takes the kernel a while.
+        self._used: list[WaitingSandbox] = []
+        self._changed = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def waiting(self) -> tuple[WaitingSandbox, ...]:
+        return tuple(each.sandbox for kept in self._ready.values() for each in kept)
+
+    def take(self, wanted: SandboxProfile) -> WaitingSandbox | None:
+        """One that waits, which is the caller's from now on."""
+        kept = self._ready.get(wanted)
+        return kept.popleft().sandbox if kept else None
+
+    def put_back(self, wanted: SandboxProfile, sandbox: WaitingSandbox) -> None:
+        """One that was taken and got no order."""
+        if self._closed:
+            self.discard(sandbox)
+            return
+        until = asyncio.get_running_loop().time() + limits.WARM_SECONDS
+        self._ready.setdefault(wanted, deque()).append(_Ready(sandbox=sandbox, until=until))
+        self._changed.set()
+
+    def discard(self, sandbox: WaitingSandbox) -> None:
+        self._unwanted.append(sandbox)
+        self._changed.set()
+        self._work()
+
+    def want(self, wanted: SandboxProfile, *, after: WaitingSandbox) -> None:
+        """A call of this profile ended: more will come. Builds what is missing, a moment later."""
+        if self._closed:
+            after.let_go()
+            return
+        after.close()
+        self._used.append(after)
+        self._work()
+        self._changed.set()
+        if not self._enabled:
+            return
+        self._ready[wanted] = self._ready.pop(wanted, deque())
+        self._wanted.setdefault(wanted, asyncio.get_running_loop().time() + limits.WARM_REFILL_SECONDS)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._worker is not None:
+            self._worker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._worker
+        left = self.waiting
+        self._ready.clear()
+        for sandbox in (*left, *self._unwanted):
+            await self._end(sandbox)
+        self._unwanted.clear()
+        await asyncio.to_thread(self._let_go)
+
+    def _let_go(self) -> None:
+        while self._used:
+            self._used.pop().let_go()
+
+    def _work(self) -> None:
+        if self._worker is None and not self._closed:
+            self._worker = asyncio.get_running_loop().create_task(self._working())
+
+    async def _working(self) -> None:
+        """One thing after the other: building sandboxes is never what keeps this machine busy."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now = loop.time()
+            self._expire(now)
+            if len(self._used) > _HELD_AFTER_USE or (self._used and not self._wanted):
+                await asyncio.to_thread(self._let_go)
+            if self._unwanted:
+                await self._ended(self._unwanted[0])
+            elif due := [profile for profile, when in self._wanted.items() if when <= now]:
+                await self._built(due[-1])
+            else:
+                self._changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._next(now)):
+                        await self._changed.wait()
+
+    def _next(self, now: float) -> float:
+        times = [*self._wanted.values(), *(kept[0].until for kept in self._ready.values() if kept)]
+        return min(times, default=now + limits.WARM_SECONDS)
+
+    def _expire(self, now: float) -> None:
+        for profile, kept in list(self._ready.items()):
+            while kept and kept[0].until <= now:
+                self._unwanted.append(kept.popleft().sandbox)
+            if not kept and profile not in self._wanted:
+                del self._ready[profile]
+        while len(self.waiting) > limits.MAX_WARM:
+            oldest = next(kept for kept in self._ready.values() if kept)
+            self._unwanted.append(oldest.popleft().sandbox)
+
+    async def _ended(self, sandbox: WaitingSandbox) -> None:
+        await asyncio.shield(self._end(sandbox))
+        if sandbox in self._unwanted:
+            self._unwanted.remove(sandbox)
+
+    async def _built(self, profile: SandboxProfile) -> None:
+        if len(self._ready.get(profile, ())) >= limits.WARM_PER_PROFILE:
+            del self._wanted[profile]
+            return
+        try:
+            sandbox = await self._build(profile)
+        except PalyraError:
+            # The next call of this profile meets the same problem, and tells its caller.
+            self._wanted.pop(profile, None)
+            return
+        self.put_back(profile, sandbox)

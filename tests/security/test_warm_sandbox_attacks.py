@@ -1,0 +1,438 @@
+"""Sandboxes that wait for a call: what changes meanwhile, who is near them, and what is left of them.
+
+Run as a program (``test_warm_sandbox_attacks.py DIR``) it makes all attempts as an ordinary user.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.processes import descendants, eventually
+from palyra.sandbox import limits
+from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.outcome import InterpreterDenied, ProcessOutcome, SpawnFailed
+from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.profile import SandboxLimits, SandboxProfile
+from palyra.sandbox.receipt import Layer
+from palyra.sandbox.running import outcome_of
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
+
+NOBODY = 65534
+SYSTEM_PYTHON = "/usr/bin/python3"
+SOON = 0.01
+PATIENCE_SECONDS = 30.0
+PROTECTED = (".git/hooks", ".git/config", ".env*")
+
+
+class Scene:
+    """A runner whose sandboxes wait, and its workspace."""
+
+    def __init__(self, base: Path, **settings: Any) -> None:
+        self.workspace = base / "workspace"
+        self.scratch = base / "scratch"
+        self.workspace.mkdir(parents=True)
+        self.scratch.mkdir()
+        self.runner = ProcessRunner(RunnerSettings(scratch=str(self.scratch), **settings))
+
+    def profile(self, **changes: Any) -> SandboxProfile:
+        changes.setdefault("allow_interpreters", True)
+        return SandboxProfile(workspace_root=str(self.workspace), protected_names=PROTECTED, **changes)
+
+    async def shell(self, script: str, profile: SandboxProfile | None = None, **more: Any) -> ProcessOutcome:
+        command = ProcessCommand(command="sh", args=("-c", script), **more)
+        return await self.runner.run_constrained_process(profile or self.profile(), command)
+
+    async def warm(self, profile: SandboxProfile | None = None) -> tuple[WaitingSandbox, ...]:
+        """Runs something, and waits until as many sandboxes wait as shall."""
+        await self.shell("true", profile)
+        return await self.full()
+
+    async def full(self) -> tuple[WaitingSandbox, ...]:
+        await until(lambda: len(self.runner.ahead.waiting) == limits.WARM_PER_PROFILE)
+        return self.runner.ahead.waiting
+
+    async def used(self, script: str, **more: Any) -> tuple[WaitingSandbox | None, ProcessOutcome]:
+        """Which sandbox a call had, and how it ended."""
+        command = ProcessCommand(command="sh", args=("-c", script), **more)
+        async with self.runner.started(self.profile(), command) as running:
+            ended = await running.ended(PATIENCE_SECONDS)
+        return running.sandbox, outcome_of(self.profile(), running, ended)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():
+            await asyncio.sleep(SOON)
+
+
+async def one_that_waits_serves_one_call_and_no_other(scene: Scene) -> None:
+    before: set[int] = set()
+    for _ in range(5):
+        waiting = await scene.warm()
+        assert all(each.child.pid not in before for each in waiting)
+        script = "ls -A /tmp /run $HOME; touch /tmp/left $HOME/left"
+        sandbox, ended = await scene.used(script)
+        assert sandbox is waiting[0]
+        assert b"left" not in ended.stdout and ended.exit_code == 0
+        before.add(sandbox.child.pid)
+        assert sandbox.child.ended and sandbox not in scene.runner.ahead.waiting
+
+
+async def a_protected_name_that_appeared_is_protected(scene: Scene) -> None:
+    waiting = await scene.warm()
+    (scene.workspace / ".env").write_text("secret")
+    sandbox, ended = await scene.used("echo planted > .env; mv .env away; rm -f .env; cat .env")
+    assert sandbox not in waiting and ended.stdout == b"secret"
+    assert (scene.workspace / ".env").read_text() == "secret"
+
+
+async def a_protected_file_that_was_replaced_is_protected(scene: Scene) -> None:
+    (scene.workspace / ".git").mkdir()
+    config = scene.workspace / ".git" / "config"
+    config.write_text("first")
+    for number in range(4):
+        waiting = await scene.warm()
+        (scene.workspace / "new").write_text(f"text {number}")
+        # The number of the old inode may be the new one's: nothing else holds it.
+        os.replace(scene.workspace / "new", config)
+        sandbox, ended = await scene.used("echo planted > .git/config; rm -f .git/config; cat .git/config")
+        assert sandbox not in waiting and ended.stdout == f"text {number}".encode()
+        assert config.read_text() == f"text {number}"
+
+
+async def removed_and_made_again_under_the_same_number(scene: Scene) -> None:
+    env = scene.workspace / ".env"
+    env.write_text("first")
+    number = env.stat().st_ino
+    same = 0
+    for attempt in range(12):
+        waiting = await scene.warm()
+        env.unlink()
+        env.write_text("again")
+        same += env.stat().st_ino == number
+        number = env.stat().st_ino
+        sandbox, _ = await scene.used("echo planted > .env; mv .env away")
+        assert sandbox not in waiting, attempt
+        assert env.read_text() == "again"
+
+
+async def a_directory_above_that_was_moved_is_noticed(scene: Scene) -> None:
+    (scene.workspace / "deep" / ".git" / "hooks").mkdir(parents=True)
+    waiting = await scene.warm()
+    (scene.workspace / "deep").rename(scene.workspace / "moved")
+    sandbox, _ = await scene.used("touch moved/.git/hooks/pre-commit; mv moved/.git elsewhere")
+    assert sandbox not in waiting
+    assert os.listdir(scene.workspace / "moved" / ".git" / "hooks") == []
+    waiting = await scene.full()
+    shutil.move(scene.workspace / "moved", scene.workspace / "back")
+    (scene.workspace / "back").rename(scene.workspace / "moved")
+    _, ended = await scene.used("touch moved/.git/hooks/pre-commit; ls moved/.git/hooks")
+    assert ended.stdout == b""
+
+
+async def a_workspace_that_was_exchanged_is_not_the_one(scene: Scene) -> None:
+    waiting = await scene.warm()
+    scene.workspace.rename(scene.workspace.with_name("old"))
+    scene.workspace.mkdir()
+    sandbox, _ = await scene.used("touch made")
+    assert sandbox not in waiting
+    assert os.listdir(scene.workspace) == ["made"] and os.listdir(scene.workspace.with_name("old")) == []
+
+
+async def a_program_reaches_none_that_waits(scene: Scene) -> None:
+    waiting = await scene.warm()
+    sandbox, ended = await scene.used("ls /proc | grep -c '^[0-9]'; kill -9 -1; kill -STOP 1; echo 1 > /proc/1/oom_adj")
+    assert sandbox is waiting[0]
+    assert int(ended.stdout.split()[0]) <= 5, "it sees its own processes only"
+    assert waiting[1].waits
+    sandbox, ended = await scene.used("echo served")
+    assert sandbox is waiting[1] and ended.stdout == b"served\n"
+
+
+async def a_program_gets_nothing_but_its_streams(scene: Scene) -> None:
+    await scene.warm()
+    script = "ls /proc/self/fd /proc/1/fd; grep -E 'Seccomp:|NoNewPrivs|Cap(Prm|Eff|Bnd)' /proc/self/status; env; pwd"
+    (scene.workspace / "sub").mkdir()
+    sandbox, ended = await scene.used(script, cwd="sub", env=(("ASKED", "for it"),))
+    assert sandbox is not None
+    said = ended.stdout.decode()
+    # The third of each is the listing itself.
+    assert said.count("\n0\n1\n2\n") == 2 and "60" not in said.split("Cap")[0] and "61" not in said.split("Cap")[0]
+    assert "Seccomp:\t2" in said and "NoNewPrivs:\t1" in said and re.search(r"CapEff:\t0{16}\n", said)
+    assert "ASKED=for it\n" in said and f"PWD={scene.workspace}/sub\n" in said
+    assert said.endswith(f"\n{scene.workspace}/sub\n")
+
+
+async def words_come_as_they_are(scene: Scene) -> None:
+    await scene.warm()
+    odd = ("", " ", "a b", "$(id) `id` ; | & > <", "-c", "--args", "ünï ☃", "x" * 4000)
+    command = ProcessCommand(command="printf", args=("%s\\0", *odd))
+    outcome = await scene.runner.run_constrained_process(scene.profile(), command)
+    assert outcome.stdout.decode().split("\0") == [*odd, ""]
+    await scene.full()
+    # Too long for one message: it travels as a memory file.
+    many = tuple("y" * 4000 for _ in range(100))
+    command = ProcessCommand(command="printf", args=("%s", *many))
+    larger = scene.profile(limits=SandboxLimits(max_output_bytes=10**6))
+    outcome = await scene.runner.run_constrained_process(larger, command)
+    assert len(outcome.stdout) == 400_000
+    await scene.full()
+    outcome = await scene.shell("wc -c", stdin=b"z" * 300_000)
+    assert outcome.stdout.strip() == b"300000"
+
+
+async def the_receipt_is_the_same(scene: Scene) -> None:
+    cold = await scene.shell("true")
+    assert await scene.full()
+    warm = await scene.shell("true")
+
+    def plain(outcome: ProcessOutcome) -> list[dict[str, Any]]:
+        return [{**line, "got": re.sub(r"\[\d+\]", "[N]", line["got"])} for line in outcome.receipt.as_dicts()]
+
+    assert plain(cold) == plain(warm)
+    assert {line["layer"] for line in plain(warm)} >= {layer.value for layer in scene.profile().required_layers}
+    assert all(line.held for line in warm.receipt.lines if line.layer in scene.profile().required_layers)
+    filtered = warm.receipt.line(Layer.SECCOMP)
+    assert filtered is not None and filtered.got.startswith("Seccomp 2 (before the program started")
+
+
+async def what_cannot_be_executed_says_so(scene: Scene) -> None:
+    await scene.warm()
+    (scene.workspace / "script").write_text("#!/nonexistent/x\n")
+    (scene.workspace / "script").chmod(0o755)
+    with pytest.raises(SpawnFailed):
+        await scene.runner.run_constrained_process(scene.profile(), ProcessCommand(command="./script"))
+    await scene.full()
+    with pytest.raises(SpawnFailed):
+        async with scene.runner.started(scene.profile(), ProcessCommand(command="./script")):
+            raise AssertionError("it must not be reached")
+
+
+async def a_refused_call_uses_none_up(scene: Scene) -> None:
+    waiting = await scene.warm()
+    with pytest.raises(InterpreterDenied):
+        await scene.shell("true", scene.profile(allow_interpreters=False))
+    assert set(scene.runner.ahead.waiting) == set(waiting) and all(each.waits for each in waiting)
+
+
+async def a_call_that_is_given_up_leaves_nothing(scene: Scene) -> None:
+    for number in range(6):
+        await scene.warm()
+        call = asyncio.ensure_future(scene.shell("sleep 100"))
+        await asyncio.sleep(0.002 * number)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    waiting = await scene.warm()
+    await until(lambda: scene.runner._launcher.running == len(waiting))
+
+
+async def limits_hold(scene: Scene) -> None:
+    small = scene.profile(limits=SandboxLimits(pids=8, file_bytes=4096, open_files=64))
+    await scene.warm(small)
+    ended = await scene.shell("ulimit -n; ulimit -c; head -c 9000 /dev/zero > big; wc -c < big", small)
+    assert ended.stdout.split() == [b"64", b"0", b"4096"]
+    await scene.full()
+    ended = await scene.shell("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 2 & done; wait", small)
+    assert b"fork" in ended.stderr or b"Resource" in ended.stderr
+
+
+async def one_that_died_is_not_used(scene: Scene) -> None:
+    waiting = await scene.warm()
+    for each in waiting:
+        await each.child.kill()
+    sandbox, ended = await scene.used("echo fine")
+    assert sandbox not in waiting and ended.stdout == b"fine\n"
+
+
+ATTEMPTS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
+    one_that_waits_serves_one_call_and_no_other,
+    a_protected_name_that_appeared_is_protected,
+    a_protected_file_that_was_replaced_is_protected,
+    removed_and_made_again_under_the_same_number,
+    a_directory_above_that_was_moved_is_noticed,
+    a_workspace_that_was_exchanged_is_not_the_one,
+    a_program_reaches_none_that_waits,
+    a_program_gets_nothing_but_its_streams,
+    words_come_as_they_are,
+    the_receipt_is_the_same,
+    what_cannot_be_executed_says_so,
+    a_refused_call_uses_none_up,
+    a_call_that_is_given_up_leaves_nothing,
+    limits_hold,
+    one_that_died_is_not_used,
+)
+
+
+async def attempt(make: Callable[[Scene], Awaitable[None]], base: Path) -> None:
+    before = descendants(os.getpid())
+    held = len(os.listdir("/proc/self/fd"))
+    scene = Scene(base)
+    try:
+        await make(scene)
+    finally:
+        await scene.runner.close()
+    assert descendants(os.getpid()) <= before
+    assert os.listdir(scene.scratch) == []
+    # The file that waiting processes are made of is kept.
+    assert len(os.listdir("/proc/self/fd")) <= held + 1
+
+
+@pytest.mark.parametrize("make", ATTEMPTS, ids=lambda make: make.__name__)
+async def test_attempt(make: Callable[[Scene], Awaitable[None]], tmp_path: Path) -> None:
+    await attempt(make, tmp_path)
+
+
+def test_attempts_as_an_ordinary_user() -> None:
+    base = Path(tempfile.mkdtemp(prefix="palyra-warm-"))
+    root = os.geteuid() == 0
+    switch = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if root else []
+    try:
+        if root:
+            os.chown(base, NOBODY, NOBODY)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+        ran = subprocess.run(
+            [*switch, SYSTEM_PYTHON if root else sys.executable, __file__, str(base)],
+            env=environment | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": str(base)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.stdout.count("blocked: ") == len(ATTEMPTS) + 1, ran.stdout + ran.stderr
+    finally:
+        shutil.rmtree(base)
+
+
+async def test_they_are_few_and_end_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_WARM", 3)
+    scene = Scene(tmp_path)
+    try:
+        for pids in range(20, 25):
+            await scene.shell("true", scene.profile(limits=SandboxLimits(pids=pids)))
+            await asyncio.sleep(0.05)
+        await until(lambda: scene.runner._launcher.running == 3 == len(scene.runner.ahead.waiting))
+        monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
+        await scene.shell("true", scene.profile(limits=SandboxLimits(pids=30)))
+        assert len(scene.runner.ahead.waiting) <= 3
+    finally:
+        await scene.runner.close()
+    assert not scene.runner._launcher.running
+
+
+async def test_one_that_nobody_wants_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WARM_SECONDS", 0.3)
+    scene = Scene(tmp_path)
+    try:
+        waiting = await scene.warm()
+        await until(lambda: not scene.runner.ahead.waiting)
+        await until(lambda: all(each.child.ended for each in waiting))
+        assert not scene.runner._launcher.running
+        assert (await scene.shell("echo cold")).stdout == b"cold\n"
+    finally:
+        await scene.runner.close()
+
+
+async def test_none_before_the_first_call_or_where_it_is_switched_off(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, warm=False)
+    try:
+        assert descendants(os.getpid()) == set() or scene.runner._launcher.zygote_pid is None
+        for _ in range(3):
+            assert (await scene.shell("echo cold")).stdout == b"cold\n"
+        await asyncio.sleep(0.1)
+        assert scene.runner.ahead.waiting == () and not scene.runner._launcher.running
+    finally:
+        await scene.runner.close()
+
+
+async def test_where_no_process_can_wait_inside_bubblewrap_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("palyra.sandbox.launcher.Launcher.runs_native", never)
+    scene = Scene(tmp_path)
+    try:
+        (scene.workspace / ".env").write_text("secret")
+        sandbox, ended = await scene.used("echo planted > .env; cat .env")
+        assert sandbox is None and ended.stdout == b"secret"
+        assert scene.runner.ahead.waiting == ()
+    finally:
+        await scene.runner.close()
+
+
+DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from security_test import Scene
+
+async def main():
+    scene = Scene(Path(sys.argv[1]))
+    await scene.warm()
+    print("ready", flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+def test_none_outlives_a_daemon_that_was_killed(tmp_path: Path) -> None:
+    program = "import importlib.util as u, sys; s = u.spec_from_file_location('security_test', sys.argv.pop(1)); "
+    program += "m = u.module_from_spec(s); sys.modules['security_test'] = m; s.loader.exec_module(m)\n" + DAEMON
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", program, __file__, str(tmp_path)], env=environment, stdout=subprocess.PIPE
+    )
+    try:
+        assert daemon.stdout is not None and daemon.stdout.readline() == b"ready\n"
+        # The zygote, the ready keepers with what waits under them, and two sandboxes of four processes.
+        left = descendants(daemon.pid)
+        assert len(left) >= 9
+    finally:
+        os.kill(daemon.pid, signal.SIGKILL)
+        daemon.communicate()
+    eventually(lambda: not any(_lives(pid) for pid in left))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def nobody_of_the_same_user_looks_in(base: Path) -> None:
+    scene = Scene(base)
+    try:
+        for each in await scene.warm():
+            assert each.inside_pid is not None
+            # What it was told last is carried out a moment later.
+            await until(lambda pid=each.inside_pid: not _opens(f"/proc/{pid}/mem"))  # type: ignore[misc]
+    finally:
+        await scene.runner.close()
+
+
+def _opens(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except PermissionError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    for make in ATTEMPTS:
+        asyncio.run(attempt(make, Path(sys.argv[1]) / make.__name__))
+        print("blocked:", make.__name__)
+    asyncio.run(nobody_of_the_same_user_looks_in(Path(sys.argv[1]) / "looks_in"))
+    print("blocked: looks in")

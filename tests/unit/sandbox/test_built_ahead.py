@@ -1,0 +1,41 @@
+from pathlib import Path
+
+from palyra.sandbox.built_ahead import BuiltAhead, filter_of, program_inside
+from palyra.sandbox.cgroup import CgroupPool
+from palyra.sandbox.checks import check_before_spawn
+from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.namespace_sockets import NamespaceSockets
+from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.sandbox.resolve_executable import guard_host
+from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
+
+
+def test_a_shared_network_has_the_filter_that_keeps_its_sockets_apart() -> None:
+    strict = SandboxProfile(workspace_root="/work/space")
+    shared = SandboxProfile(workspace_root="/work/space", egress=EgressEnforcementMode.PREFLIGHT)
+    assert filter_of(strict) == tier_c_program("x86_64") != tier_b_program("x86_64") == filter_of(shared)
+
+
+def test_the_program_is_the_file_that_was_judged_with_the_words_that_were_given(tmp_path: Path) -> None:
+    profile = SandboxProfile(workspace_root=str(tmp_path), env=(("A", "b"),))
+    checked = check_before_spawn(profile, ProcessCommand(command="true", args=("x y", "")), guard_host(profile))
+    program = program_inside(profile, checked)
+    assert program.argv == (b"true", b"x y", b"") and program.program == b"/usr/bin/true"
+    assert dict(program.env)[b"A"] == b"b" and dict(program.env)[b"PWD"] == program.cwd == str(tmp_path).encode()
+    # All that is in force already, for the process that becomes it.
+    assert (program.seccomp, program.rlimits, program.new_session, program.no_new_privs) == (None, (), False, False)
+
+
+async def test_isolated_profiles_are_served_with_hosts_and_without() -> None:
+    cgroups = CgroupPool(hierarchies=())
+    launcher = Launcher(cgroups=cgroups)
+    namespace_sockets = NamespaceSockets()
+    ahead = BuiltAhead(launcher, cgroups, namespace_sockets, enabled=True)
+    assert await ahead.serves(SandboxProfile(workspace_root="/work/space"))
+    assert await ahead.serves(SandboxProfile(workspace_root="/work/space", allowed_egress_hosts=("a.example",)))
+    assert ahead.take(SandboxProfile(workspace_root="/work/space", tier=SandboxTier.B)) is None
+    assert ahead.waiting == ()
+    await ahead.close()
+    await launcher.close()
+    await namespace_sockets.close()

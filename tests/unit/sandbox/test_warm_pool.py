@@ -1,0 +1,133 @@
+"""The pool with sandboxes that are none. Real ones are in tests/security/test_warm_sandbox_attacks.py."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from palyra.errors import Failed
+from palyra.sandbox import limits
+from palyra.sandbox.profile import SandboxLimits, SandboxProfile
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
+from palyra.sandbox.warm_pool import WarmPool, sandbox_part
+
+PROFILE = SandboxProfile(workspace_root="/work/space")
+
+
+class Fake:
+    def __init__(self) -> None:
+        self.closed = self.gone = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def let_go(self) -> None:
+        self.gone = True
+
+
+class House:
+    def __init__(self, **options: Any) -> None:
+        self.built: list[SandboxProfile] = []
+        self.ended: list[object] = []
+        self.broken = False
+        self.pool = WarmPool(self._build, self._end, **options)
+
+    async def _build(self, profile: SandboxProfile) -> WaitingSandbox:
+        self.built.append(profile)
+        if self.broken:
+            raise Failed("it cannot be built")
+        return cast("WaitingSandbox", Fake())
+
+    async def _end(self, sandbox: WaitingSandbox) -> None:
+        self.ended.append(sandbox)
+
+    def call(self, profile: SandboxProfile = PROFILE) -> Fake:
+        used = Fake()
+        self.pool.want(profile, after=cast("WaitingSandbox", used))
+        return used
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_nothing_is_built_before_a_call_and_a_few_after_it() -> None:
+    house = House()
+    assert house.pool.take(PROFILE) is None
+    await asyncio.sleep(0.05)
+    assert house.built == []
+    used = house.call()
+    await until(lambda: len(house.pool.waiting) == limits.WARM_PER_PROFILE)
+    await until(lambda: used.gone)
+    assert used.closed and house.pool.take(SandboxProfile(workspace_root="/other")) is None
+    first = house.pool.take(PROFILE)
+    assert first is not None and first not in house.pool.waiting
+    await house.pool.close()
+    assert first not in house.ended and len(house.ended) == limits.WARM_PER_PROFILE - 1
+    assert house.pool.waiting == ()
+
+
+async def test_those_of_profiles_that_were_not_used_for_long_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_WARM", 3)
+    house = House()
+    profiles = [SandboxProfile(workspace_root=f"/work/{number}") for number in range(4)]
+    for profile in profiles:
+        house.call(profile)
+        await until(lambda: not house.pool._wanted)
+    await until(lambda: len(house.pool.waiting) == 3)
+    assert house.pool.take(profiles[0]) is None and house.pool.take(profiles[3]) is not None
+    await house.pool.close()
+
+
+async def test_one_that_waited_for_too_long_is_ended_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
+    house = House()
+    house.call()
+    await until(lambda: len(house.ended) == limits.WARM_PER_PROFILE)
+    await asyncio.sleep(0.1)
+    assert len(house.built) == limits.WARM_PER_PROFILE and house.pool.waiting == ()
+    await house.pool.close()
+
+
+async def test_what_cannot_be_built_is_not_tried_for_ever() -> None:
+    house = House()
+    house.broken = True
+    house.call()
+    await until(lambda: house.built)
+    await asyncio.sleep(0.05)
+    assert len(house.built) == 1
+    house.broken = False
+    house.call()
+    await until(lambda: house.pool.waiting)
+    await house.pool.close()
+
+
+async def test_a_closed_pool_and_one_that_is_switched_off_build_nothing() -> None:
+    off = House(enabled=False)
+    used = off.call()
+    await until(lambda: used.gone)
+    assert off.built == []
+    await off.pool.close()
+    closed = House()
+    await closed.pool.close()
+    used = closed.call()
+    assert used.gone and closed.built == []
+    closed.pool.put_back(PROFILE, cast("WaitingSandbox", Fake()))
+    assert closed.pool.waiting == ()
+
+
+def test_what_does_not_make_another_sandbox() -> None:
+    plain = sandbox_part(PROFILE)
+    other = SandboxProfile(
+        workspace_root="/work/space",
+        env=(("A", "b"),),
+        allow_interpreters=True,
+        allowed_executables=("ls",),
+        limits=SandboxLimits(timeout_ms=5, max_output_bytes=7),
+    )
+    assert sandbox_part(other) == plain
+    assert sandbox_part(SandboxProfile(workspace_root="/work/space", limits=SandboxLimits(pids=9))) != plain
+    assert sandbox_part(SandboxProfile(workspace_root="/work/space", read_only=True)) != plain
