@@ -13,7 +13,8 @@ from palyra.egress.proxy_limits import MAX_DIALLED_ADDRESSES
 from palyra.egress.refusal import NameUnresolved, Unreachable
 from palyra.egress.socket_stream import SocketStream
 from palyra.egress.target import Target
-from palyra.egress.upstream import Upstream, ask_upstream
+from palyra.egress.upstream import Upstream
+from palyra.egress.upstream_handshake import ask_upstream
 
 
 class Dialler:

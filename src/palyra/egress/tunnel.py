@@ -256,14 +256,18 @@ class Tunnel:
         assert self.server is not None
         await Relay(self._owner.engine, self.client, self.server, self.meter).run()
 
+    def record(self, refused: EgressRefused) -> None:
+        """Tells the observer of a refusal now; raising it later does not tell it twice."""
+        self._recorded = refused
+        self._owner.refused(refused, self.face)
+
     async def farewell(self, answer: bytes, because: EgressRefused | None = None) -> None:
         """Tells the client why and lets it read that: its own last words are thrown away for a moment.
 
         ``because`` is recorded before that, and not again when it is raised afterwards.
         """
         if because is not None:
-            self._recorded = because
-            self._owner.refused(because, self.face)
+            self.record(because)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self.client.write(answer)
