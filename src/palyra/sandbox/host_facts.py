@@ -15,6 +15,14 @@ class TooManyProtected(LimitExceeded):
     hint = "thousands of protected names lie in one directory of the workspace; remove them or narrow the patterns"
 
 
+class HostHold(StrEnum):
+    """How the machine can be held read-only while bubblewrap works on it (``read_only_host``)."""
+
+    MISSING = "missing"
+    MOUNT_NAMESPACE = "mount_namespace"
+    USER_NAMESPACE = "user_namespace"
+
+
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The machine. ``bwrap_options`` are the long options that this bubblewrap says it knows."""
 
@@ -30,6 +38,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     etc_links: tuple[tuple[str, str], ...] = ()
     resolv_conf: bytes = b""
     hosts: bytes = b""
+    hold: HostHold = HostHold.MISSING
 
 
 class Kind(StrEnum):
