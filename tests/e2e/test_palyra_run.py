@@ -24,6 +24,7 @@ ISOLATED = {
     Layer.RLIMITS,
     Layer.NEW_SESSION,
     Layer.NESTED_USERNS_OFF,
+    Layer.HOST_READ_ONLY,
     Layer.MINIMAL_ROOT,
     Layer.WORKSPACE,
     Layer.PROTECTED_NAMES,

@@ -19,7 +19,7 @@ def find_hold(apparmor: str = _APPARMOR) -> HostHold:
         return HostHold.MISSING
     if _administers():
         return HostHold.MOUNT_NAMESPACE
-    return HostHold.MISSING if _text(apparmor).strip() == "1" else HostHold.USER_NAMESPACE
+    return HostHold.MISSING if _content(apparmor).strip() == b"1" else HostHold.USER_NAMESPACE
 
 
 def _kernel_sets_mounts() -> bool:
@@ -34,16 +34,16 @@ def _kernel_sets_mounts() -> bool:
 
 
 def _administers() -> bool:
-    for line in _text("/proc/self/status").splitlines():
-        name, _, value = line.partition(":")
-        if name == "CapEff":
+    for line in _content("/proc/self/status").splitlines():
+        name, _, value = line.partition(b":")
+        if name == b"CapEff":
             return bool(int(value, 16) & _CAP_SYS_ADMIN)
     return False
 
 
-def _text(path: str) -> str:
+def _content(path: str) -> bytes:
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
+        with open(path, "rb") as file:
             return file.read()
     except OSError:
-        return ""
+        return b""

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
-from palyra.sandbox.appearing import look_again
+from palyra.sandbox.appearing import AppearingReport, look_again
 from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
 from palyra.sandbox.cgroup import CgroupPool, Group
@@ -27,7 +27,7 @@ from palyra.sandbox.child import Child, applied_by
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
-from palyra.sandbox.launch import LaunchFailed, LaunchSpec
+from palyra.sandbox.launch import LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
 from palyra.sandbox.outcome import (
@@ -173,7 +173,7 @@ class ProcessRunner:
                 running.receipt = running.receipt.with_lines(group.receipt())
                 running.out_of_memory = bool(group.stats().out_of_memory_kills)
                 if prepared.before is not None and not profile.read_only:
-                    self._look_again(profile, prepared.before, running)
+                    self._look_again(profile, prepared.before, running).refuse()
         finally:
             group.release()
             if prepared.home:
@@ -265,6 +265,9 @@ class ProcessRunner:
                 raise RuntimeFailure(f"the sandbox could not be built: {said or error.message}") from error
             except BaseException:
                 await asyncio.shield(running.kill("refused"))
+                if gate.released and prepared.before is not None and not profile.read_only:
+                    # It ran for a moment, and nobody else will look at what it left.
+                    await asyncio.shield(asyncio.to_thread(self._look_again, profile, prepared.before, running))
                 raise
             running.receipt = seen.with_lines(always(profile))
         return running
@@ -279,7 +282,7 @@ class ProcessRunner:
             await asyncio.wait([looking])
             raise
 
-    def _look_again(self, profile: SandboxProfile, before: Survey, running: Running) -> None:
+    def _look_again(self, profile: SandboxProfile, before: Survey, running: Running) -> AppearingReport:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
         aside = tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch)
         report = look_again(profile, before, aside=aside)
@@ -288,7 +291,7 @@ class ProcessRunner:
             os.rmdir(aside)
         line = running.receipt.line(Layer.PROTECTED_NAMES)
         running.receipt = running.receipt.with_lines([report.line(line)])
-        report.refuse()
+        return report
 
     async def _launch(
         self, spec: LaunchSpec, command: ProcessCommand, capture: OutputCapture, fds: tuple[int, ...] = ()
@@ -298,6 +301,8 @@ class ProcessRunner:
             stdout, stderr = capture.writers()
             return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
         except LaunchFailed as error:
+            if error.details.get("stage") == LaunchStage.MOUNTS:
+                raise RuntimeFailure(f"the sandbox could not be built: {error.message}") from error
             raise SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details) from error
         finally:
             os.close(stdin)

@@ -61,6 +61,8 @@ class Gate:
     """
 
     def __init__(self) -> None:
+        # Whether the program may have run.
+        self.released = False
         self._info, self._info_child = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._info_child, True)
         reading, self._block = os.pipe2(os.O_CLOEXEC)
@@ -120,6 +122,7 @@ class Gate:
 
     def release(self) -> None:
         """Lets the program start."""
+        self.released = True
         os.write(self._block, b"1")
         self._block = _closed(self._block)
 
@@ -156,6 +159,9 @@ class Waiting:
             named = info.get("mnt-namespace")
             if named is not None and self._namespace("mnt") != named:
                 raise NotBuilt("the process that bubblewrap named is not in the namespaces that it named")
+        except OSError as error:
+            self.close()
+            raise NotBuilt("the sandbox ended before it was looked at") from error
         except BaseException:
             self.close()
             raise
