@@ -281,12 +281,12 @@ def _protected(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     mounts = [each for each in plan.expected if each.identity is not None and each.path != facts.root]
     seen = {mount.path: mount for mount in evidence.mounts}
     wrong = [*_mismatches(mounts, seen), *_moved(mounts, evidence)]
-    if facts.shortfall:
-        wrong.append(f"the workspace was not looked through: {facts.shortfall}")
     if wrong:
         return _line(Layer.PROTECTED_NAMES, asked, "; ".join(wrong[:3]), held=False)
     sealed = sum(each.read_only for each in mounts)
     said = [f"{sealed} read-only, {len(mounts) - sealed} directories above them mounted in place"]
+    if facts.unseen:
+        said.append(f"{facts.unseen} not looked through and read-only as a whole ({facts.shortfall})")
     if facts.watched_links:
         said.append(f"{facts.watched_links} links watched, not mounted")
     if facts.aliased:

@@ -12,7 +12,7 @@ Names = tuple[bytes, ...]
 
 class TooManyProtected(LimitExceeded):
     code = "sandbox.too_many_protected_names"
-    hint = "thousands of protected names lie in one directory of the workspace; remove them or narrow the patterns"
+    hint = "thousands of protected names, or millions of files, lie in the workspace's own directory; remove some"
 
 
 class HostHold(StrEnum):
@@ -73,6 +73,8 @@ class WorkspaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     watched_links: int = 0
     # Protected files that have a second name somewhere: the mount covers this name, not that one.
     aliased: tuple[Names, ...] = ()
+    # Directories that were not looked through and are read-only as a whole, and why.
+    unseen: int = 0
     shortfall: str = ""
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
+from palyra.sandbox.appearing import ProtectedAppeared, ProtectedUnseen
 from palyra.sandbox.capture import Sink, StreamName
 from palyra.sandbox.command import ProcessCommand, parse_command
 from palyra.sandbox.guard_limits import DEFAULT_LOG_BYTES
@@ -101,7 +102,7 @@ class ProcessTools:
     async def _run(self, profile: SandboxProfile, command: ProcessCommand) -> Done:
         try:
             outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink)
-        except (QuotaExceeded, ProcessTimedOut) as error:
+        except (QuotaExceeded, ProcessTimedOut, ProtectedAppeared, ProtectedUnseen) as error:
             if error.outcome is None:
                 raise
             return Done(result=shown(error.outcome), receipt=_receipt(error.outcome), error=error)

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
-from palyra.sandbox.appearing import AppearingReport, look_again
+from palyra.sandbox.appearing import AppearingReport, ProtectedAppeared, ProtectedUnseen, look_again
 from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
 from palyra.sandbox.cgroup import CgroupPool, Group
@@ -27,7 +27,7 @@ from palyra.sandbox.child import Child, applied_by
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
-from palyra.sandbox.launch import LaunchFailed, LaunchSpec, LaunchStage
+from palyra.sandbox.launch import Exit, LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
 from palyra.sandbox.outcome import (
@@ -101,9 +101,14 @@ class ProcessRunner:
         """
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         since = time.monotonic()
-        async with self.started(profile, command, sink=sink, wait_seconds=timeout_ms / 1000) as running:
-            left = timeout_ms / 1000 - (time.monotonic() - since)
-            ended = await running.ended(max(0.0, left))
+        ended: Exit | None = None
+        try:
+            async with self.started(profile, command, sink=sink, wait_seconds=timeout_ms / 1000) as running:
+                left = timeout_ms / 1000 - (time.monotonic() - since)
+                ended = await running.ended(max(0.0, left))
+        except (ProtectedAppeared, ProtectedUnseen) as error:
+            error.outcome = None if ended is None else outcome_of(profile, running, ended)
+            raise
         outcome = outcome_of(profile, running, ended)
         refuse_unexecuted(command, outcome)
         if running.killed_by == "max_output_bytes":

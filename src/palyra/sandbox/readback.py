@@ -34,8 +34,8 @@ from palyra.sandbox.evidence import (
 )
 from palyra.sandbox.host_facts import Identity
 from palyra.sandbox.plan import BubblewrapPlan
-from palyra.sandbox.protected_mounts import NO_LINKS
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine, refuse_unmet
+from palyra.sandbox.survey import NO_LINKS
 from palyra.workspace.openat2 import held, openat2
 
 # _IO(0xb7, 2): the namespace around this one.
