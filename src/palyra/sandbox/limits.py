@@ -14,6 +14,8 @@ DEFAULT_OPEN_FILES: Final = 1_024
 DEFAULT_FILE_BYTES: Final = 1 * GIB
 # An agent reads what a program prints; more belongs in a file.
 DEFAULT_OUTPUT_BYTES: Final = 64 * KIB
+# A person sees output as it comes, and a terminal forgets.
+PERSON_OUTPUT_BYTES: Final = 16 * MIB
 DEFAULT_TIMEOUT_MS: Final = DEFAULT_CALL_TIMEOUT_MS
 
 # The most a profile may ask for.

@@ -78,6 +78,8 @@ class ProcessTools:
         self._background: dict[str, _Background] = {}
         # Live output of the foreground call, for a person at a terminal.
         self.sink: Sink | None = None
+        # And its live input: the reading end of a pipe.
+        self.live_input: int | None = None
 
     async def perform(self, work: Work, profile: SandboxProfile) -> Done:
         match work.tool:
@@ -88,6 +90,8 @@ class ProcessTools:
         command = parse_command(dict(work.arguments))
         if work.tool == "process.start" or command.background:
             return await self._start(work, profile, command)
+        if self.live_input is not None:
+            command = msgspec.structs.replace(command, live_input=self.live_input)
         return await self._run(profile, command)
 
     async def close(self) -> None:

@@ -135,7 +135,7 @@ class ProcessRunner:
         host = self._guard_host(profile)
         async with self._slot(command, wait_seconds):
             prepared = await self._prepared(profile, command, host)
-            capture = OutputCapture(profile.limits.max_output_bytes, sink)
+            capture = OutputCapture(profile.limits.max_output_bytes, sink, keep=profile.limits.kept_output_bytes)
             running: Running | None = None
             try:
                 begin = self._isolated if profile.tier is SandboxTier.C else self._limited
@@ -301,7 +301,7 @@ class ProcessRunner:
     async def _launch(
         self, spec: LaunchSpec, command: ProcessCommand, capture: OutputCapture, fds: tuple[int, ...] = ()
     ) -> Child:
-        stdin = _stdin_of(command.stdin)
+        stdin = _stdin_of(command)
         try:
             stdout, stderr = capture.writers()
             return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
@@ -325,12 +325,15 @@ def _filter_of(profile: SandboxProfile) -> bytes:
     return tier_c_program(_MACHINE) if strict else tier_b_program(_MACHINE)
 
 
-def _stdin_of(content: bytes) -> int:
-    """A file in memory with the input, or nothing to read: never a pipe that somebody must keep writing."""
-    if not content:
+def _stdin_of(command: ProcessCommand) -> int:
+    """A file in memory with the input, a pipe that the caller fills, or nothing to read. Never the caller's own
+    descriptor: what it is open to could be opened again through it, past every mount."""
+    if command.live_input is not None:
+        return os.dup(command.live_input)
+    if not command.stdin:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     descriptor = os.memfd_create("palyra-stdin", os.MFD_CLOEXEC)
-    view = memoryview(content)
+    view = memoryview(command.stdin)
     while view:
         view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)

@@ -331,7 +331,7 @@ async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
         return gathered
 
     monkeypatch.setattr(process_runner, "gather_workspace", gather_and_lose)
-    with pytest.raises(RuntimeFailure, match="could not be built.*mounts failed: No such file"):
+    with pytest.raises(RuntimeFailure, match=r"could not be built.*mounts failed: No such file"):
         await bench.run(bench.profile(), "true")
     (bench.scratch / "elsewhere").rename(bench.workspace)
 
