@@ -40,8 +40,8 @@ def _reset_signals() -> None:
 
 
 def _leave_no_core() -> None:
-    """For all that is started from here: a waiting process may be under its filter, which lets nobody change this limit,
-    before it is told its own limits. See ``resource_limits``."""
+    """For all that is started from here: a waiting process may be under its filter, which lets nobody change this
+    limit, before it is told its own limits. See ``resource_limits``."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     most = _NO_CORE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _NO_CORE_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))

@@ -52,7 +52,9 @@ def test_the_program_means_what_the_rules_say(
 
 @BOTH
 @given(
-    call=st.sampled_from(["socket", "ioctl", "clone", "unshare", "personality", "openat", "fchmodat", "mknodat", "prlimit64"]),
+    call=st.sampled_from(
+        ["socket", "ioctl", "clone", "unshare", "personality", "openat", "fchmodat", "mknodat", "prlimit64"]
+    ),
     arguments=st.tuples(
         *[st.sampled_from([0, 1, 2, 3, 4, 6, 10, 16, 17, 38, 40, 132, 262, 0x5412, 0o104755, 2**32, 2**32 + 2])] * 6
     ),
