@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import wasmtime
-
-from palyra.secret import Secret
 from palyra.wasm.abi import IMPORT_MODULE, Status
 from palyra.wasm.grants import CapabilityGrantSet, Grant
 from palyra.wasm.limits import PoolSettings, RuntimeLimits
 from palyra.wasm.outcome import LogLine
 from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
 from palyra.wasm.runtime import WasmRuntime
+
+from palyra.secret import Secret
 
 GRANTS = CapabilityGrantSet(
     http_hosts=("b.example", "a.example"),

@@ -28,6 +28,7 @@ from palyra.sandbox.minimal_root import (
 )
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
+from palyra.sandbox.resource_limits import NO_CORE_BYTES
 
 # Descriptor numbers in the started process.
 ARGS_FD: Final = 9
@@ -138,7 +139,7 @@ def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimi
         *address_space,
         RLimit("NOFILE", wanted.open_files, wanted.open_files),
         RLimit("FSIZE", wanted.file_bytes, wanted.file_bytes),
-        RLimit("CORE", 0, 0),
+        RLimit("CORE", NO_CORE_BYTES, NO_CORE_BYTES),
     )
 
 
