@@ -34,6 +34,7 @@ _LAYER_OF_NAMESPACE: Final = {
 _LIMIT_NAMES: Final = {
     "CPU": "Max cpu time",
     "AS": "Max address space",
+    "DATA": "Max data size",
     "NOFILE": "Max open files",
     "FSIZE": "Max file size",
     "CORE": "Max core file size",

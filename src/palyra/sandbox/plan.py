@@ -28,7 +28,7 @@ from palyra.sandbox.minimal_root import (
 )
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
-from palyra.sandbox.resource_limits import NO_CORE_BYTES
+from palyra.sandbox.resource_limits import NO_CORE_BYTES, memory_rlimits
 
 # Descriptor numbers in the started process.
 ARGS_FD: Final = 9
@@ -129,14 +129,14 @@ def plan_isolated(
 def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimit, ...]:
     """Limits that bubblewrap itself can live with.
 
-    Address space is limited only where no cgroup counts real memory: programs reserve far more than they use. The
-    number of processes is not among them: counted for the user outside, it would fail where that user is busy. It is
+    Memory is limited for each process only where no cgroup counts it for all: what it may write to, and more loosely
+    its address space, of which programs reserve far more than they use. The number of processes is not among them: counted for the user outside, it would fail where that user is busy. It is
     set on the waiting sandbox (``readback.Waiting.limit_processes``), where the kernel counts the sandbox's own.
     """
-    address_space = () if memory_is_counted else (RLimit("AS", wanted.memory_bytes, wanted.memory_bytes),)
+    memory = () if memory_is_counted else memory_rlimits(wanted.memory_bytes)
     return (
         RLimit("CPU", wanted.cpu_seconds, wanted.cpu_seconds + 1),
-        *address_space,
+        *memory,
         RLimit("NOFILE", wanted.open_files, wanted.open_files),
         RLimit("FSIZE", wanted.file_bytes, wanted.file_bytes),
         RLimit("CORE", NO_CORE_BYTES, NO_CORE_BYTES),

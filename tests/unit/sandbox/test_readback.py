@@ -93,7 +93,7 @@ def test_the_way_to_its_network_is_that_networks_owner(tmp_path: Path) -> None:
             with waiting.network() as (network, owner):
                 seen = waiting.evidence(plan)
                 assert os.fstat(network).st_ino == seen.namespaces["net"]
-                assert os.fstat(owner).st_ino == seen.parent_user != seen.namespaces["user"]
+                assert os.fstat(owner).st_ino == seen.outer_users[0] != seen.namespaces["user"]
             assert waiting.routes() == ()
             release_checked(plan, gate, waiting)
         process.communicate(timeout=20)
