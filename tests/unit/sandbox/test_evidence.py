@@ -181,6 +181,7 @@ def test_limits_hold_when_they_are_at_most_what_was_asked() -> None:
     seen = {
         "Max cpu time": "60",
         "Max address space": "1000",
+        "Max data size": "1000",
         "Max open files": "1024",
         "Max file size": "1073741824",
         "Max core file size": "0",
