@@ -46,6 +46,7 @@ ADAPTERS = {
         "child",
         "descendants",
         "exec_child",
+        "host_hold",
         "keeper_main",
         "keeper_pool",
         "landlock",

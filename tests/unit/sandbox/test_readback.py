@@ -52,9 +52,9 @@ def test_a_crash_of_ours_does_not_start_the_program(tmp_path: Path) -> None:
 
 
 def test_a_sandbox_that_cannot_be_built_is_told(tmp_path: Path) -> None:
-    (tmp_path / "gone").mkdir()
-    plan = planned(profile_of(tmp_path / "gone"), ["/usr/bin/true"])
-    (tmp_path / "gone").rmdir()
+    (tmp_path / ".vscode").mkdir()
+    plan = planned(profile_of(tmp_path), ["/usr/bin/true"])
+    (tmp_path / ".vscode").rmdir()
     with Gate() as gate:
         process = start(plan, gate)
         with pytest.raises(NotBuilt), Waiting(gate.wait()) as waiting:
