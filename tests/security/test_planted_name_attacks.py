@@ -158,12 +158,49 @@ os.mkdir("end")
     shutil.rmtree(scene.workspace / ("n" * 200))
 
 
+async def written_through_a_second_name(scene: Scene) -> None:
+    """A hook and a file of secrets that have other names in the workspace, as a program may have left them."""
+    hooks = scene.workspace / ".git" / "hooks"
+    hooks.mkdir(parents=True)
+    (hooks / "pre-commit").write_text("harmless")
+    (scene.workspace / ".env").write_text("KEY=1")
+    (scene.workspace / "deep" / "er").mkdir(parents=True)
+    os.link(hooks / "pre-commit", scene.workspace / "deep" / "er" / "innocent")
+    os.link(scene.workspace / ".env", scene.workspace / "copy")
+    script = """
+import os
+for path in ("deep/er/innocent", "copy"):
+    for attempt in (
+        lambda: open(path, "w").write("evil"),
+        lambda: os.truncate(path, 0),
+        lambda: os.rename(path, "elsewhere"),
+        lambda: os.link(path, "third"),
+        lambda: os.unlink(path),
+        lambda: os.chmod(path, 0o777),
+    ):
+        try:
+            attempt()
+        except OSError:
+            continue
+        print("ESCAPED", path)
+print("finished")
+"""
+    outcome = await scene.python(script)
+    assert outcome.stdout == b"finished\n"
+    assert (hooks / "pre-commit").read_text() == "harmless"
+    assert (scene.workspace / ".env").read_text() == "KEY=1"
+    line = named(outcome)
+    assert line.held
+    assert "2 of them other names of protected files" in line.got
+
+
 ATTACKS: dict[Callable[[Scene], Awaitable[None]], AppearingProtected] = {
     planted_deep: AppearingProtected.MOVE_ASIDE,
     kept_deep: AppearingProtected.FAIL,
     planted_among_many: AppearingProtected.KEEP,
     planted_behind_a_closed_door: AppearingProtected.FAIL,
     link_to_an_unspeakable_place: AppearingProtected.FAIL,
+    written_through_a_second_name: AppearingProtected.KEEP,
 }
 
 

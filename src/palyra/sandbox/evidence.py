@@ -295,9 +295,8 @@ def _protected(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
         said.append(f"{facts.unseen} not looked through and read-only as a whole ({facts.shortfall})")
     if facts.watched_links:
         said.append(f"{facts.watched_links} links watched, not mounted")
-    if facts.aliased:
-        names = ", ".join(_shown(b"/".join(names)) for names in facts.aliased[:3])
-        said.append(f"{len(facts.aliased)} with another name elsewhere ({names})")
+    if facts.second_names:
+        said.append(f"{facts.second_names} of them other names of protected files")
     return _line(Layer.PROTECTED_NAMES, asked, "; ".join(said), held=True)
 
 

@@ -71,8 +71,8 @@ class WorkspaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     mounts: tuple[ProtectedMount, ...] = ()
     watched_links: int = 0
-    # Protected files that have a second name somewhere: the mount covers this name, not that one.
-    aliased: tuple[Names, ...] = ()
+    # Other names of protected files, each with a mount of its own.
+    second_names: int = 0
     # Directories that were not looked through and are read-only as a whole, and why.
     unseen: int = 0
     shortfall: str = ""

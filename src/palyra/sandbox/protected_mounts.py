@@ -23,6 +23,7 @@ from palyra.sandbox.host_facts import (
 )
 from palyra.sandbox.profile import BadProfile, SandboxProfile
 from palyra.sandbox.protected_match import ProtectedMachine, machine_of
+from palyra.sandbox.second_names import with_second_names
 from palyra.sandbox.survey import NO_LINKS, Survey, open_names, survey
 from palyra.workspace.openat2 import held, openat2
 from palyra.workspace.path import decode_name, shown
@@ -65,7 +66,7 @@ def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts
     """Facts about an open workspace, from what a survey of it has found."""
     status = os.fstat(root)
     there = {names for names, each in seen.found.items() if each.kind is not Kind.LINK}
-    exact = there | seen.real_places
+    exact = there | seen.real_places | seen.second_names
     protected = fold(frozenset(_mountable(profile, names) for names in exact | seen.unseen))
     if () in protected:
         raise TooManyProtected(f"the workspace cannot be looked through: {seen.shortfall}")
@@ -83,7 +84,7 @@ def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts
         identity=Identity(status.st_dev, status.st_ino),
         mounts=() if profile.read_only else mounts,
         watched_links=sum(each.kind is Kind.LINK for each in seen.found.values()),
-        aliased=tuple(sorted(names for names, each in seen.found.items() if each.links > 1)),
+        second_names=len(seen.second_names),
         shortfall=seen.shortfall,
         unseen=len(seen.unseen),
     )
@@ -107,6 +108,7 @@ def gather_workspace(
         seen = survey(root, machine or machine_of(profile.protected_names), most=most)
         if most is not None and seen.entries > most:
             raise TooManyForNow
+        seen = with_second_names(root, seen)
         return facts_of(root, profile, seen), seen
 
 
@@ -119,4 +121,6 @@ def _reason(names: Names, seen: Survey, *, in_full: bool, asked: bool) -> str:
         return "holds more protected names than can be mounted one by one"
     if names in seen.found:
         return f"protected by {shown(seen.found[names].pattern)}"
+    if names in seen.second_names:
+        return "another name of a protected file"
     return "where a link with a protected name leads"

@@ -6,6 +6,9 @@ from palyra.sandbox.launch import RLimit
 
 # After the soft limit the program gets SIGXCPU and this long to end by itself.
 CPU_GRACE_SECONDS: Final = 2
+# Too small for any file, and the one value at which the kernel does not start the program that core_pattern may name:
+# with 0 the memory of a crash would still be handed to it, outside and as root.
+NO_CORE_BYTES: Final = 1
 
 
 def ordinary_rlimits(
@@ -23,7 +26,7 @@ def ordinary_rlimits(
     total moves, so this is a bound on runaway forking and not an exact allowance.
     """
     both = [
-        ("CORE", 0),
+        ("CORE", NO_CORE_BYTES),
         ("NOFILE", open_files),
         ("FSIZE", file_bytes),
         ("NPROC", tasks_of_user + pids),

@@ -1,6 +1,5 @@
 """Looks through a workspace for protected names, by descriptor and without ever following a link by accident."""
 
-import errno
 import os
 import stat
 from typing import Final
@@ -8,13 +7,13 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox import limits
+from palyra.sandbox.descent import DIRECTORY, Descent
 from palyra.sandbox.host_facts import Identity, Kind, Names
 from palyra.sandbox.protected_match import START, ProtectedMachine, State
 from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, held, openat2
 
 RESOLVE_NO_SYMLINKS: Final = 0x04
 NO_LINKS: Final = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +31,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """Everything found, by path. ``real_places`` are where links with protected names lead, if inside.
 
     ``unseen`` are the directories that were not looked through to their end, and ``shortfall`` says why.
+    ``second_names`` are other names, not protected ones, of files that are protected.
     """
 
     found: dict[Names, Found]
@@ -39,6 +39,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     shortfall: str
     unseen: frozenset[Names] = frozenset()
+    second_names: frozenset[Names] = frozenset()
 
 
 def survey(
@@ -47,7 +48,7 @@ def survey(
     """Walks the whole workspace once, past at most ``most`` entries, and enters nothing in ``without``."""
     walker = _Walker(workspace, machine, limits.MAX_SURVEYED_ENTRIES if most is None else most, without)
     if not machine.empty:
-        walker.walk(os.open(b".", _DIRECTORY, dir_fd=workspace), (), START)
+        walker.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), START)
         walker.follow_links()
     return Survey(
         found=walker.found,
@@ -62,139 +63,23 @@ def beneath(names: Names, places: frozenset[Names]) -> bool:
     return bool(places) and any(names[:cut] in places for cut in range(min(len(names), limits.MAX_MOUNT_DEPTH) + 1))
 
 
-class _Level:
-    """A directory on the way down, with the directories in it that are still to be entered."""
-
-    __slots__ = ("descriptor", "identity", "pending")
-
-    def __init__(self, descriptor: int, pending: list[tuple[bytes, State]]) -> None:
-        status = os.fstat(descriptor)
-        self.descriptor = descriptor
-        self.identity = Identity(status.st_dev, status.st_ino)
-        self.pending = pending
-
-    def found_again(self, below: int) -> bool:
-        """Opens it again, if it was closed, from a directory in it. False where that is in another one by now."""
-        if self.descriptor >= 0:
-            return True
-        try:
-            self.descriptor = os.open(b"..", _DIRECTORY, dir_fd=below)
-        except OSError:
-            return False
-        status = os.fstat(self.descriptor)
-        return Identity(status.st_dev, status.st_ino) == self.identity
-
-    def close(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-
-class _Walker:
+class _Walker(Descent[State]):
     def __init__(self, workspace: int, machine: ProtectedMachine, most: int, without: frozenset[Names]) -> None:
+        super().__init__(most, without)
         self.workspace = workspace
         self.machine = machine
         self.found: dict[Names, Found] = {}
         self.real_places: set[Names] = set()
-        self.entries = 0
-        self.shortfall = ""
-        self.unseen: set[Names] = set()
-        self._most = most
-        self._without = without
         self._links: list[tuple[Names, State]] = []
         self._root = os.readlink(b"/proc/self/fd/%d" % workspace)
-        self._uid = os.geteuid()
 
-    def walk(self, directory: int, names: Names, state: State) -> None:
-        """Depth first. The lowest levels are held open, those above are reached again through ``..``. Closes
-        ``directory``."""
-        path = list(names)
-        levels = [_Level(directory, self._children(directory, path, state))]
-        try:
-            while levels:
-                level = levels[-1]
-                if level.pending:
-                    if self.entries > self._most:
-                        self._give_up(levels, path, f"more than {self._most} files")
-                        return
-                    self._descend(levels, path)
-                    continue
-                levels.pop()
-                try:
-                    if levels and not levels[-1].found_again(level.descriptor):
-                        self._give_up(levels, path[:-1], "moved while it was looked at")
-                        return
-                finally:
-                    level.close()
-                if levels:
-                    path.pop()
-        finally:
-            for each in levels:
-                each.close()
-
-    def _descend(self, levels: list[_Level], path: list[bytes]) -> None:
-        name, onward = levels[-1].pending.pop()
-        path.append(name)
-        opened = None if self._left_out(path) else self._open(path, levels[-1].descriptor)
-        if opened is None:
-            path.pop()
-            return
-        levels.append(_Level(opened, []))
-        levels[-1].pending = self._children(opened, path, onward)
-        if len(levels) > limits.MAX_SURVEY_DESCRIPTORS:
-            levels[-1 - limits.MAX_SURVEY_DESCRIPTORS].close()
-
-    def _left_out(self, path: list[bytes]) -> bool:
-        if self._without and len(path) <= limits.MAX_MOUNT_DEPTH and tuple(path) in self._without:
-            return True
-        if len(path) > limits.MAX_SURVEY_DEPTH:
-            self._not_seen(path, f"deeper than {limits.MAX_SURVEY_DEPTH} directories")
-            return True
-        return False
-
-    def _give_up(self, levels: list[_Level], path: list[bytes], reason: str) -> None:
-        """``path`` is that of the last level. Many directories in one are told as that one."""
-        base = len(path) - len(levels) + 1
-        for place, level in enumerate(levels):
-            here = path[: min(base + place, limits.MAX_MOUNT_DEPTH)]
-            if here and len(level.pending) > limits.MAX_UNSEEN_IN_ONE:
-                self._not_seen(here, reason)
-                continue
-            for name, _ in level.pending:
-                self._not_seen([*here, name], reason)
-
-    def _not_seen(self, path: list[bytes], reason: str) -> None:
-        """A directory so deep that it cannot carry a mount is as good as one above it."""
-        self.shortfall = reason
-        self.unseen.add(tuple(path[: limits.MAX_MOUNT_DEPTH]))
-
-    def _open(self, path: list[bytes], parent: int) -> int | None:
-        try:
-            return os.open(path[-1], _DIRECTORY, dir_fd=parent)
-        except (FileNotFoundError, NotADirectoryError):
-            # It went away, or became something else: then it is not a directory of the workspace now.
-            return None
-        except OSError as error:
-            if error.errno != errno.ELOOP and self._may_be_changed(path[-1], parent):
-                self._not_seen(path, f"a directory of this user's that cannot be read ({error.strerror})")
-            return None
-
-    def _may_be_changed(self, name: bytes, parent: int) -> bool:
-        """A directory of somebody else's that we may not read the program may not change either."""
-        try:
-            return os.stat(name, dir_fd=parent, follow_symlinks=False).st_uid == self._uid
-        except OSError:
-            return False
-
-    def _children(self, directory: int, names: list[bytes], state: State) -> list[tuple[bytes, State]]:
+    def children(self, directory: int, names: list[bytes], state: State) -> list[tuple[bytes, State]]:
         """Records what is protected here and returns the directories to enter."""
         step = self.machine.step
         enter: list[tuple[bytes, State]] = []
         with os.scandir(directory) as entries:
             for entry in entries:
-                self.entries += 1
-                if self.entries > self._most:
-                    self._not_seen(names, f"more than {self._most} files")
+                if not self.counted(names):
                     return []
                 pattern, onward = step(state, entry.name)
                 is_directory = entry.is_dir(follow_symlinks=False)
@@ -231,7 +116,7 @@ class _Walker:
         for count, (path, state) in enumerate(self._links):
             if count >= limits.MAX_FOLLOWED_LINKS:
                 # What the others lead to could be anywhere.
-                self._not_seen([], f"more than {limits.MAX_FOLLOWED_LINKS} links with protected names")
+                self.not_seen([], f"more than {limits.MAX_FOLLOWED_LINKS} links with protected names")
                 return
             place = self._real_place(path)
             if place is None or not place[0]:

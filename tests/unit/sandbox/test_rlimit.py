@@ -39,7 +39,7 @@ except OSError as error:
         "NPROC 5010 5010",
         "NOFILE 40 40",
         f"FSIZE {1 << 20} {1 << 20}",
-        "CORE 0 0",
+        "CORE 1 1",
     ]
     assert lines[6:] == ["no memory", "no descriptor 24"]
     assert ended.signal in (9, 24)

@@ -120,14 +120,14 @@ def test_only_some_directories_are_held_open_at_once(
     tmp_path.joinpath(*["d"] * 30).mkdir(parents=True)
     monkeypatch.setattr(limits, "MAX_SURVEY_DESCRIPTORS", 3)
     most = 0
-    children = _Walker._children
+    children = _Walker.children
 
     def counting(self: _Walker, *arguments: Any) -> Any:
         nonlocal most
         most = max(most, len(os.listdir("/proc/self/fd")))
         return children(self, *arguments)
 
-    monkeypatch.setattr(_Walker, "_children", counting)
+    monkeypatch.setattr(_Walker, "children", counting)
     at_rest = len(os.listdir("/proc/self/fd"))
     assert look(opened).shortfall == ""
     assert most <= at_rest + 4
@@ -142,14 +142,14 @@ def test_a_directory_that_was_moved_meanwhile_is_told(
     (tmp_path / "d" / "later").mkdir()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(limits, "MAX_SURVEY_DESCRIPTORS", 1)
-    children = _Walker._children
+    children = _Walker.children
 
     def moving(self: _Walker, directory: int, names: Any, state: Any) -> Any:
         if len(names) == 5:
             os.rename(tmp_path / "d/d/d", tmp_path / "elsewhere/d")
         return sorted(children(self, directory, names, state), reverse=True)
 
-    monkeypatch.setattr(_Walker, "_children", moving)
+    monkeypatch.setattr(_Walker, "children", moving)
     seen = look(opened)
     assert "moved" in seen.shortfall
     assert (b"d", b"later") in seen.unseen
