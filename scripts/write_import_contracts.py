@@ -59,6 +59,7 @@ ADAPTERS = {
         "process_runner",
         "protected_mounts",
         "readback",
+        "remove_tree",
         "resolve_executable",
         "second_names",
         "rlimit",

@@ -442,7 +442,7 @@ def test_none_outlives_a_daemon_that_was_killed(tmp_path: Path) -> None:
 
 def _lives(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 

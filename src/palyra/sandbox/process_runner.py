@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import platform
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -39,6 +38,7 @@ from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
 from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
 from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
+from palyra.sandbox.remove_tree import remove_tree
 from palyra.sandbox.resolve_executable import guard_host
 from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
 from palyra.sandbox.seccomp_program import tier_b_program
@@ -284,7 +284,7 @@ class ProcessRunner:
     def _give_back(self, prepared: _Prepared) -> None:
         prepared.group.release()
         if prepared.home:
-            shutil.rmtree(prepared.home, ignore_errors=True)
+            remove_tree(prepared.home)
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
         """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
@@ -387,6 +387,8 @@ class ProcessRunner:
             # The thread uses descriptors that are about to be closed: it is waited for, and soon has nothing to see.
             await asyncio.shield(running.kill("cancelled"))
             await asyncio.wait([looking])
+            # What it says of a sandbox that was taken from under it is of no interest.
+            looking.exception()
             raise
 
     def _look_again(

@@ -410,3 +410,23 @@ def _words(pid: int) -> bytes:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_a_cancelled_call_takes_nothing_from_the_next(bench: Bench, tier: SandboxTier) -> None:
+    """The next call gets the control group of the one before, which must be over by then."""
+    profile = bench.profile(tier)
+    for milliseconds in range(24):
+        cancelled = asyncio.create_task(bench.run(profile, "sleep", "60"))
+        await asyncio.sleep(milliseconds / 1000)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        outcome = await bench.run(profile, "true")
+        assert (outcome.exit_code, outcome.signal) == (0, None)
+
+
+async def test_a_private_folder_that_is_nested_too_deep_is_removed(bench: Bench) -> None:
+    script = "import os; os.chdir(os.environ['HOME'])\nfor _ in range(2000): os.mkdir('d'); os.chdir('d')"
+    outcome = await bench.run(bench.profile(SandboxTier.B), "python3", "-c", script)
+    assert outcome.exit_code == 0
+    assert os.listdir(bench.scratch) == []
