@@ -150,11 +150,11 @@ def look_again(
     """For when nothing of the sandbox runs any more. ``aside`` is a directory outside the workspace, for this call, or
     makes one when there is something to move."""
     with held(open_workspace_root(profile.workspace_root)) as root:
-        everything = before.entries + MAX_NEW_ENTRIES
+        bound = before.entries + MAX_NEW_ENTRIES
         after = survey(
             root,
             machine or machine_of(profile.protected_names),
-            most=everything if most is None else min(most, everything),
+            most=bound if most is None else min(most, bound),
             # Nothing in them could change.
             without=before.unseen,
         )

@@ -138,7 +138,10 @@ def _read_only_host(plan: BubblewrapPlan) -> ReadOnlyHost | None:
     host = plan.facts.host
     if host.hold is HostHold.MISSING:
         return None
+    workspace = plan.facts.workspace
+    mounts = () if plan.profile.read_only else sorted(workspace.mounts, key=lambda each: each.names)
     return ReadOnlyHost(
-        writable=None if plan.profile.read_only else plan.facts.workspace.root,
+        writable=None if plan.profile.read_only else workspace.root,
+        mounted=tuple((b"/".join((workspace.root, *each.names)), each.read_only) for each in mounts),
         ids=(host.uid, host.gid) if host.hold is HostHold.USER_NAMESPACE else None,
     )

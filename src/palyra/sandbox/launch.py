@@ -94,9 +94,12 @@ class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
     """A mount namespace of the program's own in which every mount is read-only but /proc and ``writable``.
 
     ``ids`` are the user and the group for a user namespace of its own, for who may not make a mount namespace without.
+    ``mounted`` are paths in ``writable`` that become mounts, in this order, and whether each is read-only. They must
+    exist: nothing is ever made.
     """
 
     writable: bytes | None = None
+    mounted: tuple[tuple[bytes, bool], ...] = ()
     ids: tuple[int, int] | None = None
 
 

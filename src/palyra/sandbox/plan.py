@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.sandbox.host_facts import Facts, HostFacts, ProtectedMount
+from palyra.sandbox.host_facts import Facts, HostFacts, HostHold, ProtectedMount
 from palyra.sandbox.launch import RLimit
 from palyra.sandbox.minimal_root import (
     HOME,
@@ -71,6 +71,8 @@ class BubblewrapPlan(msgspec.Struct, frozen=True, kw_only=True):
         for number, content in self.data_fds:
             taken.update(b"%d:%d:" % (number, len(content)))
             taken.update(content)
+        for mount in self.expected:
+            taken.update(b"%d:%d:" % (len(mount.path), mount.read_only) + mount.path)
         return "sha256:" + taken.hexdigest()
 
 
@@ -215,7 +217,10 @@ def _workspace(profile: SandboxProfile, facts: Facts, expected: list[ExpectedMou
         # All of it is read-only already, with the mounts in it.
         return lines
     for mount in sorted(facts.workspace.mounts, key=lambda each: each.names):
-        lines.append(_protection(root, mount, expected))
+        line = _protection(root, mount, expected)
+        # Where the host is held, they are mounted before bubblewrap begins, by calls that never make a path.
+        if facts.host.hold is HostHold.MISSING:
+            lines.append(line)
     return lines
 
 

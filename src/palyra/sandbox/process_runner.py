@@ -425,7 +425,7 @@ class ProcessRunner:
             raise
 
     def _look_again(
-        self, profile: SandboxProfile, before: Survey, running: Running, most: int | None
+        self, profile: SandboxProfile, before: Survey, running: Running, most: int | None = None
     ) -> AppearingReport:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
         made: list[str] = []

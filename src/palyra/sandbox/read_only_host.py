@@ -60,8 +60,27 @@ def hold_read_only(plan: Segment, host: ReadOnlyHost, free: tuple[int, ...]) -> 
         plan.add(_STAGE, "move_mount", tree, empty, place, empty, both, subject=where)
         plan.add(_STAGE, "close", tree)
         plan.add(_STAGE, "close", place)
+    for path, read_only in host.mounted:
+        _mount_in_place(plan, path, read_only, place, tree)
     plan.add(_STAGE, "move_mount", proc, empty, _AT_FDCWD, kernel, _MOVE_FROM_DESCRIPTOR, subject="/proc")
     plan.add(_STAGE, "close", proc)
+
+
+def _mount_in_place(plan: Segment, path: bytes, read_only: bool, place: int, tree: int) -> None:
+    """What is at the path, mounted on itself. bubblewrap would make the path where it is not there any more; these
+    calls fail instead. A link on the way leads to a mount elsewhere, in this namespace only, which is seen later."""
+    shown, empty = path.decode("utf-8", "backslashreplace"), plan.text(b"")
+    both = _MOVE_FROM_DESCRIPTOR | _MOVE_TO_DESCRIPTOR
+    copy = _OPEN_TREE_CLONE | _O_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
+    plan.add(_STAGE, "openat", _AT_FDCWD, plan.text(path), _O_PATH | _O_NOFOLLOW | _O_CLOEXEC, subject=shown)
+    plan.add(_STAGE, "open_tree", place, empty, copy, subject=shown)
+    if read_only:
+        wanted = plan.keep(struct.pack("<QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0))
+        how = _AT_EMPTY_PATH | _AT_RECURSIVE
+        plan.add(_STAGE, "mount_setattr", tree, empty, how, wanted, 32, subject=shown)
+    plan.add(_STAGE, "move_mount", tree, empty, place, empty, both, subject=shown)
+    plan.add(_STAGE, "close", tree)
+    plan.add(_STAGE, "close", place)
 
 
 def _map_ids(plan: Segment, ids: tuple[int, int], free: int) -> None:

@@ -254,7 +254,7 @@ class Waiting:
             own_namespaces=own_namespaces(),
             outer_users=self._outer_users(),
             mounts=parse_mounts(self._mount_table()),
-            builder_mounts=_builder_mounts(int(status["PPid"])),
+            builder_mounts=_builder_mounts(self._builder(status)),
             identities=self._identities([each.path for each in plan.expected if each.identity is not None]),
             interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
             terminal=int(fields[4]),
@@ -264,6 +264,10 @@ class Waiting:
 
     def _environment(self, status: dict[str, str]) -> bytes:
         return self._read("environ")
+
+    def _builder(self, status: dict[str, str]) -> int:
+        """The bubblewrap process that made the sandbox and stays outside."""
+        return int(status["PPid"])
 
     def _mount_table(self) -> bytes:
         return self._read("mountinfo")

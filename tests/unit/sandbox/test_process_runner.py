@@ -326,8 +326,8 @@ async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
     """Not ``spawn_failed``: the program that was asked for is not what is missing."""
     gather = process_runner.gather_workspace
 
-    def gather_and_lose(profile: SandboxProfile, *, most: int | None = None) -> Any:
-        gathered = gather(profile, most=most)
+    def gather_and_lose(profile: SandboxProfile, **more: Any) -> Any:
+        gathered = gather(profile, **more)
         bench.workspace.rename(bench.scratch / "elsewhere")
         return gathered
 

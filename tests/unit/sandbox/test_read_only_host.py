@@ -49,6 +49,25 @@ def test_a_read_only_call_leaves_only_proc_writable() -> None:
     assert [subject for call, subject in steps(ReadOnlyHost()) if call == "move_mount"] == ["/proc"]
 
 
+def test_protected_names_are_mounted_on_themselves_and_nothing_is_made() -> None:
+    mounted = ((b"/w/.git", False), (b"/w/.git/config", True))
+    made = steps(ReadOnlyHost(writable=b"/w", mounted=mounted))
+    assert [step for step in made if step[1].startswith("/w/")] == [
+        ("openat", "/w/.git"),
+        ("open_tree", "/w/.git"),
+        ("move_mount", "/w/.git"),
+        ("openat", "/w/.git/config"),
+        ("open_tree", "/w/.git/config"),
+        ("mount_setattr", "/w/.git/config"),
+        ("move_mount", "/w/.git/config"),
+    ]
+    # After the workspace, which would otherwise cover them.
+    assert made.index(("move_mount", "/w")) < made.index(("openat", "/w/.git"))
+    spec = LaunchSpec(argv=(b"/bin/true",), read_only_host=ReadOnlyHost(writable=b"/w", mounted=mounted))
+    flags = [arguments[2] for name, arguments, _ in decoded(plan(spec).encoded) if name == "openat"]
+    assert flags and not any(flag & 0o100 for flag in flags), "no O_CREAT"
+
+
 def test_in_a_plan_it_comes_after_the_control_groups_and_nothing_of_it_may_fail() -> None:
     host = ReadOnlyHost(writable=b"/home/a b", ids=(1000, 1001))
     spec = LaunchSpec(argv=(b"/bin/true",), cgroup_procs=("/cg",), read_only_host=host, pass_fds=(16, 17))

@@ -52,9 +52,7 @@ def test_a_crash_of_ours_does_not_start_the_program(tmp_path: Path) -> None:
 
 
 def test_a_sandbox_that_cannot_be_built_is_told(tmp_path: Path) -> None:
-    (tmp_path / ".vscode").mkdir()
-    plan = planned(profile_of(tmp_path), ["/usr/bin/true"])
-    (tmp_path / ".vscode").rmdir()
+    plan = planned(profile_of(tmp_path, tool_roots=(str(tmp_path / "tools"),)), ["/usr/bin/true"])
     with Gate() as gate:
         process = start(plan, gate)
         with pytest.raises(NotBuilt), Waiting(gate.wait()) as waiting:
