@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import wasmtime
+
+from palyra.secret import Secret
 from palyra.wasm.abi import IMPORT_MODULE, Status
 from palyra.wasm.grants import CapabilityGrantSet, Grant
 from palyra.wasm.limits import PoolSettings, RuntimeLimits
 from palyra.wasm.outcome import LogLine
 from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
 from palyra.wasm.runtime import WasmRuntime
-
-from palyra.secret import Secret
 
 GRANTS = CapabilityGrantSet(
     http_hosts=("b.example", "a.example"),
@@ -162,6 +162,4 @@ def component(body: str, *, imports: str = "", lowered: str = "", core: str = ""
 RETURN_INPUT = """
   (i32.store (i32.const 16) (i32.const 0)) (i32.store (i32.const 20) (local.get $at))
   (i32.store (i32.const 24) (local.get $length)) (i32.const 16)"""
-RETURN_ERROR = RETURN_INPUT.replace(
-    "(i32.store (i32.const 16) (i32.const 0))", "(i32.store (i32.const 16) (i32.const 1))"
-)
+RETURN_ERROR = RETURN_INPUT.replace("(i32.store (i32.const 16) (i32.const 0))", "(i32.store (i32.const 16) (i32.const 1))")
