@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import stat
+import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -133,3 +135,30 @@ def wheel(folder: Path, name: str, version: str, source: str) -> None:
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         archive.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+
+
+def test_set_id_bits(workshop: Workshop) -> None:
+    """No program may leave them behind; unpacking drops them, and what insists on them is told."""
+    packed = workshop.workspace / "packed"
+    (packed / "shared").mkdir(parents=True)
+    (packed / "program").write_text("")
+    (packed / "program").chmod(0o4755)
+    (packed / "shared").chmod(0o2775)
+    subprocess.run(["tar", "cf", "packed.tar", "packed"], cwd=workshop.workspace, check=True)
+    shutil.rmtree(packed)
+    workshop.run("--", "tar", "xf", "packed.tar", check=True)
+    assert stat.S_IMODE((packed / "program").stat().st_mode) == 0o755
+    assert not (packed / "shared").stat().st_mode & stat.S_ISGID
+    insisting = workshop.run("--", "tar", "xpf", "packed.tar")
+    assert insisting.status == 2 and b"Operation not permitted" in insisting.err
+    assert not (packed / "program").stat().st_mode & (stat.S_ISUID | stat.S_ISGID)
+    assert b"writable by group" in workshop.run("--", "git", "init", "--shared", "repository").err
+    # A person's own choice for a directory is inherited.
+    (packed / "shared").chmod(0o2775)
+    workshop.run("--", "mkdir", "packed/shared/inner", check=True)
+    assert (packed / "shared/inner").stat().st_mode & stat.S_ISGID
+
+
+def test_git_reads_the_systems_settings_in_both_tiers(workshop: Workshop) -> None:
+    for tier in ("b", "c"):
+        assert workshop.run("--tier", tier, "--", "git", "--version", check=True).err == b""

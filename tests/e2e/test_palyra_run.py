@@ -24,6 +24,7 @@ ISOLATED = {
     Layer.RLIMITS,
     Layer.NEW_SESSION,
     Layer.NESTED_USERNS_OFF,
+    Layer.HOST_READ_ONLY,
     Layer.MINIMAL_ROOT,
     Layer.WORKSPACE,
     Layer.PROTECTED_NAMES,
@@ -210,7 +211,57 @@ def test_input_is_piped_through(workshop: Workshop) -> None:
         ran = workshop.run("--tier", tier, "--", "cat", stdin=every_byte)
         assert ran.status == 0 and ran.out == every_byte
     assert workshop.run("--", "wc", "-c", stdin=b"").out.strip() == b"0"
-    assert workshop.run("--", "cat", stdin=b"x" * (64 * 1024 + 1)).status == 125
+    large = os.urandom(3 << 20)
+    ran = workshop.run("--", "cat", stdin=large)
+    assert ran.status == 0 and ran.out == large
+
+
+@pytest.mark.parametrize("tier", ["b", "c"])
+def test_input_that_never_ends_keeps_nothing_from_starting_or_ending(workshop: Workshop, tier: str) -> None:
+    reading, writing = os.pipe()
+    process = workshop.start("--tier", tier, "--", "echo", "hi", stdin=reading)
+    assert process.communicate(timeout=60)[0] == b"hi\n" and process.returncode == 0
+    conversation = workshop.start("--tier", tier, "--", "cat", stdin=reading)
+    os.close(reading)
+    for line in (b"first\n", b"second\n"):
+        os.write(writing, line)
+        assert conversation.stdout is not None and conversation.stdout.readline() == line
+    os.close(writing)
+    assert conversation.communicate(timeout=60)[0] == b"" and conversation.returncode == 0
+
+
+@pytest.mark.parametrize("tier", ["b", "c"])
+def test_the_program_gets_a_pipe_and_never_the_callers_own_input(workshop: Workshop, tier: str, tmp_path: Path) -> None:
+    """A file on standard input could be opened for writing through /proc/self/fd/0, wherever it lies."""
+    precious = tmp_path / "precious"
+    content = b"x" * (1 << 20)
+    precious.write_bytes(content)
+    script = "import os; print(os.readlink('/proc/self/fd/0')); os.open('/proc/self/fd/0', os.O_WRONLY | os.O_TRUNC)"
+    with precious.open("rb") as file:
+        process = workshop.start(
+            "--tier", tier, "--allow-interpreters", "--", "python3", "-c", script, stdin=file.fileno()
+        )
+        out, _ = process.communicate(timeout=60)
+    assert out.startswith(b"pipe:")
+    assert precious.read_bytes() == content
+
+
+def test_a_program_whose_output_nobody_reads_ends(workshop: Workshop) -> None:
+    with workshop.start("--timeout", "60", "--", "yes") as process:
+        assert process.stdout is not None and process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        assert process.stderr is not None and process.stderr.read() == b""
+        assert process.wait(timeout=60) == 1
+
+
+def test_a_person_may_see_more_than_an_agent(workshop: Workshop) -> None:
+    ran = workshop.run("--", "head", "-c", "3000000", "/dev/zero")
+    assert ran.status == 0 and ran.out == bytes(3_000_000)
+    assert workshop.run("--", "head", "-c", "17000000", "/dev/zero").status == 137
+    # What the settings say still counts.
+    (workshop.workspace / "other").mkdir()
+    limited = Workshop(workshop.workspace / "other", "[sandbox]\nmax_output_bytes = 1000\n")
+    assert limited.run("--", "head", "-c", "1001", "/dev/zero").status == 137
 
 
 def test_output_comes_as_it_is_printed(workshop: Workshop) -> None:

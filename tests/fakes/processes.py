@@ -32,7 +32,7 @@ def descendants(root: int) -> set[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                fields = Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")[2].split()
             except OSError:
                 continue
             if fields[0] != "Z":
@@ -53,7 +53,7 @@ def eventually(condition: Callable[[], object], *, seconds: float = 20.0) -> Non
 
 
 def resident_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError(f"{pid} has no memory")

@@ -95,13 +95,13 @@ class Workshop:
         """An ordinary tool, with the one flag that people give."""
         return self.run("--allow-interpreters", "--timeout", "90", "--", *words, check=True, **options)
 
-    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+    def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             # Whoever runs the tests in the background has SIGINT ignored, and children inherit that.
             ["env", "--default-signal=INT", *self.command(*words)],
             cwd=self.workspace,
             env=self._environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )

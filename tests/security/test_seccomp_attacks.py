@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from palyra.sandbox.launch import LaunchSpec
+from palyra.sandbox.launch import LaunchSpec, RLimit
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
 from palyra.sandbox.syscall_table import SYSCALLS
@@ -223,3 +223,45 @@ async def test_a_filter_installed_ahead_stays_with_its_own_kind() -> None:
                         await asyncio.sleep(0.002)
                 _, output = await run(launcher, python(script, seccomp=program))
                 assert output.strip() == wanted
+
+
+CORE_LIMIT = """
+import ctypes, mmap, resource
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+def told():
+    return resource.getrlimit(resource.RLIMIT_CORE)
+print(told())
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+print(told())
+# An address whose lower half is nothing, which a filter that looks at one half takes for no address at all.
+libc.mmap.restype = ctypes.c_void_p
+place = libc.mmap(ctypes.c_void_p(1 << 32), ctypes.c_size_t(4096), 3, 0x100022, -1, ctypes.c_long(0))
+assert place == 1 << 32, place
+libc.syscall(302, 0, 4, ctypes.c_void_p(place), None)
+print(told())
+libc.syscall(160, 4, ctypes.c_void_p(place))
+print(told())
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_the_limit_of_core_files_stays_at_one(perform: Callable[[Body], Any], program: bytes) -> None:
+    """With 0 the kernel would start the program that core_pattern names, outside, for a crash inside."""
+    # The numbers above are those of x86_64; elsewhere they are other calls.
+    assert MACHINE == "x86_64"
+
+    async def body() -> str:
+        async with Launcher(ready=1) as launcher:
+            outputs = []
+            # The second time the filter is there before the limits are set.
+            for _ in range(2):
+                spec = python(CORE_LIMIT, seccomp=program, rlimits=(RLimit(name="CORE", soft=1, hard=1),))
+                outputs.append((await run(launcher, spec))[1])
+                await asyncio.sleep(0.3)
+        assert outputs[0] == outputs[1]
+        return outputs[0]
+
+    assert perform(body).splitlines() == ["(1, 1)"] * 4 + ["(20, 20)"]

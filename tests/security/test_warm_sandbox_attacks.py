@@ -4,6 +4,7 @@ Run as a program (``test_warm_sandbox_attacks.py DIR``) it makes all attempts as
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from typing import Any
 import pytest
 
 from fakes.processes import descendants, eventually
+from palyra.errors import PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.outcome import InterpreterDenied, ProcessOutcome, SpawnFailed
@@ -247,6 +251,37 @@ async def limits_hold(scene: Scene) -> None:
     assert b"fork" in ended.stderr or b"Resource" in ended.stderr
 
 
+async def nothing_is_made_where_a_name_goes_away_while_it_is_built(scene: Scene) -> None:
+    """bubblewrap would make what it is to mount on, where that vanished after the look: an empty file or folder."""
+    names = (".env", "deep/.git/config")
+    stop = threading.Event()
+    ghosts: list[str] = []
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            for name in names:
+                path = scene.workspace / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    with path.open("x") as file:
+                        file.write("ours")
+                except FileExistsError:
+                    ghosts.append(name)
+                    return
+                time.sleep(0.0005)
+                path.unlink()
+
+    user = asyncio.create_task(asyncio.to_thread(come_and_go))
+    try:
+        for _ in range(60):
+            with contextlib.suppress(PalyraError):
+                await scene.shell("true")
+    finally:
+        stop.set()
+        await user
+    assert ghosts == []
+
+
 async def one_that_died_is_not_used(scene: Scene) -> None:
     waiting = await scene.warm()
     for each in waiting:
@@ -270,6 +305,7 @@ ATTEMPTS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
     a_refused_call_uses_none_up,
     a_call_that_is_given_up_leaves_nothing,
     limits_hold,
+    nothing_is_made_where_a_name_goes_away_while_it_is_built,
     one_that_died_is_not_used,
 )
 
@@ -406,7 +442,7 @@ def test_none_outlives_a_daemon_that_was_killed(tmp_path: Path) -> None:
 
 def _lives(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 

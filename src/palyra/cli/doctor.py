@@ -75,6 +75,7 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
         ("bubblewrap", "builds Tier C sandboxes", False, host.bubblewrap),
         ("other namespaces", "hide the host's processes and network", False, lambda: sandbox_layers(_OTHER_NAMESPACES)),
         ("nested namespaces", "can be switched off", False, lambda: sandbox_layers(("nested_userns_off",))),
+        ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
         ("daemon", "answers calls", False, lambda: running_daemon(invocation)),
     )

@@ -1,6 +1,7 @@
 """``palyra run``: one command in the sandbox, without a daemon, through the same pipeline as every call."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.live_input import LiveInput, read_ready
 from palyra.errors import PalyraError, RemoteError
 
 if TYPE_CHECKING:
@@ -95,11 +97,23 @@ def _give_overrides(invocation: Invocation, options: dict[str, Any]) -> None:
     if options["hosts"]:
         # The person at the keyboard is the operator of this one run.
         given["egress.allowed_hosts"] = list(options["hosts"])
+    if chosen["max_output_bytes"] is None and _is_default(invocation, "sandbox.max_output_bytes"):
+        from palyra.sandbox.limits import PERSON_OUTPUT_BYTES
+
+        given["sandbox.max_output_bytes"] = PERSON_OUTPUT_BYTES
     if options["variables"]:
         given["sandbox.env"] = dict(_variable(each) for each in options["variables"])
     # The person who types the command has seen it: there is nobody else to ask.
     given["tools.allowed"] = ["process.run"]
     given["tools.preapproved"] = ["process.run"]
+
+
+def _is_default(invocation: Invocation, setting: str) -> bool:
+    from palyra.config.load import load_settings
+    from palyra.config.merge import OriginKind
+
+    loaded = load_settings(invocation.locations.existing_config_file(), invocation.environ, invocation.overrides)
+    return loaded.origins[setting].kind is OriginKind.DEFAULT
 
 
 def _bytes(text: str | None, option: str) -> int | None:
@@ -128,8 +142,9 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
 
     settings = invocation.located_settings
     arguments: dict[str, Any] = {"command": command[0], "args": list(command[1:])}
-    content = _stdin()
-    if content:
+    source = _source()
+    content, more = (b"", False) if source is None else read_ready(source)
+    if content and not more:
         import base64
 
         arguments |= {"stdin": base64.b64encode(content).decode(), "stdin_encoding": "base64"}
@@ -145,12 +160,21 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
     gateway = Gateway(settings, invocation.state_dir, invocation.locations.policy_dir(settings), channel="cli")
 
     async def call() -> "CallRecord":
-        if not invocation.output.json:
-            gateway.processes.tools.sink = _echo
-        try:
-            return await gateway.broker.call(request)
-        finally:
-            await gateway.processes.close()
+        with contextlib.ExitStack() as stack:
+            if source is not None and more:
+                live = stack.enter_context(contextlib.closing(LiveInput(source, content)))
+                gateway.processes.tools.live_input = live.reader
+            echo = _Echo(asyncio.current_task())
+            if not invocation.output.json:
+                gateway.processes.tools.sink = echo
+            try:
+                return await gateway.broker.call(request)
+            except asyncio.CancelledError:
+                if echo.unread:
+                    raise BrokenPipeError from None
+                raise
+            finally:
+                await gateway.processes.close()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -159,19 +183,31 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
         gateway.close()
 
 
-def _stdin() -> bytes:
-    """What is piped in; nothing from a terminal, which belongs to the person."""
-    from palyra.sandbox.guard_limits import MAX_STDIN_BYTES
+def _source() -> int | None:
+    """Where input is piped from; not a terminal, which belongs to the person."""
+    try:
+        source = sys.stdin.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+    return None if os.isatty(source) else source
 
-    if sys.stdin is None or sys.stdin.isatty():
-        return b""
-    return sys.stdin.buffer.read(MAX_STDIN_BYTES + 1)
 
+class _Echo:
+    """Prints what comes. Where nobody reads it any more the program is ended, as by SIGPIPE."""
 
-def _echo(stream: str, chunk: bytes) -> None:
-    out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
-    out.write(chunk)
-    out.flush()
+    def __init__(self, call: "asyncio.Task[Any] | None") -> None:
+        self._call = call
+        self.unread = False
+
+    def __call__(self, stream: str, chunk: bytes) -> None:
+        out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
+        try:
+            out.write(chunk)
+            out.flush()
+        except BrokenPipeError:
+            if self._call is not None and not self.unread:
+                self.unread = True
+                self._call.cancel()
 
 
 def _report(invocation: Invocation, record: "CallRecord") -> int:

@@ -111,9 +111,17 @@ def _touches(arguments: Mapping[str, Any]) -> Touches:
     )
 
 
-def profile_for(plan: ExecutionPlan, settings: SandboxSettings, protected_names: tuple[str, ...]) -> SandboxProfile:
-    """The settings, made stricter by what policy obliges this call to."""
+def profile_for(
+    plan: ExecutionPlan, settings: SandboxSettings, protected_names: tuple[str, ...], *, watched: bool = False
+) -> SandboxProfile:
+    """The settings, made stricter by what policy obliges this call to. ``watched``: a person sees the output as it
+    comes, so that it need not fit into the result."""
     obliged = plan.obligations
+    # The result wraps the output in JSON, which at most doubles it.
+    fitting = max(0, plan.max_output_bytes - RESULT_BYTES) // 2
+    most = fitting
+    if watched:
+        most = settings.max_output_bytes if obliged.max_output_bytes is None else obliged.max_output_bytes
     egress = max((settings.egress, obliged.egress or settings.egress), key=EGRESS.index)
     return SandboxProfile(
         workspace_root=plan.workspace,
@@ -126,8 +134,8 @@ def profile_for(plan: ExecutionPlan, settings: SandboxSettings, protected_names:
             pids=settings.pids,
             open_files=settings.open_files,
             file_bytes=settings.file_bytes,
-            # The result wraps the output in JSON, which at most doubles it.
-            max_output_bytes=min(settings.max_output_bytes, max(0, plan.max_output_bytes - RESULT_BYTES) // 2),
+            max_output_bytes=min(settings.max_output_bytes, most),
+            kept_output_bytes=fitting if watched else None,
             timeout_ms=plan.timeout_ms,
         ),
         egress=EgressEnforcementMode(egress),
@@ -183,7 +191,8 @@ class ProcessExecutor:
         return self._tools
 
     async def execute(self, plan: ExecutionPlan) -> Outcome:
-        profile = profile_for(plan, self._settings, self._protected)
+        watched = self.tools.sink is not None
+        profile = profile_for(plan, self._settings, self._protected, watched=watched)
         profile, door = self._egress.sandbox_door(plan, profile)
         done = await self.tools.perform(plan, profile, door)
         if plan.tool == "process.start" and door is not None:

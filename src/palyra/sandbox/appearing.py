@@ -9,24 +9,39 @@ import errno
 import os
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from palyra.errors import Denied
+from palyra.errors import Denied, LimitExceeded
 from palyra.sandbox.host_facts import Kind, Names
-from palyra.sandbox.limits import MAX_REPORTED_NAMES
+from palyra.sandbox.limits import MAX_NEW_ENTRIES, MAX_REPORTED_NAMES
+from palyra.sandbox.outcome import ProcessOutcome
 from palyra.sandbox.profile import AppearingProtected, SandboxProfile
 from palyra.sandbox.protected_match import ProtectedMachine, machine_of
-from palyra.sandbox.protected_mounts import NO_LINKS, TooManyForNow, open_workspace_root
+from palyra.sandbox.protected_mounts import TooManyForNow, open_workspace_root
 from palyra.sandbox.receipt import Layer, ReceiptLine
-from palyra.sandbox.survey import Found, Survey, survey
-from palyra.workspace.openat2 import held, openat2
+from palyra.sandbox.survey import Found, Survey, beneath, open_names, survey
+from palyra.workspace.openat2 import held
 from palyra.workspace.path import decode_name, shown
 
 
 class ProtectedAppeared(Denied):
     code = "sandbox.protected_appeared"
     hint = "the program made files that only an operator may make; look at them before you use the workspace"
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message, hint=hint, **details)
+        self.outcome: ProcessOutcome | None = None
+
+
+class ProtectedUnseen(LimitExceeded):
+    code = "sandbox.protected_unseen"
+    hint = "the program left more behind than can be looked through for protected names; remove it before you use it"
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message, hint=hint, **details)
+        self.outcome: ProcessOutcome | None = None
 
 
 class Change(StrEnum):
@@ -80,13 +95,15 @@ class AppearingReport(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def refuse(self) -> None:
-        """Raises where policy does not keep what appeared and it is still there."""
+        """Raises where policy does not keep what appeared and it is still there, or where there may be more of it."""
         left = self._left()
         if left:
             names = [each.shown() for each in left[:MAX_REPORTED_NAMES]]
             raise ProtectedAppeared(
                 f"{len(left)} protected names appeared during the call: {', '.join(names[:3])}", names=names
             )
+        if self.shortfall:
+            raise ProtectedUnseen(f"the workspace could not be looked through after the call: {self.shortfall}")
 
 
 def _told(each: Appeared) -> str:
@@ -101,7 +118,12 @@ def compare(before: Survey, after: Survey) -> tuple[Appeared, ...]:
         for names, found in after.found.items()
         if not _unchanged(before.found.get(names), found)
     ]
-    changes += [_change(found, Change.REMOVED) for names, found in before.found.items() if names not in after.found]
+    unseen = before.unseen | after.unseen
+    changes += [
+        _change(found, Change.REMOVED)
+        for names, found in before.found.items()
+        if names not in after.found and not beneath(names, unseen)
+    ]
     return tuple(sorted(changes, key=lambda each: each.names))
 
 
@@ -128,7 +150,14 @@ def look_again(
     """For when nothing of the sandbox runs any more. ``aside`` is a directory outside the workspace, for this call, or
     makes one when there is something to move."""
     with held(open_workspace_root(profile.workspace_root)) as root:
-        after = survey(root, machine or machine_of(profile.protected_names), most=most)
+        bound = before.entries + MAX_NEW_ENTRIES
+        after = survey(
+            root,
+            machine or machine_of(profile.protected_names),
+            most=bound if most is None else min(most, bound),
+            # Nothing in them could change.
+            without=before.unseen,
+        )
         if most is not None and after.entries > most:
             raise TooManyForNow
         changes = compare(before, after)
@@ -173,5 +202,4 @@ def _put_back(root: int, each: Appeared, before: Survey) -> None:
 
 
 def _parent(root: int, names: Names) -> int:
-    path = b"/".join(names[:-1]) or b"."
-    return openat2(root, path, os.O_PATH | os.O_DIRECTORY, resolve=NO_LINKS)
+    return open_names(root, names[:-1])

@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import Final
 
 from palyra.sandbox import limits
-from palyra.sandbox.host_facts import HostFacts
-from palyra.sandbox.launch import LaunchSpec
+from palyra.sandbox.host_facts import HostFacts, HostHold
+from palyra.sandbox.host_hold import find_hold
+from palyra.sandbox.launch import LaunchSpec, ReadOnlyHost
 from palyra.sandbox.minimal_root import ETC_REASONS
 from palyra.sandbox.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
@@ -93,6 +94,7 @@ def _host(
         etc_links=tuple(etc_links),
         resolv_conf=_text("/etc/resolv.conf"),
         hosts=_text("/etc/hosts"),
+        hold=find_hold(),
     )
 
 
@@ -128,4 +130,18 @@ def to_launch_spec(plan: BubblewrapPlan, *, cgroup_procs: tuple[str, ...] = ()) 
         data_fds=plan.data_fds,
         pass_fds=plan.pass_fds,
         cgroup_procs=cgroup_procs,
+        read_only_host=_read_only_host(plan),
+    )
+
+
+def _read_only_host(plan: BubblewrapPlan) -> ReadOnlyHost | None:
+    host = plan.facts.host
+    if host.hold is HostHold.MISSING:
+        return None
+    workspace = plan.facts.workspace
+    mounts = () if plan.profile.read_only else sorted(workspace.mounts, key=lambda each: each.names)
+    return ReadOnlyHost(
+        writable=None if plan.profile.read_only else workspace.root,
+        mounted=tuple((b"/".join((workspace.root, *each.names)), each.read_only) for each in mounts),
+        ids=(host.uid, host.gid) if host.hold is HostHold.USER_NAMESPACE else None,
     )

@@ -17,7 +17,7 @@ from palyra.sandbox.cgroup import CgroupPool, Group
 from palyra.sandbox.checks import Checked
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import Facts
-from palyra.sandbox.launch import LaunchFailed, LaunchSpec
+from palyra.sandbox.launch import LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.namespace_sockets import NamespaceSockets
 from palyra.sandbox.outcome import RuntimeFailure, SpawnFailed
@@ -132,4 +132,6 @@ def spawn_failed(command: ProcessCommand) -> Iterator[None]:
     try:
         yield
     except LaunchFailed as error:
+        if error.details.get("stage") == LaunchStage.MOUNTS:
+            raise RuntimeFailure(f"the sandbox could not be built: {error.message}") from error
         raise SpawnFailed(f"{command.command} could not be started: {error.message}", **error.details) from error

@@ -1,7 +1,8 @@
 """What a program prints, read as it comes and counted against one quota for both streams.
 
 The pipes are read on the event loop without threads, so nothing outlives the call. Beyond the quota nothing more is
-kept: the part up to it stays, the stream is marked truncated, and ``exceeded`` is set so that the tree is ended.
+kept: the part up to it stays, the stream is marked truncated, and ``exceeded`` is set so that the tree is ended. Less
+than the quota may be kept, where somebody sees all of it as it comes.
 """
 
 import asyncio
@@ -34,11 +35,13 @@ class _Stream:
 
 
 class OutputCapture:
-    """Made on the loop that reads. ``sink`` sees every kept chunk as it comes, for logs and terminals."""
+    """Made on the loop that reads. ``sink`` sees every chunk up to the quota as it comes, for logs and terminals;
+    ``keep`` is how much of it is kept, where that is less."""
 
-    def __init__(self, max_bytes: int, sink: Sink | None = None) -> None:
+    def __init__(self, max_bytes: int, sink: Sink | None = None, *, keep: int | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = max_bytes
+        self._room = max_bytes if keep is None else keep
         self._sink = sink
         self._streams = {name: _Stream(name) for name in StreamName}
         self._ended = asyncio.Event()
@@ -91,7 +94,9 @@ class OutputCapture:
         fitting = chunk[: self._left]
         self._left -= len(fitting)
         if fitting:
-            stream.kept += fitting
+            stream.kept += fitting[: self._room]
+            stream.truncated |= len(fitting) > self._room
+            self._room -= min(len(fitting), self._room)
             if self._sink is not None:
                 self._sink(stream.name, fitting)
         if len(fitting) < len(chunk):

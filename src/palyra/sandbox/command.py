@@ -38,6 +38,13 @@ class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     stdin: bytes = b""
     background: bool = False
+    # The reading end of a pipe that somebody of this process fills while the program runs. No caller can name one.
+    live_input: int | None = None
+
+    @property
+    def known_input(self) -> bytes | None:
+        """What the program will read; None where nobody knows before it runs."""
+        return self.stdin if self.live_input is None else None
 
     @property
     def argv(self) -> tuple[str, ...]:

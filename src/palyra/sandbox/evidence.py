@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.sandbox.host_facts import Identity
+from palyra.sandbox.host_facts import HostHold, Identity
 from palyra.sandbox.launch import RLimit
 from palyra.sandbox.minimal_root import ExpectedMount
 from palyra.sandbox.network_door import NetworkSeen, asked_of, door_plan, judge_network, network_text
@@ -34,6 +34,7 @@ _LAYER_OF_NAMESPACE: Final = {
 _LIMIT_NAMES: Final = {
     "CPU": "Max cpu time",
     "AS": "Max address space",
+    "DATA": "Max data size",
     "NOFILE": "Max open files",
     "FSIZE": "Max file size",
     "CORE": "Max core file size",
@@ -50,14 +51,19 @@ class MountSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Read while the sandbox waits. ``parent_user`` is the user namespace around its own, 0 where none was told."""
+    """Read while the sandbox waits.
+
+    ``outer_users`` are the user namespaces around its own, from the nearest to the launcher's. ``builder_mounts`` are
+    those of the bubblewrap process that made it and stays outside; None where they are the launcher's own.
+    """
 
     pid: int
     status: dict[str, str]
     namespaces: dict[str, int]
     own_namespaces: dict[str, int]
-    parent_user: int
+    outer_users: tuple[int, ...]
     mounts: tuple[MountSeen, ...]
+    builder_mounts: tuple[MountSeen, ...] | None
     identities: dict[bytes, Identity | None]
     interfaces: tuple[str, ...]
     terminal: int
@@ -109,7 +115,8 @@ def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine
         _line(
             Layer.NEW_SESSION, "no controlling terminal", f"terminal {evidence.terminal}", held=evidence.terminal == 0
         ),
-        _nested(evidence),
+        _nested(plan, evidence),
+        _host_read_only(plan, evidence),
         _minimal_root(plan, evidence),
         _workspace(plan, evidence),
         _protected(plan, evidence),
@@ -175,15 +182,41 @@ def _namespace_lines(plan: BubblewrapPlan, evidence: Evidence) -> Iterable[Recei
             yield _line(_LAYER_OF_NAMESPACE[name], "the host's", f"{name}:[{inside}]", held=not apart)
 
 
-def _nested(evidence: Evidence) -> ReceiptLine:
-    outside = evidence.own_namespaces.get("user")
-    closed = evidence.parent_user not in (0, outside)
-    got = (
-        f"within user:[{evidence.parent_user}], which bubblewrap has set to allow no more"
-        if closed
-        else "its user namespace lies directly in the launcher's"
-    )
+def _nested(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+    """bubblewrap forbids further ones in a namespace that it puts around the sandbox's own. Where the host is held
+    read-only from a user namespace, that one lies around both and says nothing about it."""
+    between = _before(evidence.outer_users, evidence.own_namespaces.get("user"))
+    held_from = int(plan.facts.host.hold is HostHold.USER_NAMESPACE)
+    closed = between is not None and len(between) == held_from + 1
+    if between is not None and closed:
+        got = f"within user:[{between[0]}], which bubblewrap has set to allow no more"
+    else:
+        got = f"{len(between) if between is not None else 'unknown'} user namespaces around its own"
     return _line(Layer.NESTED_USERNS_OFF, "no further user namespaces", got, held=closed)
+
+
+def _before(outer: tuple[int, ...], own: int | None) -> tuple[int, ...] | None:
+    return outer[: outer.index(own)] if own in outer else None
+
+
+def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+    asked = "bubblewrap itself can write nothing but the workspace and /proc"
+    if evidence.builder_mounts is None:
+        got = "it has the launcher's own mounts, and trusts that nobody renames directories of the workspace meanwhile"
+        return _line(Layer.HOST_READ_ONLY, asked, got, held=False)
+    open_to_it = (b"/proc",) if plan.profile.read_only else (b"/proc", plan.facts.workspace.root)
+    writable = [
+        _shown(mount.path)
+        for mount in evidence.builder_mounts
+        if not mount.read_only and not any((mount.path + b"/").startswith(place + b"/") for place in open_to_it)
+    ]
+    got = f"{len(evidence.builder_mounts)} mounts, {', '.join(writable[:3]) or 'no other'} writable"
+    return ReceiptLine(
+        layer=Layer.HOST_READ_ONLY,
+        asked=asked,
+        got=f"{got} (before the program started, from /proc of bubblewrap)",
+        held=not writable,
+    )
 
 
 def _minimal_root(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
@@ -258,17 +291,16 @@ def _protected(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     mounts = [each for each in plan.expected if each.identity is not None and each.path != facts.root]
     seen = {mount.path: mount for mount in evidence.mounts}
     wrong = [*_mismatches(mounts, seen), *_moved(mounts, evidence)]
-    if facts.shortfall:
-        wrong.append(f"the workspace was not looked through: {facts.shortfall}")
     if wrong:
         return _line(Layer.PROTECTED_NAMES, asked, "; ".join(wrong[:3]), held=False)
     sealed = sum(each.read_only for each in mounts)
     said = [f"{sealed} read-only, {len(mounts) - sealed} directories above them mounted in place"]
+    if facts.unseen:
+        said.append(f"{facts.unseen} not looked through and read-only as a whole ({facts.shortfall})")
     if facts.watched_links:
         said.append(f"{facts.watched_links} links watched, not mounted")
-    if facts.aliased:
-        names = ", ".join(_shown(b"/".join(names)) for names in facts.aliased[:3])
-        said.append(f"{len(facts.aliased)} with another name elsewhere ({names})")
+    if facts.second_names:
+        said.append(f"{facts.second_names} of them other names of protected files")
     return _line(Layer.PROTECTED_NAMES, asked, "; ".join(said), held=True)
 
 

@@ -12,7 +12,15 @@ Names = tuple[bytes, ...]
 
 class TooManyProtected(LimitExceeded):
     code = "sandbox.too_many_protected_names"
-    hint = "thousands of protected names lie in one directory of the workspace; remove them or narrow the patterns"
+    hint = "thousands of protected names, or millions of files, lie in the workspace's own directory; remove some"
+
+
+class HostHold(StrEnum):
+    """How the machine can be held read-only while bubblewrap works on it (``read_only_host``)."""
+
+    MISSING = "missing"
+    MOUNT_NAMESPACE = "mount_namespace"
+    USER_NAMESPACE = "user_namespace"
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +38,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     etc_links: tuple[tuple[str, str], ...] = ()
     resolv_conf: bytes = b""
     hosts: bytes = b""
+    hold: HostHold = HostHold.MISSING
 
 
 class Kind(StrEnum):
@@ -62,8 +71,10 @@ class WorkspaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     mounts: tuple[ProtectedMount, ...] = ()
     watched_links: int = 0
-    # Protected files that have a second name somewhere: the mount covers this name, not that one.
-    aliased: tuple[Names, ...] = ()
+    # Other names of protected files, each with a mount of its own.
+    second_names: int = 0
+    # Directories that were not looked through and are read-only as a whole, and why.
+    unseen: int = 0
     shortfall: str = ""
 
 

@@ -13,7 +13,7 @@ def refuse_interpreter(found: ResolvedExecutable, command: ProcessCommand) -> No
     typed = excerpt(command.command)
     real = excerpt(found.real)
     invented = frozenset(found.names) - found.twins if found.in_workspace else frozenset()
-    finding = finding_in(found.names, command.args, command.stdin, marks=found.marks, invented=invented)
+    finding = finding_in(found.names, command.args, command.known_input, marks=found.marks, invented=invented)
     if finding is not None:
         where = "command" if finding.position is None else f"args[{finding.position}]"
         disguised = "" if base_name(command.command) == base_name(found.real) else f" ({real})"

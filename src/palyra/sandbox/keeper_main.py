@@ -22,6 +22,7 @@ from palyra.sandbox import descendants, exec_child, launch_wire, linux_calls, na
 _KILL_FILES = ((b"pids.max", b"0"), (b"cgroup.kill", b"1"))
 _SIGNAL_INFO_BYTES = 128
 _RUSAGE_FIELDS = 16
+_NO_CORE_BYTES = 1
 _AFTER_YOU_SECONDS = 0.002
 # How long what a program left behind may take to end by itself.
 _REST_SECONDS = 0.003
@@ -38,6 +39,14 @@ def _reset_signals() -> None:
             except (OSError, ValueError):
                 continue
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _leave_no_core() -> None:
+    """For all that is started from here: a waiting process may be under its filter, which lets nobody change this
+    limit, before it is told its own limits. See ``resource_limits``."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    most = _NO_CORE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _NO_CORE_BYTES)
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
 
 def _wake_on_child_exit() -> int:
@@ -341,6 +350,7 @@ def main(arguments: list[str], exit_process: Callable[[int], object] = os._exit)
     linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
     linux_calls.prctl(linux_calls.PR_SET_DUMPABLE, 0)
     linux_calls.name_this_process(b"palyra-zygote")
+    _leave_no_core()
     os.chdir("/")
     # A collection would touch, and so copy, every page a fork shares.
     gc.disable()

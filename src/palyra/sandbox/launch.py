@@ -53,6 +53,7 @@ class LaunchStage(StrEnum):
     DESCRIPTORS = "descriptors"
     CGROUP = "cgroup"
     SESSION = "session"
+    MOUNTS = "mounts"
     WORKING_DIRECTORY = "working_directory"
     NO_NEW_PRIVS = "no_new_privs"
     LANDLOCK = "landlock"
@@ -89,6 +90,19 @@ class LandlockRules(msgspec.Struct, frozen=True, kw_only=True):
     least_abi: int = 1
 
 
+class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A mount namespace of the program's own in which every mount is read-only but /proc and ``writable``.
+
+    ``ids`` are the user and the group for a user namespace of its own, for who may not make a mount namespace without.
+    ``mounted`` are paths in ``writable`` that become mounts, in this order, and whether each is read-only. They must
+    exist: nothing is ever made.
+    """
+
+    writable: bytes | None = None
+    mounted: tuple[tuple[bytes, bool], ...] = ()
+    ids: tuple[int, int] | None = None
+
+
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One program to start. ``executable`` is what the kernel runs; ``argv[0]`` is only what the program is told.
 
@@ -110,6 +124,7 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     data_fds: tuple[tuple[int, bytes], ...] = ()
     pass_fds: tuple[int, ...] = ()
     cgroup_procs: tuple[str, ...] = ()
+    read_only_host: ReadOnlyHost | None = None
 
     def __post_init__(self) -> None:
         if not self.argv:

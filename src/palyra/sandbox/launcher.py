@@ -10,8 +10,8 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from palyra.sandbox import landlock, launch_wire, rlimit
 from palyra.sandbox.cgroup import CgroupPool
@@ -151,7 +151,7 @@ class Launcher:
             ) from problem
         except BaseException:
             # Waited for: the keeper closes the program's control groups, and the next program may get the same ones.
-            await self._abandon(keeper, ended)
+            await _for_sure(self._abandon(keeper, ended))
             raise
         finally:
             self._pool.refill_soon()
@@ -208,6 +208,15 @@ class Launcher:
                 keeper.orders.close()
         if ended is not None and not ended.done():
             ended.set_exception(KeeperLost("the keeper of this program was killed", swept=swept))
+
+
+async def _for_sure(work: Coroutine[Any, Any, None]) -> None:
+    """Finishes the work, also when it is cancelled meanwhile: who calls this is on its way out already."""
+    doing = asyncio.ensure_future(work)
+    while not doing.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([doing])
+    doing.result()
 
 
 def _look(ended: "asyncio.Future[Exit]") -> None:

@@ -32,6 +32,8 @@ SYSTEM_PATHS: Final = (
     "/etc/hosts",
     "/etc/resolv.conf",
     "/etc/localtime",
+    # Git does not start where it is there and cannot be read.
+    "/etc/gitconfig",
     "/etc/ssl",
     "/etc/ca-certificates",
     "/proc/self",

@@ -14,6 +14,8 @@ DEFAULT_OPEN_FILES: Final = 1_024
 DEFAULT_FILE_BYTES: Final = 1 * GIB
 # An agent reads what a program prints; more belongs in a file.
 DEFAULT_OUTPUT_BYTES: Final = 64 * KIB
+# A person sees output as it comes, and a terminal forgets.
+PERSON_OUTPUT_BYTES: Final = 16 * MIB
 DEFAULT_TIMEOUT_MS: Final = DEFAULT_CALL_TIMEOUT_MS
 
 # The most a profile may ask for.
@@ -44,11 +46,26 @@ MAX_TOOL_ROOTS: Final = 16
 MAX_EXTRA_ENVIRONMENT: Final = 128
 MAX_ENVIRONMENT_VALUE_BYTES: Final = 32 * KIB
 
-# The walk that looks for protected names. Beyond these the receipt says that the look was not complete.
+# The walk that looks for protected names. What lies beyond is read-only as a whole during a call, and a call that makes
+# more than can be looked through afterwards fails. A part of a found name's path counts as much as a file: a million
+# files take a second or two and some hundred megabytes.
 MAX_SURVEYED_ENTRIES: Final = 1_000_000
-MAX_SURVEY_DEPTH: Final = 64
+# How many files more than before its call a program may leave behind.
+MAX_NEW_ENTRIES: Final = 1_000_000
+# Each level takes some memory.
+MAX_SURVEY_DEPTH: Final = 10_000
+# Directories held open at once; those above are found again by their inode.
+MAX_SURVEY_DESCRIPTORS: Final = 64
+# Directories of one directory that are told one by one when they were not looked through.
+MAX_UNSEEN_IN_ONE: Final = 16
+# 15 names of 255 bytes are less than the longest path that the kernel takes at once.
+NAMES_AT_ONCE: Final = 15
+# Each directory above a mount is one too. Names deeper than this are covered by a directory above them that is not.
+MAX_MOUNT_DEPTH: Final = 100
+# The kernel takes paths of 4,096 bytes; bubblewrap puts a few of its own before them.
+MAX_MOUNT_PATH_BYTES: Final = 4_000
 # Links with a protected name are followed to their real place; a chain or a fan of links is cut here.
-MAX_FOLLOWED_LINKS: Final = 256
+MAX_FOLLOWED_LINKS: Final = 10_000
 # What is said of names that appeared: the receipt stays readable when a program makes a million of them.
 MAX_REPORTED_NAMES: Final = 32
 

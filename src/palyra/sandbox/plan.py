@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.sandbox.host_facts import Facts, HostFacts, ProtectedMount
+from palyra.sandbox.host_facts import Facts, HostFacts, HostHold, ProtectedMount
 from palyra.sandbox.launch import RLimit
 from palyra.sandbox.minimal_root import (
     HOME,
@@ -28,6 +28,7 @@ from palyra.sandbox.minimal_root import (
 )
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
+from palyra.sandbox.resource_limits import NO_CORE_BYTES, memory_rlimits
 
 # Descriptor numbers in the started process.
 ARGS_FD: Final = 9
@@ -70,6 +71,8 @@ class BubblewrapPlan(msgspec.Struct, frozen=True, kw_only=True):
         for number, content in self.data_fds:
             taken.update(b"%d:%d:" % (number, len(content)))
             taken.update(content)
+        for mount in self.expected:
+            taken.update(b"%d:%d:" % (len(mount.path), mount.read_only) + mount.path)
         return "sha256:" + taken.hexdigest()
 
 
@@ -128,17 +131,18 @@ def plan_isolated(
 def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimit, ...]:
     """Limits that bubblewrap itself can live with.
 
-    Address space is limited only where no cgroup counts real memory: programs reserve far more than they use. The
-    number of processes is not among them: counted for the user outside, it would fail where that user is busy. It is
-    set on the waiting sandbox (``readback.Waiting.limit_processes``), where the kernel counts the sandbox's own.
+    Memory is limited for each process only where no cgroup counts it for all: what it may write to, and more loosely
+    its address space, of which programs reserve far more than they use. The number of processes is not among them:
+    counted for the user outside, it would fail where that user is busy. It is set on the waiting sandbox
+    (``readback.Waiting.limit_processes``), where the kernel counts the sandbox's own.
     """
-    address_space = () if memory_is_counted else (RLimit("AS", wanted.memory_bytes, wanted.memory_bytes),)
+    memory = () if memory_is_counted else memory_rlimits(wanted.memory_bytes)
     return (
         RLimit("CPU", wanted.cpu_seconds, wanted.cpu_seconds + 1),
-        *address_space,
+        *memory,
         RLimit("NOFILE", wanted.open_files, wanted.open_files),
         RLimit("FSIZE", wanted.file_bytes, wanted.file_bytes),
-        RLimit("CORE", 0, 0),
+        RLimit("CORE", NO_CORE_BYTES, NO_CORE_BYTES),
     )
 
 
@@ -213,7 +217,10 @@ def _workspace(profile: SandboxProfile, facts: Facts, expected: list[ExpectedMou
         # All of it is read-only already, with the mounts in it.
         return lines
     for mount in sorted(facts.workspace.mounts, key=lambda each: each.names):
-        lines.append(_protection(root, mount, expected))
+        line = _protection(root, mount, expected)
+        # Where the host is held, they are mounted before bubblewrap begins, by calls that never make a path.
+        if facts.host.hold is HostHold.MISSING:
+            lines.append(line)
     return lines
 
 

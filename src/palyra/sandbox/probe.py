@@ -14,7 +14,7 @@ import msgspec
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.bubblewrap import INSTALL, find_bubblewrap, gather_host
-from palyra.sandbox.host_facts import HostFacts
+from palyra.sandbox.host_facts import HostFacts, HostHold
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
 
 _SYS_LANDLOCK_CREATE_RULESET: Final = 444
@@ -81,7 +81,7 @@ def examine() -> Capabilities:
     version = ".".join(map(str, host.bwrap_version))
     return Capabilities(
         bubblewrap=f"{host.bwrap} {version}" + mount_point_note(host.bwrap_version),
-        found=(*namespaces(host), seccomp(host), landlock(), *cgroups()),
+        found=(*namespaces(host), held_host(host), seccomp(host), landlock(), *cgroups()),
     )
 
 
@@ -110,6 +110,19 @@ def namespaces(host: HostFacts) -> tuple[Capability, ...]:
             ),
         )
     )
+
+
+def held_host(host: HostFacts) -> Capability:
+    """Found out by looking; every call tries it for real and tells in its receipt."""
+    if host.hold is HostHold.MISSING:
+        return Capability(
+            layer=Layer.HOST_READ_ONLY,
+            usable=False,
+            evidence="the host cannot be held read-only while a sandbox is built",
+            fix="use Linux 5.12 or newer, and sysctl kernel.apparmor_restrict_unprivileged_userns=0 where there is one",
+        )
+    how = host.hold.value.replace("_", " ")
+    return Capability(layer=Layer.HOST_READ_ONLY, usable=True, evidence=f"held read-only from a {how} of its own")
 
 
 def seccomp(host: HostFacts) -> Capability:

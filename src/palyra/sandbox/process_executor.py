@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
+from palyra.sandbox.appearing import ProtectedAppeared, ProtectedUnseen
 from palyra.sandbox.capture import Sink, StreamName
 from palyra.sandbox.command import ProcessCommand, parse_command
 from palyra.sandbox.doorway import NetworkDoor
@@ -78,6 +79,8 @@ class ProcessTools:
         self._background: dict[str, _Background] = {}
         # Live output of the foreground call, for a person at a terminal.
         self.sink: Sink | None = None
+        # And its live input: the reading end of a pipe.
+        self.live_input: int | None = None
 
     async def perform(self, work: Work, profile: SandboxProfile, door: NetworkDoor | None = None) -> Done:
         """``door`` serves the hosts that the profile allows, for this one call."""
@@ -89,6 +92,8 @@ class ProcessTools:
         command = parse_command(dict(work.arguments))
         if work.tool == "process.start" or command.background:
             return await self._start(work, profile, command, door)
+        if self.live_input is not None:
+            command = msgspec.structs.replace(command, live_input=self.live_input)
         return await self._run(profile, command, door)
 
     async def close(self) -> None:
@@ -103,7 +108,7 @@ class ProcessTools:
     async def _run(self, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None) -> Done:
         try:
             outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, door=door)
-        except (QuotaExceeded, ProcessTimedOut) as error:
+        except (QuotaExceeded, ProcessTimedOut, ProtectedAppeared, ProtectedUnseen) as error:
             if error.outcome is None:
                 raise
             return Done(result=shown(error.outcome), receipt=_receipt(error.outcome), error=error)

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import platform
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,7 +18,7 @@ import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.appearing import look_again
+from palyra.sandbox.appearing import AppearingReport, ProtectedAppeared, ProtectedUnseen, look_again
 from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.built_ahead import BuiltAhead, filter_of, program_inside, spawn_failed
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
@@ -30,7 +29,7 @@ from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.doorway import Doorway, NetworkDoor
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
-from palyra.sandbox.launch import LaunchSpec
+from palyra.sandbox.launch import Exit, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
 from palyra.sandbox.namespace_sockets import NamespaceSockets
@@ -41,6 +40,7 @@ from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
 from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
 from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
+from palyra.sandbox.remove_tree import remove_tree
 from palyra.sandbox.resolve_executable import guard_host
 from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
 from palyra.sandbox.seccomp_program import tier_b_program
@@ -120,9 +120,16 @@ class ProcessRunner:
         timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
         since = time.monotonic()
         wait = timeout_ms / 1000
-        async with self.started(profile, command, sink=sink, door=door, wait_seconds=wait, confirmed=False) as running:
-            ended = await running.ended(max(0.0, wait - (time.monotonic() - since)))
-            _refuse_failed(command, running)
+        ended: Exit | None = None
+        try:
+            async with self.started(
+                profile, command, sink=sink, door=door, wait_seconds=wait, confirmed=False
+            ) as running:
+                ended = await running.ended(max(0.0, wait - (time.monotonic() - since)))
+                _refuse_failed(command, running)
+        except (ProtectedAppeared, ProtectedUnseen) as error:
+            error.outcome = None if ended is None else outcome_of(profile, running, ended)
+            raise
         outcome = outcome_of(profile, running, ended)
         refuse_unexecuted(command, outcome)
         if running.killed_by == "max_output_bytes":
@@ -155,7 +162,7 @@ class ProcessRunner:
             doorway = Doorway(door, self._namespace_sockets)
             doorway.begin(profile)
             prepared = await self._prepared(profile, command, host, doorway)
-            capture = OutputCapture(profile.limits.max_output_bytes, sink)
+            capture = OutputCapture(profile.limits.max_output_bytes, sink, keep=profile.limits.kept_output_bytes)
             running: Running | None = None
             try:
                 begin = await self._way_of(profile)
@@ -192,7 +199,7 @@ class ProcessRunner:
                     sandbox = await self.ahead.build(profile, prepared.facts, prepared.group)
                 await prepared.doorway.serve(profile, sandbox.sockets)
                 program = program_inside(with_environment(profile, prepared.checked), prepared.checked)
-                with held(_stdin_of(command.stdin)) as stdin:
+                with held(_stdin_of(command)) as stdin:
                     receipt = sandbox.start(program, (stdin, *capture.writers()))
         except BaseException:
             if sandbox is not None:
@@ -295,7 +302,7 @@ class ProcessRunner:
                 running.receipt = running.receipt.with_lines(group.receipt())
                 running.out_of_memory = group.out_of_memory()
                 if prepared.before is not None and not profile.read_only:
-                    self._look_again(profile, prepared.before, running, most)
+                    self._look_again(profile, prepared.before, running, most).refuse()
         except TooManyForNow:
             # Nothing was given back: the caller comes again, with time.
             raise
@@ -307,7 +314,7 @@ class ProcessRunner:
     def _give_back(self, prepared: _Prepared) -> None:
         prepared.group.release()
         if prepared.home:
-            shutil.rmtree(prepared.home, ignore_errors=True)
+            remove_tree(prepared.home)
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
         """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
@@ -396,6 +403,9 @@ class ProcessRunner:
                 raise RuntimeFailure(f"the sandbox could not be built: {said or error.message}") from error
             except BaseException:
                 await asyncio.shield(running.kill("refused"))
+                if gate.released and prepared.before is not None and not profile.read_only:
+                    # It ran for a moment, and nobody else will look at what it left.
+                    await asyncio.shield(asyncio.to_thread(self._look_again, profile, prepared.before, running, None))
                 raise
             running.receipt = seen.with_lines(always(profile))
         return running
@@ -410,9 +420,13 @@ class ProcessRunner:
             # The thread uses descriptors that are about to be closed: it is waited for, and soon has nothing to see.
             await asyncio.shield(running.kill("cancelled"))
             await asyncio.wait([looking])
+            # What it says of a sandbox that was taken from under it is of no interest.
+            looking.exception()
             raise
 
-    def _look_again(self, profile: SandboxProfile, before: Survey, running: Running, most: int | None) -> None:
+    def _look_again(
+        self, profile: SandboxProfile, before: Survey, running: Running, most: int | None = None
+    ) -> AppearingReport:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
         made: list[str] = []
 
@@ -427,12 +441,12 @@ class ProcessRunner:
                 os.rmdir(place)
         line = running.receipt.line(Layer.PROTECTED_NAMES)
         running.receipt = running.receipt.with_lines([report.line(line)])
-        report.refuse()
+        return report
 
     async def _launch(
         self, spec: LaunchSpec, command: ProcessCommand, capture: OutputCapture, fds: tuple[int, ...] = ()
     ) -> Child:
-        stdin = _stdin_of(command.stdin)
+        stdin = _stdin_of(command)
         try:
             stdout, stderr = capture.writers()
             with spawn_failed(command):
@@ -463,12 +477,15 @@ def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfil
     return msgspec.structs.replace(profile, env=tuple({**dict(profile.env), **dict(checked.env)}.items()))
 
 
-def _stdin_of(content: bytes) -> int:
-    """A file in memory with the input, or nothing to read: never a pipe that somebody must keep writing."""
-    if not content:
+def _stdin_of(command: ProcessCommand) -> int:
+    """A file in memory with the input, a pipe that the caller fills, or nothing to read. Never the caller's own
+    descriptor: what it is open to could be opened again through it, past every mount."""
+    if command.live_input is not None:
+        return os.dup(command.live_input)
+    if not command.stdin:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     descriptor = os.memfd_create("palyra-stdin", os.MFD_CLOEXEC)
-    view = memoryview(content)
+    view = memoryview(command.stdin)
     while view:
         view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)

@@ -46,6 +46,8 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     open_files: Annotated[int, Meta(ge=limits.MIN_OPEN_FILES, le=limits.MAX_OPEN_FILES)] = limits.DEFAULT_OPEN_FILES
     file_bytes: Bytes = limits.DEFAULT_FILE_BYTES
     max_output_bytes: Annotated[int, Meta(ge=0, le=limits.MAX_OUTPUT_BYTES)] = limits.DEFAULT_OUTPUT_BYTES
+    # How much of it stays with the result, where somebody sees the rest as it comes. None: all of it.
+    kept_output_bytes: Annotated[int, Meta(ge=0)] | None = None
     timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)] = limits.DEFAULT_TIMEOUT_MS
 
 

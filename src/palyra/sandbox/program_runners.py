@@ -20,7 +20,7 @@ _BY_NAME: Final[dict[str, Runner]] = {name: runner for runner in RUNNERS for nam
 def finding_in(
     names: tuple[str, ...],
     args: tuple[str, ...],
-    stdin: bytes = b"",
+    stdin: bytes | None = b"",
     *,
     marks: frozenset[str] = frozenset(),
     invented: frozenset[str] = frozenset(),
@@ -44,7 +44,7 @@ def finding_in(
     return None
 
 
-def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes, *, invented: bool) -> Finding | None:
+def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, invented: bool) -> Finding | None:
     if interpreter := interpreter_named(name):
         return Finding(program=interpreter, why=f"{interpreter} runs whatever text it is given")
     if is_dynamic_loader(name):
@@ -79,7 +79,7 @@ def _first(args: tuple[str, ...]) -> int | None:
     return 0 if args else None
 
 
-def _multi_call_finding(binary: str, typed: str, args: tuple[str, ...], stdin: bytes) -> Finding | None:
+def _multi_call_finding(binary: str, typed: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
     """One binary that is many programs: called by its own name, the first argument says which."""
     if _multi_call(typed) is None:
         applet, rest = typed, args

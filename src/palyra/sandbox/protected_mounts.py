@@ -10,15 +10,24 @@ import os
 from typing import Final
 
 from palyra.errors import Unavailable
-from palyra.sandbox.host_facts import Identity, Kind, Names, ProtectedMount, WorkspaceFacts, fold, with_ancestors
+from palyra.sandbox import limits
+from palyra.sandbox.host_facts import (
+    Identity,
+    Kind,
+    Names,
+    ProtectedMount,
+    TooManyProtected,
+    WorkspaceFacts,
+    fold,
+    with_ancestors,
+)
 from palyra.sandbox.profile import BadProfile, SandboxProfile
 from palyra.sandbox.protected_match import ProtectedMachine, machine_of
-from palyra.sandbox.survey import Survey, survey
-from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, held, openat2
+from palyra.sandbox.second_names import with_second_names
+from palyra.sandbox.survey import NO_LINKS, Survey, open_names, survey
+from palyra.workspace.openat2 import held, openat2
 from palyra.workspace.path import decode_name, shown
 
-RESOLVE_NO_SYMLINKS: Final = 0x04
-NO_LINKS: Final = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW
 
 
@@ -45,7 +54,7 @@ def open_workspace_root(path: str) -> int:
 def look(root: int, names: Names) -> Identity:
     """The inode at a path that passes no link. Raises ``sandbox.workspace_moved`` where there is none any more."""
     try:
-        with held(openat2(root, b"/".join(names), _LOOK, resolve=NO_LINKS)) as opened:
+        with held(open_names(root, names, _LOOK)) as opened:
             status = os.fstat(opened)
     except OSError as error:
         said = shown(decode_name(b"/".join(names)))
@@ -57,8 +66,10 @@ def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts
     """Facts about an open workspace, from what a survey of it has found."""
     status = os.fstat(root)
     there = {names for names, each in seen.found.items() if each.kind is not Kind.LINK}
-    protected = fold(frozenset(there | seen.real_places))
-    exact = there | seen.real_places
+    exact = there | seen.real_places | seen.second_names
+    protected = fold(frozenset(_mountable(profile, names) for names in exact | seen.unseen))
+    if () in protected:
+        raise TooManyProtected(f"the workspace cannot be looked through: {seen.shortfall}")
     mounts = tuple(
         ProtectedMount(
             names=names,
@@ -73,9 +84,20 @@ def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts
         identity=Identity(status.st_dev, status.st_ino),
         mounts=() if profile.read_only else mounts,
         watched_links=sum(each.kind is Kind.LINK for each in seen.found.values()),
-        aliased=tuple(sorted(names for names, each in seen.found.items() if each.links > 1)),
+        second_names=len(seen.second_names),
         shortfall=seen.shortfall,
+        unseen=len(seen.unseen),
     )
+
+
+def _mountable(profile: SandboxProfile, names: Names) -> Names:
+    """The name itself, or where its path is too long for a mount the lowest directory above it whose path is not."""
+    left = limits.MAX_MOUNT_PATH_BYTES - len(os.fsencode(profile.workspace_root))
+    for place, name in enumerate(names[: limits.MAX_MOUNT_DEPTH]):
+        left -= len(name) + 1
+        if left < 0:
+            return names[:place]
+    return names[: limits.MAX_MOUNT_DEPTH]
 
 
 def gather_workspace(
@@ -86,14 +108,19 @@ def gather_workspace(
         seen = survey(root, machine or machine_of(profile.protected_names), most=most)
         if most is not None and seen.entries > most:
             raise TooManyForNow
+        seen = with_second_names(root, seen)
         return facts_of(root, profile, seen), seen
 
 
 def _reason(names: Names, seen: Survey, *, in_full: bool, asked: bool) -> str:
     if not in_full:
         return "a mount, so that the protected name beneath it cannot be renamed away"
+    if names in seen.unseen:
+        return f"not looked through to its end: {seen.shortfall}"
     if not asked:
         return "holds more protected names than can be mounted one by one"
     if names in seen.found:
         return f"protected by {shown(seen.found[names].pattern)}"
+    if names in seen.second_names:
+        return "another name of a protected file"
     return "where a link with a protected name leads"

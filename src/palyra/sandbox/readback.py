@@ -26,6 +26,7 @@ from palyra.sandbox.evidence import (
     FILTER_MODE,
     NAMESPACES,
     Evidence,
+    MountSeen,
     filter_line,
     parse_limits,
     parse_mounts,
@@ -36,8 +37,8 @@ from palyra.sandbox.evidence import (
 from palyra.sandbox.host_facts import Identity
 from palyra.sandbox.network_door import NetworkSeen
 from palyra.sandbox.plan import BubblewrapPlan
-from palyra.sandbox.protected_mounts import NO_LINKS
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine, refuse_unmet
+from palyra.sandbox.survey import NO_LINKS
 from palyra.workspace.openat2 import held, openat2
 
 # _IO(0xb7, 1): the user namespace that owns a namespace; _IO(0xb7, 2): the namespace around this one.
@@ -64,6 +65,8 @@ class Gate:
     """
 
     def __init__(self) -> None:
+        # Whether the program may have run.
+        self.released = False
         self._info, self._info_child = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._info_child, True)
         reading, self._block = os.pipe2(os.O_CLOEXEC)
@@ -123,6 +126,7 @@ class Gate:
 
     def release(self) -> None:
         """Lets the program start."""
+        self.released = True
         os.write(self._block, b"1")
         self._block = _closed(self._block)
 
@@ -241,15 +245,16 @@ class Waiting:
     def _evidence(self, plan: BubblewrapPlan, network: NetworkSeen | None) -> Evidence:
         # The command may hold spaces and brackets; the fields after its last bracket are plain.
         fields = self._read("stat").rpartition(b")")[2].split()
-        status = parse_status(self._read("status").decode("utf-8", "replace"))
         interfaces = [line.partition(b":")[0].strip() for line in self._read("net/dev").splitlines()[2:]]
+        status = parse_status(self._read("status").decode("utf-8", "replace"))
         return Evidence(
             pid=self.pid,
             status=status,
             namespaces={name: self._namespace(name) for name in NAMESPACES},
             own_namespaces=own_namespaces(),
-            parent_user=self._parent_user(),
+            outer_users=self._outer_users(),
             mounts=parse_mounts(self._mount_table()),
+            builder_mounts=_builder_mounts(self._builder(status)),
             identities=self._identities([each.path for each in plan.expected if each.identity is not None]),
             interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
             terminal=int(fields[4]),
@@ -259,6 +264,10 @@ class Waiting:
 
     def _environment(self, status: dict[str, str]) -> bytes:
         return self._read("environ")
+
+    def _builder(self, status: dict[str, str]) -> int:
+        """The bubblewrap process that made the sandbox and stays outside."""
+        return int(status["PPid"])
 
     def _mount_table(self) -> bytes:
         return self._read("mountinfo")
@@ -293,25 +302,23 @@ class Waiting:
             pause = min(pause * 1.5, limits.LONGEST_POLL_SECONDS)
 
     def _read(self, name: str) -> bytes:
-        with held(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)) as file:
-            parts: list[bytes] = []
-            while part := os.read(file, 65_536):
-                parts.append(part)
-                if len(parts) * 65_536 > _MAX_FILE_BYTES:
-                    raise ValueError(f"/proc/{self.pid}/{name} is too long")
-            return b"".join(parts)
+        return _read(self._proc, name)
 
     def _namespace(self, name: str) -> int:
         return namespace_number(os.readlink(f"ns/{name}", dir_fd=self._proc))
 
-    def _parent_user(self) -> int:
-        with held(os.open("ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)) as inner:
-            try:
-                parent = fcntl.ioctl(inner, _NS_GET_PARENT)
-            except OSError:
-                return 0
-        with held(parent):
-            return os.fstat(parent).st_ino
+    def _outer_users(self) -> tuple[int, ...]:
+        """The user namespaces around the sandbox's own, as far as this process may see: its own is the last."""
+        outer: list[int] = []
+        here = os.open("ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+        while True:
+            with held(here):
+                try:
+                    here = fcntl.ioctl(here, _NS_GET_PARENT)
+                except OSError:
+                    break
+            outer.append(os.fstat(here).st_ino)
+        return tuple(outer)
 
     def _identities(self, paths: list[bytes]) -> dict[bytes, Identity | None]:
         """What the sandbox will find at its own paths, resolved in its own root and past no link."""
@@ -326,6 +333,24 @@ class Waiting:
                 else:
                     found[path] = Identity(status.st_dev, status.st_ino)
         return found
+
+
+def _read(proc: int, name: str) -> bytes:
+    with held(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)) as file:
+        parts: list[bytes] = []
+        while part := os.read(file, 65_536):
+            parts.append(part)
+            if len(parts) * 65_536 > _MAX_FILE_BYTES:
+                raise ValueError(f"{name} of a process is too long")
+        return b"".join(parts)
+
+
+def _builder_mounts(pid: int) -> tuple[MountSeen, ...] | None:
+    """The mounts of the process that made the sandbox; None where they are this process's own."""
+    with held(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as proc:
+        if namespace_number(os.readlink("ns/mnt", dir_fd=proc)) == own_namespaces()["mnt"]:
+            return None
+        return parse_mounts(_read(proc, "mountinfo"))
 
 
 @lru_cache(maxsize=1)

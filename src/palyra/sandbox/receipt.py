@@ -37,6 +37,7 @@ class Layer(StrEnum):
     CGROUP_CPU = "cgroup_cpu"
     NEW_SESSION = "new_session"
     NESTED_USERNS_OFF = "nested_userns_off"
+    HOST_READ_ONLY = "host_read_only"
     MINIMAL_ROOT = "minimal_root"
     WORKSPACE = "workspace"
     PROTECTED_NAMES = "protected_names"

@@ -6,6 +6,11 @@ from palyra.sandbox.launch import RLimit
 
 # After the soft limit the program gets SIGXCPU and this long to end by itself.
 CPU_GRACE_SECONDS: Final = 2
+# Too small for any file, and the one value at which the kernel does not start the program that core_pattern may name:
+# with 0 the memory of a crash would still be handed to it, outside and as root.
+NO_CORE_BYTES: Final = 1
+# Address space that may be reserved beside what is used: every WebAssembly memory in node reserves some 10 GiB.
+RESERVED_ADDRESS_BYTES: Final = 32 * 1024**3
 
 
 def ordinary_rlimits(
@@ -23,14 +28,19 @@ def ordinary_rlimits(
     total moves, so this is a bound on runaway forking and not an exact allowance.
     """
     both = [
-        ("CORE", 0),
+        ("CORE", NO_CORE_BYTES),
         ("NOFILE", open_files),
         ("FSIZE", file_bytes),
         ("NPROC", tasks_of_user + pids),
     ]
-    if memory_bytes is not None:
-        both.append(("AS", memory_bytes))
     return (
         RLimit(name="CPU", soft=cpu_seconds, hard=cpu_seconds + CPU_GRACE_SECONDS),
         *(RLimit(name=name, soft=value, hard=value) for name, value in both),
+        *(() if memory_bytes is None else memory_rlimits(memory_bytes)),
     )
+
+
+def memory_rlimits(memory_bytes: int) -> tuple[RLimit, ...]:
+    """One process's memory: DATA counts what it may write to, AS all that it has mapped or only reserved."""
+    reserved = memory_bytes + RESERVED_ADDRESS_BYTES
+    return (RLimit("DATA", memory_bytes, memory_bytes), RLimit("AS", reserved, reserved))

@@ -46,7 +46,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     judge: Callable[[tuple[str, ...]], Finding | None] | None = None
 
 
-def runner_finding(runner: Runner, name: str, args: tuple[str, ...], stdin: bytes) -> Finding | None:
+def runner_finding(runner: Runner, name: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
     if args in ASKS_FOR_HELP or (runner.unless and runner.unless in args):
         return None
     if runner.always:
@@ -66,12 +66,14 @@ def runner_finding(runner: Runner, name: str, args: tuple[str, ...], stdin: byte
     return None
 
 
-def _text_finding(runner: Runner, name: str, args: tuple[str, ...], stdin: bytes) -> Finding | None:
+def _text_finding(runner: Runner, name: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
     pattern = re.compile(runner.text, re.IGNORECASE | re.MULTILINE)
     for position, word in enumerate(args):
         if pattern.search(word):
             return Finding(program=name, why=runner.why, position=position)
-    if runner.reads_input and pattern.search(stdin.decode("utf-8", "surrogateescape")):
+    if runner.reads_input and stdin is None:
+        return Finding(program=name, why=f"{runner.why} (its input is not known before it runs)")
+    if runner.reads_input and stdin is not None and pattern.search(stdin.decode("utf-8", "surrogateescape")):
         return Finding(program=name, why=f"{runner.why} (its input asks for it)")
     return None
 

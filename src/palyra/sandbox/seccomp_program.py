@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from palyra.errors import InvalidInput
-from palyra.sandbox.seccomp_rules import Clause, Rule, rules
+from palyra.sandbox.seccomp_rules import PRETENDED, Clause, Rule, rules
 from palyra.sandbox.syscall_table import AUDIT_ARCH, SYSCALLS, X32_BIT
 
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
@@ -55,6 +55,8 @@ _ALLOW: Final = Instruction(_RETURN, 0, 0, RET_ALLOW)
 
 
 def _answer(error: int) -> Instruction:
+    if error == PRETENDED:
+        return Instruction(_RETURN, 0, 0, RET_ERRNO)
     return Instruction(_RETURN, 0, 0, RET_ERRNO | error) if error else _ALLOW
 
 
@@ -62,7 +64,8 @@ def _clause(clause: Clause) -> _Code:
     """Falls through to what follows when a test does not hold."""
     loads: list[_Code] = []
     for test in clause.tests:
-        code = [Instruction(_LOAD, 0, 0, _ARGUMENTS_AT + _ARGUMENT_BYTES * test.argument)]
+        place = _ARGUMENTS_AT + _ARGUMENT_BYTES * test.argument + (_ARGUMENT_BYTES // 2 if test.high else 0)
+        code = [Instruction(_LOAD, 0, 0, place)]
         if test.mask != _ALL_BITS:
             code.append(Instruction(_AND, 0, 0, test.mask))
         loads.append(code)

@@ -20,18 +20,24 @@ class Action(StrEnum):
     KILL = "kill"
 
 
+# No error number: the call does nothing and succeeds.
+PRETENDED: Final = -1
+
+
 class ArgumentTest(msgspec.Struct, frozen=True):
-    """``(argument & mask) == value`` on the low 32 bits, which are all the kernel itself looks at in these arguments.
-    ``negated`` turns it round."""
+    """``(argument & mask) == value`` on the low 32 bits, which are all the kernel itself looks at in most of these
+    arguments, or on the ``high`` ones of an address. ``negated`` turns it round."""
 
     argument: int
     value: int
     mask: int = 0xFFFFFFFF
     negated: bool = False
+    high: bool = False
 
 
 class Clause(msgspec.Struct, frozen=True):
-    """When every test holds, ``error`` is the answer; 0 lets the call through."""
+    """When every test holds, ``error`` is the answer; 0 lets the call through, ``PRETENDED`` does nothing and says that
+    it was done."""
 
     tests: tuple[ArgumentTest, ...]
     error: int
@@ -65,11 +71,23 @@ _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
 _S_ISUID, _S_ISGID = 0o4000, 0o2000
 _MSG_FASTOPEN = 0x20000000
 
+_RLIMIT_CORE: Final = 4
+_CORE = (
+    "a limit of 1 keeps the kernel from handing a crash to a program of the host's root; 0, which programs ask for to "
+    "the same end, would not"
+)
 _SET_ID = "leaves a program on the host that runs with its owner's or group's rights for whoever starts it"
 
 
 def _set_id_clauses(argument: int) -> tuple[Clause, ...]:
     return tuple(Clause((ArgumentTest(argument, bit, bit),), errno.EPERM) for bit in (_S_ISUID, _S_ISGID))
+
+
+def _keeping_core_limit(resource: int, limit: int) -> tuple[Clause, ...]:
+    """Applies where a new limit is given, wherever it lies in memory; asking for the old one alone goes through."""
+    core = ArgumentTest(resource, _RLIMIT_CORE)
+    halves = (ArgumentTest(limit, 0, negated=True), ArgumentTest(limit, 0, negated=True, high=True))
+    return tuple(Clause((core, half), PRETENDED) for half in halves)
 
 
 def _without_set_id(call: str, argument: int) -> Rule:
@@ -266,9 +284,10 @@ def rules(*, unix_sockets: bool, namespaces: bool = False) -> tuple[Rule, ...]:
         ),
         Rule(
             call="prlimit64",
-            reason="sets the limits of other processes of the same user, the daemon's among them",
-            clauses=(Clause((ArgumentTest(0, 0),), 0),),
+            reason=f"sets the limits of other processes of the same user, the daemon's among them; {_CORE}",
+            clauses=(*_keeping_core_limit(1, 2), Clause((ArgumentTest(0, 0),), 0)),
         ),
+        Rule(call="setrlimit", reason=_CORE, error=0, clauses=(Clause((ArgumentTest(0, _RLIMIT_CORE),), PRETENDED),)),
         _without_set_id("chmod", 1),
         _without_set_id("fchmod", 1),
         _without_set_id("fchmodat", 2),

@@ -19,6 +19,7 @@ import msgspec
 from palyra.sandbox import landlock_rights
 from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage
 from palyra.sandbox.plan_segment import HEADER_WORDS, RECORD_WORDS, RESTART, VERSION, WORD, Segment, Step
+from palyra.sandbox.read_only_host import DESCRIPTORS, hold_read_only
 from palyra.sandbox.syscall_table import SYSCALLS
 
 FIRST_RECEIVED: Final = 3
@@ -107,12 +108,15 @@ def plan_start(
     groups = () if prepared.cgroup_procs == spec.cgroup_procs else spec.cgroup_procs
     plan = Segment(numbers)
     plan.append(_beginning(machine, first, orders, targets, groups, spec.new_session, spec.umask))
+    if spec.read_only_host is not None:
+        # After the control groups, whose files must be written, and before the working directory is looked up.
+        hold_read_only(plan, spec.read_only_host, _free_numbers(first, targets, DESCRIPTORS))
     where = spec.cwd.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
     if spec.no_new_privs:
         plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
     if spec.landlock is not None:
-        free, second_free = _free_numbers(first, targets)
+        free, second_free = _free_numbers(first, targets, 2)
         if prepared.landlock is not None and prepared.landlock == preparation_of(spec).landlock:
             _allow_writing(plan, spec.landlock, landlock_abi, machine, FIRST_RECEIVED, free)
         else:
@@ -140,7 +144,7 @@ def _beginning(
     plan = Segment(SYSCALLS[machine])
     _place_descriptors(plan, targets, first, orders)
     for path in cgroups:
-        _enter_cgroup(plan, path, _free_numbers(first, targets)[0])
+        _enter_cgroup(plan, path, _free_numbers(first, targets, 1)[0])
     if new_session:
         plan.add(LaunchStage.SESSION, "setsid")
     default = plan.keep(bytes(_SIGACTION_BYTES))
@@ -252,14 +256,13 @@ def _place_descriptors(plan: Segment, targets: tuple[int, ...], first: int, orde
         plan.add(stage, "dup3", moved + place, target, 0, subject=str(target))
 
 
-def _free_numbers(first: int, targets: tuple[int, ...]) -> tuple[int, int]:
-    """The two lowest numbers that are free once the descriptors are placed."""
+def _free_numbers(first: int, targets: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The lowest numbers that are free once the descriptors are placed."""
     if len(targets) == _STANDARD:
-        return first + _STANDARD, first + _STANDARD + 1
+        return tuple(range(first + _STANDARD, first + _STANDARD + count))
     moved = range(_MOVED, _MOVED + len(targets))
     taken = {*targets, *range(FIRST_RECEIVED, first), *moved}
-    lowest, second, *_ = (number for number in range(FIRST_RECEIVED, moved.stop + 2) if number not in taken)
-    return lowest, second
+    return tuple(number for number in range(FIRST_RECEIVED, moved.stop + count) if number not in taken)[:count]
 
 
 def _enter_cgroup(plan: Segment, path: str, free: int) -> None:

@@ -2,16 +2,18 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from palyra.sandbox import limits
+from palyra.sandbox.descent import DIRECTORY, Descent
 from palyra.sandbox.host_facts import Identity, Kind, Names
 from palyra.sandbox.protected_match import START, ProtectedMachine, State
+from palyra.workspace.openat2 import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, held, openat2
 
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+RESOLVE_NO_SYMLINKS: Final = 0x04
+NO_LINKS: Final = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,95 +28,72 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything found, by path. ``real_places`` are where links with protected names lead, if inside."""
+    """Everything found, by path. ``real_places`` are where links with protected names lead, if inside.
+
+    ``unseen`` are the directories that were not looked through to their end, and ``shortfall`` says why.
+    ``second_names`` are other names, not protected ones, of files that are protected.
+    """
 
     found: dict[Names, Found]
     real_places: frozenset[Names]
     entries: int
     shortfall: str
+    unseen: frozenset[Names] = frozenset()
+    second_names: frozenset[Names] = frozenset()
 
 
-def survey(workspace: int, machine: ProtectedMachine, *, most: int | None = None) -> Survey:
-    """Walks the whole workspace once, within bounds that ``shortfall`` speaks of when they were reached."""
-    walker = _Walker(workspace, machine, limits.MAX_SURVEYED_ENTRIES if most is None else most)
+def survey(
+    workspace: int, machine: ProtectedMachine, *, most: int | None = None, without: frozenset[Names] = frozenset()
+) -> Survey:
+    """Walks the whole workspace once, past at most ``most`` entries, and enters nothing in ``without``."""
+    walker = _Walker(workspace, machine, limits.MAX_SURVEYED_ENTRIES if most is None else most, without)
     if not machine.empty:
-        walker.walk(os.open(b".", _DIRECTORY, dir_fd=workspace), (), START)
+        walker.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), START)
         walker.follow_links()
     return Survey(
         found=walker.found,
         real_places=frozenset(walker.real_places),
         entries=walker.entries,
         shortfall=walker.shortfall,
+        unseen=frozenset(walker.unseen),
     )
 
 
-class _Walker:
-    def __init__(self, workspace: int, machine: ProtectedMachine, most: int) -> None:
+def beneath(names: Names, places: frozenset[Names]) -> bool:
+    return bool(places) and any(names[:cut] in places for cut in range(min(len(names), limits.MAX_MOUNT_DEPTH) + 1))
+
+
+class _Walker(Descent[State]):
+    def __init__(self, workspace: int, machine: ProtectedMachine, most: int, without: frozenset[Names]) -> None:
+        super().__init__(most, without)
         self.workspace = workspace
         self.machine = machine
         self.found: dict[Names, Found] = {}
         self.real_places: set[Names] = set()
-        self.entries = 0
-        self._most = most
-        self.shortfall = ""
         self._links: list[tuple[Names, State]] = []
         self._root = os.readlink(b"/proc/self/fd/%d" % workspace)
-        self._uid = os.geteuid()
 
-    def walk(self, directory: int, names: Names, state: State) -> None:
-        """Depth first, one descriptor for each level. Closes ``directory``."""
-        stack = [(directory, self._children(directory, names, state))]
-        try:
-            while stack:
-                inner = next(stack[-1][1], None)
-                if inner is None:
-                    os.close(stack.pop()[0])
-                    continue
-                path, onward = inner
-                if len(stack) >= limits.MAX_SURVEY_DEPTH:
-                    self.shortfall = f"deeper than {limits.MAX_SURVEY_DEPTH} directories"
-                    continue
-                opened = self._open(path, stack[-1][0])
-                if opened is not None:
-                    stack.append((opened, self._children(opened, path, onward)))
-        finally:
-            for each, _ in stack:
-                os.close(each)
-
-    def _open(self, path: Names, parent: int) -> int | None:
-        try:
-            return os.open(path[-1], _DIRECTORY, dir_fd=parent)
-        except PermissionError:
-            # A directory of somebody else's that we may not read the program may not change either.
-            if os.stat(path[-1], dir_fd=parent, follow_symlinks=False).st_uid == self._uid:
-                self.shortfall = "a directory of this user's that cannot be read"
-        except OSError:
-            # It went away, or became something else: then it is not a directory of the workspace now.
-            pass
-        return None
-
-    def _children(self, directory: int, names: Names, state: State) -> Iterator[tuple[Names, State]]:
-        """Records what is protected here and yields the directories to enter."""
+    def children(self, directory: int, names: list[bytes], state: State) -> list[tuple[bytes, State]]:
+        """Records what is protected here and returns the directories to enter."""
         step = self.machine.step
-        enter: list[tuple[Names, State]] = []
+        enter: list[tuple[bytes, State]] = []
         with os.scandir(directory) as entries:
             for entry in entries:
-                self.entries += 1
-                if self.entries > self._most:
-                    self.shortfall = f"more than {self._most} files"
-                    return
+                if not self.counted(names):
+                    return []
                 pattern, onward = step(state, entry.name)
                 is_directory = entry.is_dir(follow_symlinks=False)
                 if pattern is None and (is_directory or not onward):
                     if is_directory:
-                        enter.append(((*names, os.fsencode(entry.name)), onward))
+                        enter.append((os.fsencode(entry.name), onward))
                     continue
                 # Complete, or a file or link in the place of a protected name's parent (a file named .git).
                 path = (*names, os.fsencode(entry.name))
+                self.entries += len(names)
                 self._record(directory, path, pattern or onward[0][0].source)
                 if entry.is_symlink():
                     self._links.append((path, START if pattern else onward))
-        yield from enter
+        return enter
 
     def _record(self, directory: int, path: Names, pattern: str) -> None:
         try:
@@ -136,7 +115,8 @@ class _Walker:
         """What a link with a protected name leads to is protected at its real place, if that is in the workspace."""
         for count, (path, state) in enumerate(self._links):
             if count >= limits.MAX_FOLLOWED_LINKS:
-                self.shortfall = f"more than {limits.MAX_FOLLOWED_LINKS} links with protected names"
+                # What the others lead to could be anywhere.
+                self.not_seen([], f"more than {limits.MAX_FOLLOWED_LINKS} links with protected names")
                 return
             place = self._real_place(path)
             if place is None or not place[0]:
@@ -164,16 +144,33 @@ class _Walker:
             self.real_places.add(new)
 
     def _real_place(self, path: Names) -> tuple[Names, int] | None:
-        """Opens what the link leads to without touching it, and asks the kernel where that is."""
+        """Opens what the link leads to without touching it, and asks the kernel where that is. A place whose path is
+        too long for the kernel to tell is nowhere: nobody but a program in the workspace has made it."""
         try:
-            opened = os.open(b"/".join((self._root, *path)), os.O_PATH | os.O_CLOEXEC)
+            with held(open_names(self.workspace, path[:-1])) as parent:
+                opened = os.open(path[-1], os.O_PATH | os.O_CLOEXEC, dir_fd=parent)
         except OSError:
             return None
-        here = os.readlink(b"/proc/self/fd/%d" % opened)
+        try:
+            here = os.readlink(b"/proc/self/fd/%d" % opened)
+        except OSError:
+            here = b""
         if not here.startswith(self._root + b"/"):
             os.close(opened)
             return None
         return tuple(here[len(self._root) + 1 :].split(b"/")), opened
+
+
+def open_names(root: int, names: Names, flags: int = os.O_PATH | os.O_DIRECTORY) -> int:
+    """What lies at ``names``, past no link, however long the path is. The caller closes it."""
+    here = os.dup(root)
+    for start in range(0, max(len(names), 1), limits.NAMES_AT_ONCE):
+        part = names[start : start + limits.NAMES_AT_ONCE]
+        last = start + limits.NAMES_AT_ONCE >= len(names)
+        with held(here):
+            path = b"/".join(part) or b"."
+            here = openat2(here, path, flags if last else os.O_PATH | os.O_DIRECTORY, resolve=NO_LINKS)
+    return here
 
 
 def kind_of(mode: int) -> Kind:

@@ -18,7 +18,7 @@ from palyra.sandbox import launch_wire, limits
 from palyra.sandbox.bubblewrap import to_launch_spec
 from palyra.sandbox.cgroup import Group
 from palyra.sandbox.child import PACKET_BYTES, Child, failure_of, send_order
-from palyra.sandbox.evidence import environment_line, filter_line, receipt_lines
+from palyra.sandbox.evidence import environment_line, filter_line, parse_status, receipt_lines
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.launch import LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
@@ -105,6 +105,11 @@ class Inside(Waiting):
         while part := os.read(self._mounts, _READ_BYTES):
             parts.append(part)
         return b"".join(parts)
+
+    def _builder(self, status: dict[str, str]) -> int:
+        """The parent of the sandbox's first process, whose child this one is."""
+        with held(os.open(f"/proc/{int(status['PPid'])}/status", os.O_RDONLY | os.O_CLOEXEC)) as file:
+            return int(parse_status(os.read(file, _READ_BYTES).decode("utf-8", "replace"))["PPid"])
 
     def _environment(self, status: dict[str, str]) -> bytes:
         """The launcher's own would show in the sandbox's first process; the program's comes with its words."""

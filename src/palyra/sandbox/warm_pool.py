@@ -34,7 +34,12 @@ def sandbox_part(profile: SandboxProfile) -> SandboxProfile:
         allow_interpreters=False,
         allowed_executables=None,
         appearing_protected=AppearingProtected.KEEP,
-        limits=msgspec.structs.replace(wanted, max_output_bytes=_ANY.max_output_bytes, timeout_ms=_ANY.timeout_ms),
+        limits=msgspec.structs.replace(
+            wanted,
+            max_output_bytes=_ANY.max_output_bytes,
+            kept_output_bytes=_ANY.kept_output_bytes,
+            timeout_ms=_ANY.timeout_ms,
+        ),
     )
 
 

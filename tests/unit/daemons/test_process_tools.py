@@ -127,3 +127,12 @@ async def test_an_executor_that_never_ran_anything_closes(tmp_path: Path) -> Non
     executor = ProcessExecutor(SandboxSettings(), NAMES, tmp_path / "own")
     await executor.close()
     assert executor.keeps_deadline and not (tmp_path / "own").exists()
+
+
+def test_watched_output_need_not_fit_into_the_result() -> None:
+    settings = SandboxSettings(max_output_bytes=16 << 20)
+    watched = profile_for(plan(), settings, NAMES, watched=True).limits
+    assert watched.max_output_bytes == 16 << 20
+    assert watched.kept_output_bytes == profile_for(plan(), settings, NAMES).limits.max_output_bytes
+    obliged = plan(obligations=Obligations(max_output_bytes=5000))
+    assert profile_for(obliged, settings, NAMES, watched=True).limits.max_output_bytes == 5000

@@ -1,8 +1,10 @@
 """Runs a planned sandbox with real bubblewrap, without the launcher: for tests of the plan itself."""
 
 import contextlib
+import ctypes
 import fcntl
 import os
+import platform
 import resource
 import signal
 import struct
@@ -14,13 +16,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from palyra.sandbox import exec_child
 from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
 from palyra.sandbox.host_facts import Facts
+from palyra.sandbox.launch import LaunchStage, ReadOnlyHost
 from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
+from palyra.sandbox.plan_segment import RESTART, Segment
 from palyra.sandbox.profile import SandboxProfile
 from palyra.sandbox.protected_mounts import gather_workspace
+from palyra.sandbox.read_only_host import DESCRIPTORS, hold_read_only
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
 from palyra.sandbox.receipt import Receipt
+from palyra.sandbox.syscall_table import SYSCALLS
 
 # Allows everything: these tests are about what holds without the filter. SECCOMP_RET_ALLOW.
 ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
@@ -68,6 +75,8 @@ def start(plan: BubblewrapPlan, gate: Gate, *, pass_through: Sequence[int] = ())
             if int(name) > 2 and int(name) not in lifted:
                 with contextlib.suppress(OSError):
                     os.set_inheritable(int(name), False)
+        if spec.read_only_host is not None:
+            carry_out(spec.read_only_host)
         for limit in spec.rlimits:
             resource.setrlimit(getattr(resource, f"RLIMIT_{limit.name}"), (limit.soft, limit.hard))
 
@@ -86,6 +95,25 @@ def start(plan: BubblewrapPlan, gate: Gate, *, pass_through: Sequence[int] = ())
     for each in opened:
         os.close(each)
     return process
+
+
+def carry_out(host: ReadOnlyHost) -> None:
+    """Holds the host read-only as the waiting process does, in a process that is about to become bubblewrap."""
+    machine = platform.machine()
+    plan = Segment(SYSCALLS[machine])
+    free = [os.open("/", os.O_PATH | os.O_CLOEXEC) for _ in range(DESCRIPTORS)]
+    for number in free:
+        os.close(number)
+    hold_read_only(plan, host, tuple(free))
+    plan.add(LaunchStage.MOUNTS, "getpid")
+    plan.words[-1] = RESTART
+    encoded = plan.encode()
+    buffer = ctypes.create_string_buffer(encoded, len(encoded))
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    failed = exec_child._make_calls(syscall, buffer, ctypes.addressof(buffer))
+    if failed is not None:
+        raise OSError(ctypes.get_errno(), f"{plan.steps[failed]}: {os.strerror(ctypes.get_errno())}")
 
 
 def _lift(descriptor: int) -> int:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox.appearing import Change, ProtectedAppeared, look_again
+from palyra.sandbox import appearing
+from palyra.sandbox.appearing import Change, ProtectedAppeared, ProtectedUnseen, look_again
 from palyra.sandbox.profile import AppearingProtected, SandboxProfile
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.receipt import Layer, ReceiptLine
@@ -99,3 +100,39 @@ def test_many_names_are_told_in_one_short_line(tmp_path: Path) -> None:
     assert "100 changed" in line.got
     assert "and 68 more" in line.got
     assert "\n" not in line.got
+
+
+def test_more_than_can_be_looked_through_fails_the_call_whatever_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = profile(tmp_path / "w", AppearingProtected.KEEP)
+    (tmp_path / "w/there").mkdir()
+    (tmp_path / "w/there/.env").write_text("")
+    _, before = gather_workspace(wanted)
+    monkeypatch.setattr(appearing, "MAX_NEW_ENTRIES", 10)
+    for number in range(20):
+        (tmp_path / "w/there" / f"{number}").write_text("")
+    report = look_again(wanted, before)
+    assert report.changes == ()
+    assert not report.line().held
+    assert "cut short: more than" in report.line().got
+    with pytest.raises(ProtectedUnseen, match="more than"):
+        report.refuse()
+
+
+def test_a_name_beyond_the_longest_path_is_moved_aside(tmp_path: Path) -> None:
+    wanted = profile(tmp_path / "w", AppearingProtected.MOVE_ASIDE)
+    (tmp_path / "aside").mkdir()
+    _, before = gather_workspace(wanted)
+    here = os.open(tmp_path / "w", os.O_RDONLY)
+    for _ in range(60):
+        os.mkdir(b"d" * 100, dir_fd=here)
+        inner = os.open(b"d" * 100, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open(b".env", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    report = look_again(wanted, before, aside=str(tmp_path / "aside"))
+    report.refuse()
+    assert os.listdir(here) == []
+    os.close(here)
+    assert os.listdir(tmp_path / "aside") == ["0000"]

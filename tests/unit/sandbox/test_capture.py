@@ -34,6 +34,23 @@ async def test_the_sink_sees_what_is_kept() -> None:
     assert seen == [("stderr", b"123")]
 
 
+async def test_less_than_the_quota_may_be_kept_while_the_sink_sees_all_of_it() -> None:
+    seen: list[bytes] = []
+    capture = OutputCapture(100, lambda _, chunk: seen.append(chunk), keep=3)
+    out, err = capture.writers()
+    os.write(out, b"12")
+    await asyncio.sleep(0.01)
+    os.write(err, b"abcdef")
+    await asyncio.sleep(0.01)
+    os.write(out, b"34")
+    capture.handed_over()
+    await capture.finished()
+    assert b"".join(seen) == b"12abcdef34"
+    assert (capture.kept(StreamName.STDOUT), capture.kept(StreamName.STDERR)) == (b"12", b"a")
+    assert capture.truncated(StreamName.STDOUT) and capture.truncated(StreamName.STDERR)
+    assert not capture.exceeded.is_set()
+
+
 async def test_nothing_is_left_open() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):

@@ -15,12 +15,19 @@ from palyra.sandbox.evidence import (
     receipt_lines,
     rlimits_line,
 )
-from palyra.sandbox.host_facts import Identity
+from palyra.sandbox.host_facts import HostHold, Identity
 from palyra.sandbox.network_door import DoorPlan, ListenerSeen, NetworkSeen
 from palyra.sandbox.receipt import Layer
 from unit.sandbox.test_plan import plan
 
 NAMES = ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup")
+
+
+BUILDER = tuple(
+    MountSeen(path=path, read_only=read_only, kind="ext4")
+    for path, read_only in ((b"/", True), (b"/proc", False), (b"/home/a/work", False), (b"/home/a/work/disk", False))
+)
+OPEN = MountSeen(path=b"/home/a/workbench", read_only=False, kind="ext4")
 
 
 def good() -> Evidence:
@@ -33,8 +40,9 @@ def good() -> Evidence:
         status={"NoNewPrivs": "1", **{f"Cap{name}": "0" * 16 for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}},
         namespaces={name: 100 + number for number, name in enumerate(NAMES)},
         own_namespaces=dict.fromkeys(NAMES, 1),
-        parent_user=50,
+        outer_users=(50, 1),
         mounts=tuple(mounts),
+        builder_mounts=BUILDER,
         identities={each.path: each.identity for each in made.expected if each.identity is not None},
         interfaces=("lo",),
         terminal=0,
@@ -74,8 +82,11 @@ HOOKS = b"/home/a/work/.git/hooks"
         ({"status": {**good().status, "CapBnd": "0000000000000400"}}, {Layer.CAPABILITIES}),
         ({"status": {**good().status, "NoNewPrivs": "0"}}, {Layer.NO_NEW_PRIVS}),
         ({"status": {}}, {Layer.CAPABILITIES, Layer.NO_NEW_PRIVS}),
-        ({"parent_user": 1}, {Layer.NESTED_USERNS_OFF}),
-        ({"parent_user": 0}, {Layer.NESTED_USERNS_OFF}),
+        ({"outer_users": (1,)}, {Layer.NESTED_USERNS_OFF}),
+        ({"outer_users": ()}, {Layer.NESTED_USERNS_OFF}),
+        ({"outer_users": (50, 51)}, {Layer.NESTED_USERNS_OFF}),
+        ({"builder_mounts": None}, {Layer.HOST_READ_ONLY}),
+        ({"builder_mounts": (*BUILDER, OPEN)}, {Layer.HOST_READ_ONLY}),
         ({"terminal": 34816}, {Layer.NEW_SESSION}),
         ({"environment_bytes": 5}, {Layer.ENVIRONMENT}),
         ({"interfaces": ("lo", "eth0")}, {Layer.EGRESS}),
@@ -118,6 +129,26 @@ def test_allowed_hosts_need_the_sockets_that_serve_them() -> None:
     assert not held(network=msgspec.structs.replace(seen, routes=("00000000 over eth0",)))
 
 
+def test_the_namespace_that_holds_the_host_does_not_count_as_bubblewraps_own() -> None:
+    """Held from a user namespace there is one more around the sandbox, which allows nested ones."""
+    facts = plan().facts
+    host = msgspec.structs.replace(facts.host, hold=HostHold.USER_NAMESPACE)
+    made = msgspec.structs.replace(plan(), facts=msgspec.structs.replace(facts, host=host))
+
+    def closed(*outer: int) -> bool:
+        evidence = msgspec.structs.replace(good(), outer_users=outer)
+        return all(line.held for line in receipt_lines(made, evidence))
+
+    assert closed(50, 49, 1)
+    assert not closed(49, 1)
+
+
+def test_a_read_only_workspace_is_not_writable_for_bubblewrap_either() -> None:
+    made = plan()
+    made = msgspec.structs.replace(made, profile=msgspec.structs.replace(made.profile, read_only=True))
+    assert Layer.HOST_READ_ONLY in {line.layer for line in receipt_lines(made, good()) if not line.held}
+
+
 def test_mounts_are_read_with_their_escapes_and_the_last_one_counts() -> None:
     text = (
         b"65 42 0:40 /newroot / ro,nosuid - tmpfs tmpfs rw\n"
@@ -150,6 +181,7 @@ def test_limits_hold_when_they_are_at_most_what_was_asked() -> None:
     seen = {
         "Max cpu time": "60",
         "Max address space": "1000",
+        "Max data size": "1000",
         "Max open files": "1024",
         "Max file size": "1073741824",
         "Max core file size": "0",

@@ -37,3 +37,12 @@ def test_scripts_and_unknown_formats() -> None:
 
 def test_an_ordinary_use_passes() -> None:
     refuse_interpreter(FIND, ProcessCommand(command="find", args=(".", "-name", "x")))
+
+
+def test_a_program_that_takes_commands_from_an_unknown_input_is_refused() -> None:
+    sqlite = msgspec.structs.replace(FIND, typed="sqlite3", found="/usr/bin/sqlite3", real="/usr/bin/sqlite3")
+    known = ProcessCommand(command="sqlite3", args=("x.db",), stdin=b"select 1;")
+    refuse_interpreter(sqlite, known)
+    with pytest.raises(InterpreterDenied, match="not known before it runs"):
+        refuse_interpreter(sqlite, msgspec.structs.replace(known, live_input=3))
+    refuse_interpreter(FIND, ProcessCommand(command="find", args=(".",), live_input=3))

@@ -260,3 +260,25 @@ async def test_the_count_of_tasks_includes_the_launchers_own() -> None:
     async with Launcher() as launcher:
         await eventually(lambda: launcher.ready == 4)
         assert launcher.tasks_of_user() >= tasks_of_user() + 1 + 2 * 4 - 64
+
+
+async def test_a_cancelled_launch_is_over_when_it_says_so() -> None:
+    """Its keeper empties the control group that the next program may already be given."""
+    async with Launcher(ready=2) as launcher:
+        for waited in range(6):
+            with open(os.devnull, "r+b") as null:
+                number = null.fileno()
+                launching = asyncio.create_task(
+                    launcher.launch(python("import time; time.sleep(60)"), stdin=number, stdout=number, stderr=number)
+                )
+                while not launcher.running:
+                    await asyncio.sleep(0)
+                for _ in range(waited % 3):
+                    await asyncio.sleep(0)
+                launching.cancel()
+                await asyncio.sleep(0)
+                # Twice, as a caller in a hurry may.
+                launching.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await launching
+            assert launcher.running == 0

@@ -125,7 +125,7 @@ def test_those_that_wait_end_when_it_is_killed(running: tuple[socket.socket, "su
 def _lives(pid: int) -> bool:
     """Whoever inherits an orphan may be slow to bury it."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

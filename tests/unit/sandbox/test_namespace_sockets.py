@@ -179,6 +179,6 @@ def _living() -> set[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
-                if Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                if Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z":
                     found.add(int(name))
     return found

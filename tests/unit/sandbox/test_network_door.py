@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from palyra.sandbox import limits
 from palyra.egress.rules import BadHostRule
+from palyra.sandbox import limits
 from palyra.sandbox.network_door import (
     CA_VARIABLES,
     BadDoor,

@@ -7,7 +7,8 @@ import pytest
 
 from palyra.sandbox import probe
 from palyra.sandbox.bubblewrap import gather_host
-from palyra.sandbox.probe import Capabilities, Capability, cgroups, examine, mount_point_note
+from palyra.sandbox.host_facts import HostHold
+from palyra.sandbox.probe import Capabilities, Capability, cgroups, examine, held_host, mount_point_note
 from palyra.sandbox.receipt import Layer, UnsupportedPlatform
 
 
@@ -63,3 +64,11 @@ def test_control_groups_of_both_versions_and_none(tmp_path: Path) -> None:
 def test_versions_before_the_fix_are_pointed_out() -> None:
     assert "0.12" in mount_point_note((0, 8, 0))
     assert mount_point_note((0, 12, 1)) == ""
+
+
+def test_a_host_that_cannot_be_held_read_only_is_told_with_a_fix() -> None:
+    host = gather_host()
+    assert held_host(host).usable
+    lacking = held_host(msgspec.structs.replace(host, hold=HostHold.MISSING))
+    assert not lacking.usable
+    assert "5.12" in lacking.fix

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from fakes.processes import descendants, eventually
 from fakes.sandboxed import SHOW_ARGUMENTS
 from palyra.errors import PalyraError
-from palyra.sandbox import limits
+from palyra.sandbox import limits, process_runner
 from palyra.sandbox.appearing import ProtectedAppeared
 from palyra.sandbox.capture import StreamName
 from palyra.sandbox.command import ProcessCommand, encode_word
@@ -35,6 +37,7 @@ from palyra.sandbox.profile import (
     SandboxProfile,
     SandboxTier,
 )
+from palyra.sandbox.readback import Waiting
 from palyra.sandbox.receipt import Layer, UnsupportedPlatform
 
 TIERS = list(SandboxTier)
@@ -292,6 +295,48 @@ async def test_hooks_planted_before_a_cancelled_end_are_moved_aside_all_the_same
     await asyncio.to_thread(subprocess.run, ["rm", "-rf", bench.scratch / aside], check=True)
 
 
+async def test_hooks_planted_while_the_filter_is_looked_for_are_moved_aside(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that is cancelled between the release of its program and the end of the look at it."""
+    profile = bench.profile(protected_names=(".git/hooks",), appearing_protected=AppearingProtected.MOVE_ASIDE)
+    planted = bench.workspace / ".git" / "hooks" / "pre-commit"
+    looked = threading.Event()
+
+    def look_for_long(_: Waiting) -> str:
+        looked.wait(30)
+        return "2"
+
+    monkeypatch.setattr(Waiting, "filter_mode", look_for_long)
+    running = asyncio.create_task(bench.shell(profile, f"mkdir -p .git/hooks; echo evil > {planted}; sleep 60"))
+    await asyncio.to_thread(eventually, planted.exists)
+    running.cancel()
+    await asyncio.sleep(0)
+    looked.set()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert not planted.exists()
+    (aside,) = os.listdir(bench.scratch)
+    await asyncio.to_thread(shutil.rmtree, bench.scratch / aside)
+
+
+async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not ``spawn_failed``: the program that was asked for is not what is missing."""
+    gather = process_runner.gather_workspace
+
+    def gather_and_lose(profile: SandboxProfile, **more: Any) -> Any:
+        gathered = gather(profile, **more)
+        bench.workspace.rename(bench.scratch / "elsewhere")
+        return gathered
+
+    monkeypatch.setattr(process_runner, "gather_workspace", gather_and_lose)
+    with pytest.raises(RuntimeFailure, match=r"could not be built.*mounts failed: No such file"):
+        await bench.run(bench.profile(), "true")
+    (bench.scratch / "elsewhere").rename(bench.workspace)
+
+
 async def test_planted_hooks_fail_the_call_where_policy_says_so(bench: Bench) -> None:
     profile = bench.profile(protected_names=(".git/hooks",), appearing_protected=AppearingProtected.FAIL)
     with pytest.raises(ProtectedAppeared):
@@ -365,3 +410,23 @@ def _words(pid: int) -> bytes:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_a_cancelled_call_takes_nothing_from_the_next(bench: Bench, tier: SandboxTier) -> None:
+    """The next call gets the control group of the one before, which must be over by then."""
+    profile = bench.profile(tier)
+    for milliseconds in range(24):
+        cancelled = asyncio.create_task(bench.run(profile, "sleep", "60"))
+        await asyncio.sleep(milliseconds / 1000)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        outcome = await bench.run(profile, "true")
+        assert (outcome.exit_code, outcome.signal) == (0, None)
+
+
+async def test_a_private_folder_that_is_nested_too_deep_is_removed(bench: Bench) -> None:
+    script = "import os; os.chdir(os.environ['HOME'])\nfor _ in range(2000): os.mkdir('d'); os.chdir('d')"
+    outcome = await bench.run(bench.profile(SandboxTier.B), "python3", "-c", script)
+    assert outcome.exit_code == 0
+    assert os.listdir(bench.scratch) == []

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from palyra.sandbox import limits
+from palyra.sandbox.host_facts import TooManyProtected
 from palyra.sandbox.profile import BadProfile, SandboxProfile
 from palyra.sandbox.protected_match import ProtectedMachine
 from palyra.sandbox.protected_mounts import WorkspaceMoved, facts_of, gather_workspace, look, open_workspace_root
@@ -79,3 +81,36 @@ def test_a_workspace_behind_a_link_or_missing_is_refused_with_its_real_path(tmp_
     assert str(tmp_path / "real") in refused.value.hint
     with pytest.raises(BadProfile):
         gather_workspace(profile(tmp_path / "nothing"))
+
+
+def test_a_name_too_deep_for_a_mount_is_covered_by_a_directory_above_it(tmp_path: Path) -> None:
+    """A path that no mount can have must not keep every later call from starting."""
+    deep = tmp_path / "w"
+    deep.mkdir()
+    here = os.open(deep, os.O_RDONLY)
+    for _ in range(200):
+        os.mkdir(b"d" * 90, dir_fd=here)
+        inner = os.open(b"d" * 90, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.mkdir(b".vscode", dir_fd=here)
+    os.close(here)
+    facts, seen = gather_workspace(SandboxProfile(workspace_root=str(deep), protected_names=(".vscode",)))
+    assert len(next(iter(seen.found))) == 201
+    (sealed,) = [mount for mount in facts.mounts if mount.read_only]
+    length = len(os.fsencode(deep)) + sum(len(name) + 1 for name in sealed.names)
+    assert limits.MAX_MOUNT_PATH_BYTES - 91 < length <= limits.MAX_MOUNT_PATH_BYTES
+
+
+def test_what_was_not_looked_through_is_read_only_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "big" / "inner").mkdir(parents=True)
+    (tmp_path / "big" / "inner" / "file").write_text("")
+    wanted = SandboxProfile(workspace_root=str(tmp_path), protected_names=(".vscode",))
+    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 2)
+    facts, seen = gather_workspace(wanted)
+    assert seen.unseen == {(b"big", b"inner")}
+    assert {mount.names: mount.read_only for mount in facts.mounts} == {(b"big",): False, (b"big", b"inner"): True}
+    assert (facts.unseen, facts.shortfall) == (1, "more than 2 files")
+    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 0)
+    with pytest.raises(TooManyProtected, match="more than 0 files"):
+        gather_workspace(wanted)

@@ -52,9 +52,7 @@ def test_a_crash_of_ours_does_not_start_the_program(tmp_path: Path) -> None:
 
 
 def test_a_sandbox_that_cannot_be_built_is_told(tmp_path: Path) -> None:
-    (tmp_path / "gone").mkdir()
-    plan = planned(profile_of(tmp_path / "gone"), ["/usr/bin/true"])
-    (tmp_path / "gone").rmdir()
+    plan = planned(profile_of(tmp_path, tool_roots=(str(tmp_path / "tools"),)), ["/usr/bin/true"])
     with Gate() as gate:
         process = start(plan, gate)
         with pytest.raises(NotBuilt), Waiting(gate.wait()) as waiting:
@@ -93,7 +91,7 @@ def test_the_way_to_its_network_is_that_networks_owner(tmp_path: Path) -> None:
             with waiting.network() as (network, owner):
                 seen = waiting.evidence(plan)
                 assert os.fstat(network).st_ino == seen.namespaces["net"]
-                assert os.fstat(owner).st_ino == seen.parent_user != seen.namespaces["user"]
+                assert os.fstat(owner).st_ino == seen.outer_users[0] != seen.namespaces["user"]
             assert waiting.routes() == ()
             release_checked(plan, gate, waiting)
         process.communicate(timeout=20)

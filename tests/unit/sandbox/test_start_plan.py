@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, RLimit
+from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, ReadOnlyHost, RLimit
 from palyra.sandbox.start_plan import (
     NOTHING_AHEAD,
     PRESENT,
@@ -106,6 +106,7 @@ def test_the_filter_is_last_and_privileges_go_before_rules_are_set() -> None:
         seccomp=bytes(16),
         drop_capabilities=True,
         cgroup_procs=("/cg/procs",),
+        read_only_host=ReadOnlyHost(),
     )
     made = plan(spec, rlimits=((0, 1, 2),))
     stages = [step.stage for step in made.steps]

@@ -1,17 +1,21 @@
 """The look through a workspace: what it finds, what it does not follow, and what it says when it is cut short."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palyra.sandbox import limits
 from palyra.sandbox.host_facts import Kind
 from palyra.sandbox.protected_match import ProtectedMachine
-from palyra.sandbox.survey import Survey, survey
+from palyra.sandbox.survey import Survey, _Walker, open_names, survey
+from palyra.workspace.openat2 import held
 
 PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode")
+MACHINE = ProtectedMachine(PATTERNS)
 
 
 @pytest.fixture
@@ -82,18 +86,154 @@ def test_second_names_of_a_file_are_counted(tmp_path: Path, opened: int) -> None
     assert look(opened).found[(b".env",)].links == 2
 
 
-def test_the_bounds_are_said(tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_found_however_deep_it_lies(tmp_path: Path, opened: int) -> None:
+    """Deeper than a path can be, and than directories are held open."""
+    wide = [b"%03d" % number + b"n" * 200 for number in range(80)]
+    here = os.dup(opened)
+    for name in wide:
+        for sibling in (name, name + b"-after", b"a-" + name):
+            os.mkdir(sibling, dir_fd=here)
+        for sibling in (name + b"-after", b"a-" + name):
+            os.close(os.open(sibling + b"/.env", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        inner = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.mkdir(b".git", dir_fd=here)
+    os.mkdir(b".git/hooks", dir_fd=here)
+    os.symlink(b"../" * 80 + b"real", b".env.link", dir_fd=here)
+    os.close(here)
+    (tmp_path / "real").write_text("")
+    before = len(os.listdir("/proc/self/fd"))
+    seen = look(opened)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert (*wide, b".git", b"hooks") in seen.found
+    assert len(seen.found) == 2 * 80 + 2
+    assert (seen.shortfall, seen.unseen) == ("", frozenset())
+    assert seen.real_places == {(b"real",)}
+    with held(open_names(opened, (*wide, b".git", b"hooks"))) as hooks:
+        assert os.fstat(hooks).st_ino == seen.found[(*wide, b".git", b"hooks")].identity.inode
+
+
+def test_only_some_directories_are_held_open_at_once(
+    tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.joinpath(*["d"] * 30).mkdir(parents=True)
+    monkeypatch.setattr(limits, "MAX_SURVEY_DESCRIPTORS", 3)
+    most = 0
+    children = _Walker.children
+
+    def counting(self: _Walker, *arguments: Any) -> Any:
+        nonlocal most
+        most = max(most, len(os.listdir("/proc/self/fd")))
+        return children(self, *arguments)
+
+    monkeypatch.setattr(_Walker, "children", counting)
+    at_rest = len(os.listdir("/proc/self/fd"))
+    assert look(opened).shortfall == ""
+    assert most <= at_rest + 4
+
+
+def test_a_directory_that_was_moved_meanwhile_is_told(
+    tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going back up must not lead to another place."""
+    deep = tmp_path.joinpath(*["d"] * 5)
+    deep.mkdir(parents=True)
+    (tmp_path / "d" / "later").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(limits, "MAX_SURVEY_DESCRIPTORS", 1)
+    children = _Walker.children
+
+    def moving(self: _Walker, directory: int, names: Any, state: Any) -> Any:
+        if len(names) == 5:
+            os.rename(tmp_path / "d/d/d", tmp_path / "elsewhere/d")
+        return sorted(children(self, directory, names, state), reverse=True)
+
+    monkeypatch.setattr(_Walker, "children", moving)
+    seen = look(opened)
+    assert "moved" in seen.shortfall
+    assert (b"d", b"later") in seen.unseen
+
+
+def test_the_bounds_are_said_with_what_lies_beyond(
+    tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep = tmp_path.joinpath(*["d"] * 10)
     deep.mkdir(parents=True)
     monkeypatch.setattr(limits, "MAX_SURVEY_DEPTH", 5)
-    assert "deeper" in look(opened).shortfall
+    seen = look(opened)
+    assert "deeper" in seen.shortfall
+    assert seen.unseen == {(b"d",) * 6}
     monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 2)
-    assert "more than 2 files" in look(opened).shortfall
+    seen = look(opened)
+    assert "more than 2 files" in seen.shortfall
+    assert seen.unseen == {(b"d",) * 2}
+    # What is left out on purpose is no shortfall.
+    assert survey(opened, MACHINE, without=frozenset({(b"d",) * 2})).shortfall == ""
     for number in range(3):
         (tmp_path / f".env{number}").symlink_to("d")
     monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 100)
     monkeypatch.setattr(limits, "MAX_FOLLOWED_LINKS", 2)
-    assert "links" in look(opened).shortfall
+    seen = look(opened)
+    assert "links" in seen.shortfall
+    assert () in seen.unseen
+
+
+def test_many_directories_beyond_a_bound_are_told_as_the_one_around_them(
+    tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        (tmp_path / "many" / f"{number}").mkdir(parents=True)
+        (tmp_path / "many" / f"{number}" / "file").write_text("")
+    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 45)
+    unseen = look(opened).unseen
+    assert (b"many",) in unseen
+    assert len(unseen) <= 2
+
+
+def test_the_path_of_a_found_name_counts_too(tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain with a protected name on each level would else take memory by the square of its length."""
+    here = tmp_path
+    for _ in range(50):
+        here = here / "d"
+        here.mkdir()
+        (here / ".env").write_text("")
+    monkeypatch.setattr(limits, "MAX_SURVEYED_ENTRIES", 500)
+    seen = look(opened)
+    assert "files" in seen.shortfall
+    assert len(seen.found) < 40
+
+
+def test_a_directory_that_cannot_be_read_is_told(tmp_path: Path, opened: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed").mkdir()
+    opening = os.open
+
+    def refused(path: Any, *arguments: Any, **more: Any) -> int:
+        if path == b"closed":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opening(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", refused)
+    seen = look(opened)
+    assert seen.unseen == {(b"closed",)}
+    assert "cannot be read" in seen.shortfall
+
+
+def test_what_a_link_leads_to_may_be_too_deep_to_be_told(tmp_path: Path, opened: int) -> None:
+    """Through thirty short links to a place whose own path the kernel cannot put into words."""
+    (tmp_path / ".env").symlink_to("way/" * 30 + "end")
+    here = os.dup(opened)
+    for _ in range(30):
+        os.mkdir(b"n" * 200, dir_fd=here)
+        os.symlink(b"n" * 200, b"way", dir_fd=here)
+        inner = os.open(b"way", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.mkdir(b"end", dir_fd=here)
+    os.close(here)
+    assert (tmp_path / ".env").is_dir()
+    seen = look(opened)
+    assert (seen.shortfall, seen.real_places) == ("", frozenset())
 
 
 def test_without_patterns_nothing_is_walked(tmp_path: Path, opened: int) -> None:

@@ -153,7 +153,7 @@ FILE_ATTEMPTS: Final = (
         "alias_of_env",
         "write to .env through a second name that it already had",
         "write",
-        c=(),
+        c=_PROTECTED,
         arguments={"path": "second-name"},
         bait=frozenset({Bait.ALIAS}),
     ),
