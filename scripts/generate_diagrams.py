@@ -45,7 +45,7 @@ MACHINES = (
     Machine(
         title="Version of a skill",
         source="palyra.skills.lifecycle.TRANSITIONS",
-        about="Only `approved` runs, and a skill has at most one version there. `removed` and `failed` may begin again.",
+        about="Only `approved` runs; a skill has at most one version there. `removed` and `failed` may begin again.",
         states=lifecycle.SkillState,
         events=lifecycle.SkillEvent,
         start=lifecycle.SkillState.INGESTED,

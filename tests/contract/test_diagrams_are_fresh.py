@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from palyra.skills import lifecycle
-
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
+from palyra.skills import lifecycle
 from palyra.tools import approval
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from palyra.skills.lifecycle import KIND_OF
-
 from fakes.house import open_house
 from palyra.egress.events import EgressEvent
+from palyra.skills.lifecycle import KIND_OF
 from palyra.tools.approval import ApprovalEvent, ApprovalState
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,6 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fakes.journal_house import JournalHouse
+from palyra.clock import SystemClock
+from palyra.journal.sqlite import SqliteStore
+from palyra.signing.ed25519 import Ed25519Signer, Ed25519Verifier
 from palyra.skills import sqlite_publishers, sqlite_skills
 from palyra.skills.artifact import SkillArtifact, pack_artifact
 from palyra.skills.installed import SkillVersion
@@ -14,11 +18,6 @@ from palyra.skills.registry import SkillRegistry
 from palyra.skills.sbom import make_sbom
 from palyra.skills.signature import sign_artifact
 from palyra.skills.store import ArtifactFiles
-
-from fakes.journal_house import JournalHouse
-from palyra.clock import SystemClock
-from palyra.journal.sqlite import SqliteStore
-from palyra.signing.ed25519 import Ed25519Signer, Ed25519Verifier
 
 SKILL = "acme.notes"
 PUBLISHER = "acme"

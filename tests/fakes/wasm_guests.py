@@ -162,4 +162,6 @@ def component(body: str, *, imports: str = "", lowered: str = "", core: str = ""
 RETURN_INPUT = """
   (i32.store (i32.const 16) (i32.const 0)) (i32.store (i32.const 20) (local.get $at))
   (i32.store (i32.const 24) (local.get $length)) (i32.const 16)"""
-RETURN_ERROR = RETURN_INPUT.replace("(i32.store (i32.const 16) (i32.const 0))", "(i32.store (i32.const 16) (i32.const 1))")
+RETURN_ERROR = RETURN_INPUT.replace(
+    "(i32.store (i32.const 16) (i32.const 0))", "(i32.store (i32.const 16) (i32.const 1))"
+)

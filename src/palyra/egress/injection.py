@@ -62,8 +62,8 @@ def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, h
         folded = _folded(name)
         refs = find_placeholders(value)
         if refs:
-            binding = covering.get(folded)
-            if binding is None or set(refs) != {binding.secret_ref}:
+            found = covering.get(folded)
+            if found is None or set(refs) != {found.secret_ref}:
                 raise CredentialNotAllowed(
                     f"no binding lets {name} carry {', '.join(refs)} to {target.authority}", host=target.host
                 )

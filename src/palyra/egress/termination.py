@@ -150,6 +150,8 @@ class _Conversation:
                 self._commands.popleft()
             goes_on = await exchange.run(forward, plan, values, self._send_body if has_body else None)
         except EgressRefused as refused:
+            # On record first: a client that hangs up on hearing why must not hide it.
+            self._tunnel.record(refused)
             if exchange is None or not exchange.answer_begun:
                 await self._farewell(error_reply(status_of(refused), refusal_body(type(refused), refused.message)))
             raise

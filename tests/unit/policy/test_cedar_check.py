@@ -39,6 +39,7 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.shared-secrets-with-approval",
         "baseline.vault-operators",
         "baseline.reveal-is-for-operators",
+        "baseline.skill-operators",
     ]
 
 

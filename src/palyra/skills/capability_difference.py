@@ -1,0 +1,62 @@
+"""What a version asks for beyond the one in use: the heart of a review."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from palyra.canonical import digest_of
+from palyra.skills.capabilities import Capabilities
+from palyra.skills.manifest import SkillManifest
+
+
+class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """Each line names one thing. ``compared_with`` is the version in use, empty where there is none."""
+
+    compared_with: str = ""
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    added_tools: tuple[str, ...] = ()
+    removed_tools: tuple[str, ...] = ()
+    changed_tools: tuple[str, ...] = ()
+
+
+def capability_difference(new: SkillManifest, in_use: SkillManifest | None) -> CapabilityDifference:
+    wanted = dict.fromkeys(capability_lines(new.capabilities))
+    had = dict.fromkeys(capability_lines(in_use.capabilities)) if in_use is not None else {}
+    tools = {tool.id: digest_of(msgspec.to_builtins(tool)) for tool in new.tools}
+    old_tools = {tool.id: digest_of(msgspec.to_builtins(tool)) for tool in in_use.tools} if in_use is not None else {}
+    return CapabilityDifference(
+        compared_with=in_use.version if in_use is not None else "",
+        added=tuple(line for line in wanted if line not in had),
+        removed=tuple(line for line in had if line not in wanted),
+        unchanged=tuple(line for line in wanted if line in had),
+        added_tools=tuple(tool for tool in tools if tool not in old_tools),
+        removed_tools=tuple(tool for tool in old_tools if tool not in tools),
+        changed_tools=tuple(tool for tool in tools if tool in old_tools and tools[tool] != old_tools[tool]),
+    )
+
+
+def capability_lines(asked: Capabilities) -> Iterator[str]:
+    """The request in words, one line for each thing; equal things have equal lines."""
+    for host in asked.http_egress_allowlist:
+        yield f"send requests to {host}"
+    for secret in asked.secrets:
+        yield f"use the secret {secret} without seeing it"
+    for secret in asked.reveal_secrets:
+        yield f"see the value of the secret {secret}"
+    for root in asked.filesystem.read_roots:
+        yield f"read its storage under {root}"
+    for root in asked.filesystem.write_roots:
+        yield f"write its storage under {root}"
+    for channel in asked.channels:
+        yield f"send messages to the channel {channel}"
+    for ability in asked.device:
+        yield f"use the device's {ability}"
+    for ability in asked.node:
+        yield f"use a node's {ability}"
+    for group in asked.wasi:
+        yield f"link WASI {group.value}"
+    for name, value in msgspec.structs.asdict(asked.quotas).items():
+        if value is not None:
+            yield f"have the quota {name} = {value}"

@@ -1,0 +1,55 @@
+"""A skill's configuration: what an operator sets, judged by the schema of the version in use.
+
+Values an operator does not set come from the manifest's defaults. A configuration is no place for secrets: those go
+into the vault, in the skill's scope.
+"""
+
+from typing import Any
+
+from palyra.canonical import canonical_json
+from palyra.errors import InvalidInput
+from palyra.journal.redact import names_a_secret
+from palyra.skills.limits import MAX_CONFIGURATION_BYTES
+from palyra.skills.manifest import SkillManifest
+from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
+
+
+class ConfigurationRefused(InvalidInput):
+    code = "skill.configuration_refused"
+    hint = "`palyra skill show SKILL` prints the configuration schema of each version"
+
+
+def effective_configuration(manifest: SkillManifest, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Defaults with what was chosen over them, key by key at the top level; raises where the whole does not fit."""
+    whole = {**manifest.operator.configuration_defaults, **chosen}
+    schema = manifest.operator.configuration_schema
+    if schema is None:
+        if whole:
+            raise ConfigurationRefused(f"{manifest.skill_id} {manifest.version} has nothing to configure")
+        return {}
+    size = len(canonical_json(whole))
+    if size > MAX_CONFIGURATION_BYTES:
+        raise ConfigurationRefused(f"the configuration has {size} bytes; at most {MAX_CONFIGURATION_BYTES} are allowed")
+    try:
+        SchemaCheck(schema).require(whole)
+    except SchemaMismatch as mismatch:
+        raise ConfigurationRefused(
+            f"the configuration does not fit {manifest.skill_id} {manifest.version}: {mismatch.message}",
+            where=mismatch.pointer,
+        ) from mismatch
+    return whole
+
+
+def refuse_secrets(chosen: Any) -> None:
+    """Text under a key that names a secret would be stored and shown in the clear, at whatever depth."""
+    if isinstance(chosen, list):
+        for item in chosen:
+            refuse_secrets(item)
+    if not isinstance(chosen, dict):
+        return
+    for key, value in chosen.items():
+        if names_a_secret(key) and isinstance(value, str):
+            raise ConfigurationRefused(
+                f"{key!r} looks like a secret: put it into the vault as skill:SKILL_ID/{key}", key=key
+            )
+        refuse_secrets(value)

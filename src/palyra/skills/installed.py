@@ -1,0 +1,100 @@
+"""What the registry remembers of a skill, as values, and what it hands to the runtime."""
+
+from typing import Any
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput, Tampered
+from palyra.skills.findings import Finding
+from palyra.skills.lifecycle import SkillState
+from palyra.skills.manifest import SkillManifest, SkillTool
+from palyra.skills.trust import TrustLevel
+
+RECORD_FORMAT = "palyra.skill.version.v1"
+
+
+class UnknownSkill(InvalidInput):
+    code = "skill.unknown"
+    hint = "`palyra skill list` shows what is installed"
+    http_status = 404
+
+
+class VersionReused(Denied):
+    code = "skill.version_reused"
+    hint = "a version that was approved stays what it was: give the changed skill a new version"
+
+
+class ChangedMeanwhile(InvalidInput):
+    code = "skill.changed_meanwhile"
+    hint = "somebody else changed this skill at the same time: look at it again"
+    http_status = 409
+
+
+class DigestMismatch(InvalidInput):
+    code = "skill.digest_mismatch"
+    hint = "approve what you have reviewed: `palyra skill show SKILL` prints the digest of each version"
+    http_status = 409
+
+
+class NotRunnable(Denied):
+    code = "skill.not_active"
+    hint = "an operator has to approve this version first: `palyra skill approve`"
+
+
+class RecordChanged(Tampered):
+    code = "skill.record_changed"
+    hint = "the registry says something else than the journal: find out who changed the database, then install again"
+
+
+class SkillVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a skill. ``manifest`` is for showing: what runs is read from the archive with ``digest``."""
+
+    skill_id: str
+    version: str
+    digest: str
+    state: SkillState
+    publisher: str
+    key_id: str
+    trust: TrustLevel
+    size: int
+    manifest: SkillManifest
+    findings: tuple[Finding, ...] = ()
+    ingested_ms: int = 0
+    ingested_by: str = ""
+    updated_ms: int = 0
+    # Set once, by the first approval: from then on this version cannot be another archive.
+    approved_ms: int | None = None
+    approved_by: str = ""
+    reason: str = ""
+    format: str = RECORD_FORMAT
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """``seq`` is the number of the journal entry."""
+
+    seq: int
+    time_ms: int
+    kind: str
+    version: str
+    digest: str
+    actor: str
+    reason: str
+
+
+class ResolvedInstalledSkillModule(msgspec.Struct, frozen=True, kw_only=True):
+    """One module of an active skill, taken from the archive that was approved and verified on the way out.
+
+    ``module_digest`` is the SHA-256 of ``module_bytes``, ``digest`` that of the archive: what the approval binds.
+    """
+
+    skill_id: str
+    version: str
+    publisher: str
+    digest: str
+    trust: TrustLevel
+    manifest: SkillManifest
+    module: str
+    module_digest: str
+    module_bytes: bytes
+    tools: tuple[SkillTool, ...]
+    configuration: dict[str, Any]

@@ -1,0 +1,371 @@
+"""The life of skills as operators and the daemon use it: archives on disk, their record in the tables, in step.
+
+What costs time (reading, hashing, auditing an archive) happens on a thread before the transaction; what decides
+(whose key, which version, whose turn) happens inside it, against the tables as they are then. Several daemons may work
+on one state directory.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from palyra.errors import PalyraError
+from palyra.journal.event import NewEvent
+from palyra.skills import transitions
+from palyra.skills.artifact import SkillArtifact, read_artifact
+from palyra.skills.audit import audit_skill_artifact_security
+from palyra.skills.capability_difference import CapabilityDifference, capability_difference
+from palyra.skills.configuration import ConfigurationRefused, effective_configuration, refuse_secrets
+from palyra.skills.findings import AuditReport
+from palyra.skills.installed import (
+    DigestMismatch,
+    HistoryEntry,
+    NotRunnable,
+    ResolvedInstalledSkillModule,
+    SkillVersion,
+    UnknownSkill,
+)
+from palyra.skills.lifecycle import KEPT, SkillEvent, SkillState, after
+from palyra.skills.limits import MAX_JUDGED_AT_ONCE
+from palyra.skills.manifest import SkillManifest
+from palyra.skills.ports import Store, Transaction
+from palyra.skills.rotation import verify_rotation
+from palyra.skills.signature import VerifiedSignature, VerifierOf, verify_signature
+from palyra.skills.sqlite_publishers import PublisherTables, list_keys, list_revoked
+from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
+from palyra.skills.store import ArtifactFiles
+from palyra.skills.transitions import Judged
+from palyra.skills.trust import KeySource, PublisherKey, TrustLevel, require_no_downgrade
+
+T = TypeVar("T")
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said of an archive before it is installed. ``trust`` is None where the signer is not trusted."""
+
+    manifest: SkillManifest
+    digest: str
+    key_id: str
+    trust: TrustLevel | None
+    report: AuditReport
+    difference: CapabilityDifference
+
+
+class SkillDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one skill. ``differences`` are to the version in use, by digest; ``problems`` what is wrong."""
+
+    versions: tuple[SkillVersion, ...]
+    problems: dict[str, str]
+    differences: dict[str, CapabilityDifference]
+    configurations: dict[str, dict[str, Any]]
+    history: tuple[HistoryEntry, ...]
+
+
+class SkillRegistry:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        files: ArtifactFiles,
+        verifier_of: VerifierOf,
+        palyra_version: str,
+        trust_on_first_use: bool = False,
+    ) -> None:
+        self.index = InstalledSkillsIndex(store)
+        self._store = store
+        self._files = files
+        self._verifier_of = verifier_of
+        self._palyra_version = palyra_version
+        self._first_use = trust_on_first_use
+        self._judging = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
+
+    async def judge(self, raw: bytes) -> Judgement:
+        """Looks at an archive as an installation would, and keeps nothing."""
+        async with self._judging:
+            artifact = await asyncio.to_thread(read_artifact, raw)
+            key_id, trust, distrust = await self._trust(artifact)
+            report = await asyncio.to_thread(self._audit, artifact, distrust)
+        difference = capability_difference(artifact.manifest, await self._manifest_in_use(artifact.manifest.skill_id))
+        return Judgement(
+            manifest=artifact.manifest,
+            digest=artifact.digest,
+            key_id=key_id,
+            trust=trust,
+            report=report,
+            difference=difference,
+        )
+
+    async def install(self, raw: bytes, *, actor: str) -> SkillVersion:
+        """Into quarantine, or a refusal that is on record. Nothing of an installed skill runs before it is approved."""
+        async with self._judging:
+            try:
+                artifact, signature = await asyncio.to_thread(self._opened, raw)
+                report = await asyncio.to_thread(self._audit, artifact, None)
+                judged = Judged(artifact=artifact, signature=signature, report=report)
+                if not report.failing:
+                    # Before the row that says it is there; a file without a row is nobody's.
+                    await asyncio.to_thread(self._files.put, raw)
+                version = await self._transact(lambda tx: transitions.install(tx, judged, self._first_use, actor))
+            except PalyraError as error:
+                await self._note_refused(raw, error, actor)
+                await self._sweep(hashlib.sha256(raw).hexdigest())
+                raise
+            report.require_passed()
+            # Another process that refused the same archive may have swept it up before the row was there.
+            await asyncio.to_thread(self._files.put, raw)
+        for other in self.index.versions(version.skill_id):
+            # One that waited under the same version has made way.
+            if other.state not in KEPT:
+                await self._sweep(other.digest)
+        return version
+
+    async def approve(self, skill_id: str, version: str, digest: str, *, actor: str, reason: str = "") -> SkillVersion:
+        """Puts exactly this (id, version, digest) in use; the version in use before is superseded."""
+        found = self._one(skill_id, version, digest)
+        # Said before the archive is looked for: one that was replaced or removed has none.
+        after(found.state, SkillEvent.APPROVE)
+        artifact = await self._verified(found)
+        signature = await asyncio.to_thread(verify_signature, artifact, self._verifier_of)
+        return await self._transact(
+            lambda tx: transitions.approve(tx, artifact, signature, self._first_use, actor, reason)
+        )
+
+    async def disable(self, skill_id: str, *, actor: str, reason: str = "") -> SkillVersion:
+        """The version in use stops running, and stays at hand."""
+        return await self._transact(
+            lambda tx: transitions.move_one(tx, skill_id, None, SkillEvent.DISABLE, actor, reason)
+        )
+
+    async def quarantine(
+        self, skill_id: str, version: str | None = None, *, actor: str, reason: str = ""
+    ) -> SkillVersion:
+        """It does not run, and needs to be approved again."""
+        return await self._transact(
+            lambda tx: transitions.move_one(tx, skill_id, version, SkillEvent.QUARANTINE, actor, reason)
+        )
+
+    async def enable(self, skill_id: str, *, actor: str, reason: str = "") -> SkillVersion:
+        """The disabled version runs again."""
+        return await self._put_back(skill_id, None, SkillEvent.ENABLE, actor, reason)
+
+    async def rollback(
+        self, skill_id: str, version: str | None = None, *, actor: str, reason: str = ""
+    ) -> SkillVersion:
+        """Back to a version that was in use: the one before, or the one named."""
+        return await self._put_back(skill_id, version, SkillEvent.ROLL_BACK, actor, reason)
+
+    async def remove(
+        self, skill_id: str, version: str | None = None, *, actor: str, reason: str = ""
+    ) -> list[SkillVersion]:
+        """One version, or all. The id stays its publisher's."""
+        removed = await self._transact(lambda tx: transitions.remove(tx, skill_id, version, actor, reason))
+        for one in removed:
+            await self._sweep(one.digest)
+        return removed
+
+    async def configure(
+        self, skill_id: str, chosen: dict[str, Any], version: str | None = None, *, actor: str
+    ) -> dict[str, Any]:
+        """Sets what the version named, the one in use, or else the newest runs with; returns it with the defaults."""
+        found = self._to_configure(skill_id, version)
+        manifest = (await self._verified(found)).manifest
+        refuse_secrets(chosen)
+        whole = effective_configuration(manifest, chosen)
+        await self._transact(lambda tx: SkillTables(tx).put_configuration(found, chosen, actor=actor))
+        return whole
+
+    async def details(self, skill_id: str) -> SkillDetails:
+        """The versions with what each asks for beyond the one in use, read from the archives where they are kept."""
+        versions = await asyncio.to_thread(self.index.versions, skill_id)
+        in_use = await self._manifest_in_use(skill_id)
+        shown: list[SkillVersion] = []
+        problems: dict[str, str] = {}
+        differences: dict[str, CapabilityDifference] = {}
+        for version in versions:
+            manifest = version.manifest
+            if version.state in KEPT:
+                try:
+                    manifest = (await self._verified(version)).manifest
+                except PalyraError as error:
+                    problems[version.digest] = error.message
+            shown.append(msgspec.structs.replace(version, manifest=manifest))
+            differences[version.digest] = capability_difference(manifest, in_use)
+        configurations = {
+            version.version: self.index.configuration(skill_id, version.version)
+            for version in shown
+            if version.state in KEPT
+        }
+        history = await asyncio.to_thread(self.index.history, skill_id)
+        return SkillDetails(
+            versions=tuple(shown),
+            problems=problems,
+            differences=differences,
+            configurations=configurations,
+            history=tuple(history),
+        )
+
+    async def active_modules(self, *, actor: str) -> tuple[ResolvedInstalledSkillModule, ...]:
+        """Every module of every skill in use, verified on the way out: for the catalog.
+
+        A skill whose archive or record is not what was approved is failed, on record, and left out; the others stay.
+        """
+        resolved: list[ResolvedInstalledSkillModule] = []
+        for version in await asyncio.to_thread(self.index.active):
+            try:
+                artifact = await asyncio.to_thread(self._approved_artifact, version)
+                configuration = effective_configuration(
+                    artifact.manifest, self.index.configuration(version.skill_id, version.version)
+                )
+            except PalyraError as error:
+                await self._fail(version, error, actor)
+                continue
+            resolved += _modules(version, artifact, configuration)
+        return tuple(resolved)
+
+    def require_runnable(self, skill_id: str, digest: str) -> SkillVersion:
+        """The version in use, if it is the one with this digest: to be asked before each call."""
+        version = self.index.active_version(skill_id, digest)
+        if version is None:
+            raise NotRunnable(f"{skill_id} with the digest {digest[:12]}… is not in use", skill_id=skill_id)
+        return version
+
+    async def trust_publisher(self, publisher: str, public_key: bytes, *, actor: str) -> PublisherKey:
+        key_id = self._verifier_of(public_key).key_id
+        return await self._transact(
+            lambda tx: PublisherTables(tx).add(publisher, key_id, public_key, KeySource.ALLOWLISTED, actor=actor)
+        )
+
+    async def rotate_key(self, statement: bytes, *, actor: str) -> PublisherKey:
+        rotation = verify_rotation(statement, self._verifier_of)
+        return await self._transact(lambda tx: PublisherTables(tx).rotate(rotation, actor=actor))
+
+    async def distrust_publisher(self, publisher: str, key_id: str, *, actor: str) -> PublisherKey:
+        return await self._transact(lambda tx: PublisherTables(tx).remove(publisher, key_id, actor=actor))
+
+    async def revoke_key(self, key_id: str, *, actor: str, reason: str = "") -> list[SkillVersion]:
+        """What was in use under the key is disabled with it; returns those versions."""
+        return await self._transact(lambda tx: transitions.revoke(tx, key_id, actor, reason))
+
+    def publishers(self) -> tuple[list[PublisherKey], list[dict[str, Any]]]:
+        return list_keys(self._store), list_revoked(self._store)
+
+    async def _transact(self, work: Callable[[Transaction], T]) -> T:
+        return await self._store.transact(work)
+
+    def _opened(self, raw: bytes) -> tuple[SkillArtifact, VerifiedSignature]:
+        artifact = read_artifact(raw)
+        return artifact, verify_signature(artifact, self._verifier_of)
+
+    def _audit(self, artifact: SkillArtifact, distrust: PalyraError | None) -> AuditReport:
+        return audit_skill_artifact_security(
+            artifact, verifier_of=self._verifier_of, palyra_version=self._palyra_version, distrust=distrust
+        )
+
+    async def _trust(self, artifact: SkillArtifact) -> tuple[str, TrustLevel | None, PalyraError | None]:
+        """Key, trust and the reason against it. A signature that does not verify is the audit's own finding."""
+        try:
+            signature = await asyncio.to_thread(verify_signature, artifact, self._verifier_of)
+        except PalyraError:
+            return "", None, None
+
+        def asked(tx: Transaction) -> TrustLevel:
+            level = transitions.trust_in(tx, artifact.manifest, signature.key_id, self._first_use)
+            require_no_downgrade(artifact.manifest, SkillTables(tx).owner(artifact.manifest.skill_id))
+            return level
+
+        try:
+            return signature.key_id, await self._transact(asked), None
+        except PalyraError as refusal:
+            return signature.key_id, None, refusal
+
+    async def _put_back(
+        self, skill_id: str, version: str | None, event: SkillEvent, actor: str, reason: str
+    ) -> SkillVersion:
+        """A version that was approved before goes into use again, once its archive proves to be the same."""
+        target = transitions.target_of(self.index.versions(skill_id), skill_id, version, event)
+        artifact = await self._verified(target)
+        return await self._transact(lambda tx: transitions.put_back(tx, artifact, event, actor, reason))
+
+    def _one(self, skill_id: str, version: str, digest: str) -> SkillVersion:
+        found = next((one for one in self.index.versions(skill_id) if one.digest == digest), None)
+        if found is None or found.version != version:
+            raise DigestMismatch(f"{skill_id} {version[:80]} with the digest {digest[:64]!r} is not installed")
+        return found
+
+    def _to_configure(self, skill_id: str, version: str | None) -> SkillVersion:
+        kept = [one for one in self.index.versions(skill_id) if one.state in KEPT]
+        if version is not None:
+            kept = [one for one in kept if one.version == version]
+        kept.sort(key=lambda one: one.state is not SkillState.APPROVED)
+        if not kept:
+            raise UnknownSkill(f"there is no {skill_id} {version or ''} to configure")
+        return kept[0]
+
+    async def _verified(self, version: SkillVersion) -> SkillArtifact:
+        artifact = await asyncio.to_thread(self._files.read, version.digest)
+        _require_same(version, artifact)
+        return artifact
+
+    def _approved_artifact(self, version: SkillVersion) -> SkillArtifact:
+        self.index.require_record(version)
+        artifact = self._files.read(version.digest)
+        _require_same(version, artifact)
+        return artifact
+
+    async def _manifest_in_use(self, skill_id: str) -> SkillManifest | None:
+        in_use = next((one for one in await asyncio.to_thread(self.index.active) if one.skill_id == skill_id), None)
+        try:
+            return None if in_use is None else (await self._verified(in_use)).manifest
+        except PalyraError:
+            # Compared with nothing everything is new, which is the careful way to show it.
+            return None
+
+    async def _fail(self, version: SkillVersion, error: PalyraError, actor: str) -> None:
+        if isinstance(error, ConfigurationRefused):
+            # Its archive is good; only what an operator set does not fit any more.
+            event, reason = SkillEvent.DISABLE, error.message
+        else:
+            event, reason = SkillEvent.FAIL, f"{error.code}: {error.message}"
+        await self._transact(lambda tx: transitions.give_up(tx, version, event, actor, reason))
+
+    async def _note_refused(self, raw: bytes, error: PalyraError, actor: str) -> None:
+        digest = hashlib.sha256(raw).hexdigest()
+        payload = {"digest": digest, "size": len(raw), "code": error.code, "message": error.message}
+        event = NewEvent(kind="skill.refused", actor=actor, payload=payload)
+        await self._transact(lambda tx: tx.append(event))
+
+    async def _sweep(self, digest: str) -> None:
+        """Deletes an archive that no version needs (any more)."""
+        if digest not in await asyncio.to_thread(self.index.digests_kept):
+            await asyncio.to_thread(self._files.delete, digest)
+
+
+def _require_same(version: SkillVersion, artifact: SkillArtifact) -> None:
+    manifest = artifact.manifest
+    if (manifest.skill_id, manifest.version) != (version.skill_id, version.version):
+        raise DigestMismatch(f"the archive {version.digest} is {manifest.skill_id} {manifest.version}")
+
+
+def _modules(
+    version: SkillVersion, artifact: SkillArtifact, configuration: dict[str, Any]
+) -> list[ResolvedInstalledSkillModule]:
+    manifest = artifact.manifest
+    return [
+        ResolvedInstalledSkillModule(
+            skill_id=version.skill_id,
+            version=version.version,
+            publisher=version.publisher,
+            digest=version.digest,
+            trust=version.trust,
+            manifest=manifest,
+            module=module,
+            module_digest=artifact.module_digests[module],
+            module_bytes=artifact.modules[module],
+            tools=tuple(tool for tool in manifest.tools if tool.module == module),
+            configuration=configuration,
+        )
+        for module in manifest.modules()
+    ]

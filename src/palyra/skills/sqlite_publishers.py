@@ -1,0 +1,183 @@
+"""Publishers' keys and the revocation list in SQL. Every change is in the journal with it."""
+
+from typing import Any, Final
+
+from palyra.errors import InvalidInput, LimitExceeded
+from palyra.journal.event import NewEvent
+from palyra.skills.limits import MAX_KEYS_PER_PUBLISHER, MAX_PUBLISHERS
+from palyra.skills.ports import Store, Transaction
+from palyra.skills.rotation import VerifiedRotation
+from palyra.skills.trust import KeyNotThePublishers, KeyRevoked, KeySource, KeyState, PublisherKey
+
+SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS skill_keys (
+        publisher TEXT NOT NULL, key_id TEXT NOT NULL, public_key BLOB NOT NULL, source TEXT NOT NULL,
+        state TEXT NOT NULL, replaces TEXT NOT NULL, added_ms INTEGER NOT NULL, added_by TEXT NOT NULL,
+        ended_ms INTEGER, reason TEXT NOT NULL, PRIMARY KEY (publisher, key_id)) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS skill_revoked_keys (
+        key_id TEXT PRIMARY KEY, revoked_ms INTEGER NOT NULL, revoked_by TEXT NOT NULL, reason TEXT NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+)
+_COLUMNS: Final = "publisher, key_id, public_key, source, state, replaces, added_ms, added_by, ended_ms, reason"
+
+
+class UnknownPublisherKey(InvalidInput):
+    code = "skill.unknown_key"
+    hint = "`palyra skill trust list` shows publishers and their keys"
+    http_status = 404
+
+
+class TooManyKeys(LimitExceeded):
+    code = "skill.too_many_keys"
+    hint = "remove keys and publishers that are not used any more"
+
+
+class PublisherTables:
+    """Trust inside one transaction."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def keys(self, publisher: str) -> list[PublisherKey]:
+        rows = self._tx.execute(
+            f"SELECT {_COLUMNS} FROM skill_keys WHERE publisher = ? ORDER BY added_ms, key_id",  # noqa: S608
+            (publisher,),
+        )
+        return [_key(row) for row in rows]
+
+    def revoked(self) -> frozenset[str]:
+        return frozenset(row[0] for row in self._tx.execute("SELECT key_id FROM skill_revoked_keys"))
+
+    def add(self, publisher: str, key_id: str, public_key: bytes, source: KeySource, *, actor: str) -> PublisherKey:
+        """Lists a key. One that was pinned on first use becomes an operator's word."""
+        if key_id in self.revoked():
+            raise KeyRevoked(f"{key_id} was revoked and cannot be trusted again")
+        keys = self.keys(publisher)
+        known = next((key for key in keys if key.key_id == key_id), None)
+        if known is not None and known.state is KeyState.ACTIVE and known.source in (source, KeySource.ALLOWLISTED):
+            return known
+        ((publishers,),) = self._tx.execute("SELECT COUNT(DISTINCT publisher) FROM skill_keys")
+        if (known is None and len(keys) >= MAX_KEYS_PER_PUBLISHER) or (not keys and publishers >= MAX_PUBLISHERS):
+            raise TooManyKeys(f"there are too many keys of {publisher}, or too many publishers")
+        added = PublisherKey(
+            publisher=publisher,
+            key_id=key_id,
+            public_key=public_key,
+            source=source,
+            added_ms=self._tx.now_ms,
+            added_by=actor,
+        )
+        self._put(added)
+        kind = "skill.publisher_pinned" if source is KeySource.FIRST_USE else "skill.publisher_added"
+        _record(self._tx, kind, added, actor)
+        return added
+
+    def rotate(self, rotation: VerifiedRotation, *, actor: str) -> PublisherKey:
+        """The new key is worth what the old one was; the old one signs nothing new."""
+        if rotation.new_key_id in self.revoked():
+            raise KeyRevoked(f"{rotation.new_key_id} was revoked and cannot be trusted again")
+        keys = {key.key_id: key for key in self.keys(rotation.publisher)}
+        old = keys.get(rotation.old_key_id)
+        if old is None or old.state is not KeyState.ACTIVE:
+            raise KeyNotThePublishers(f"{rotation.old_key_id} is not a key of {rotation.publisher} in force")
+        if rotation.new_key_id in keys:
+            raise KeyNotThePublishers(f"{rotation.new_key_id} was a key of {rotation.publisher} before")
+        self._end(old, KeyState.RETIRED, f"replaced by {rotation.new_key_id}")
+        new = PublisherKey(
+            publisher=rotation.publisher,
+            key_id=rotation.new_key_id,
+            public_key=rotation.new_public_key,
+            source=KeySource.ALLOWLISTED if old.source is KeySource.ALLOWLISTED else KeySource.ROTATED,
+            replaces=old.key_id,
+            added_ms=self._tx.now_ms,
+            added_by=actor,
+        )
+        self._put(new)
+        _record(self._tx, "skill.key_rotated", new, actor)
+        return new
+
+    def remove(self, publisher: str, key_id: str, *, actor: str) -> PublisherKey:
+        """Takes a key off the list; what it signed before stays as it is."""
+        key = next((key for key in self.keys(publisher) if key.key_id == key_id), None)
+        if key is None:
+            raise UnknownPublisherKey(f"{publisher[:80]} has no key {key_id[:80]}")
+        self._tx.execute("DELETE FROM skill_keys WHERE publisher = ? AND key_id = ?", (publisher, key_id))
+        _record(self._tx, "skill.publisher_removed", key, actor)
+        return key
+
+    def revoke(self, key_id: str, reason: str, *, actor: str) -> None:
+        """For good, and for every publisher; also a key that nobody has listed yet."""
+        self._tx.execute(
+            "INSERT INTO skill_revoked_keys VALUES (?, ?, ?, ?) ON CONFLICT (key_id) DO NOTHING",
+            (key_id, self._tx.now_ms, actor, reason),
+        )
+        if self._tx.changed() == 0:
+            return
+        rows = self._tx.execute(
+            f"SELECT {_COLUMNS} FROM skill_keys WHERE key_id = ? ORDER BY publisher",  # noqa: S608
+            (key_id,),
+        )
+        for key in map(_key, rows):
+            self._end(key, KeyState.REVOKED, reason)
+        publishers = [row[0] for row in rows]
+        payload = {"key_id": key_id, "publishers": publishers, "reason": reason}
+        self._tx.append(NewEvent(kind="skill.key_revoked", actor=actor, payload=payload))
+
+    def _put(self, key: PublisherKey) -> None:
+        self._tx.execute(
+            "INSERT OR REPLACE INTO skill_keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                key.publisher,
+                key.key_id,
+                key.public_key,
+                key.source.value,
+                key.state.value,
+                key.replaces,
+                key.added_ms,
+                key.added_by,
+                key.ended_ms,
+                key.reason,
+            ),
+        )
+
+    def _end(self, key: PublisherKey, state: KeyState, reason: str) -> None:
+        self._tx.execute(
+            "UPDATE skill_keys SET state = ?, ended_ms = ?, reason = ? WHERE publisher = ? AND key_id = ?",
+            (state.value, self._tx.now_ms, reason, key.publisher, key.key_id),
+        )
+
+
+def _record(tx: Transaction, kind: str, key: PublisherKey, actor: str) -> None:
+    payload = {
+        "publisher": key.publisher,
+        "key_id": key.key_id,
+        "source": key.source.value,
+        "replaces": key.replaces,
+    }
+    tx.append(NewEvent(kind=kind, actor=actor, payload=payload))
+
+
+def list_keys(store: Store) -> list[PublisherKey]:
+    rows = store.read(f"SELECT {_COLUMNS} FROM skill_keys ORDER BY publisher, added_ms, key_id")  # noqa: S608
+    return [_key(row) for row in rows]
+
+
+def list_revoked(store: Store) -> list[dict[str, Any]]:
+    rows = store.read("SELECT key_id, revoked_ms, revoked_by, reason FROM skill_revoked_keys ORDER BY revoked_ms")
+    return [dict(zip(("key_id", "revoked_ms", "revoked_by", "reason"), row, strict=True)) for row in rows]
+
+
+def _key(row: tuple[Any, ...]) -> PublisherKey:
+    publisher, key_id, public_key, source, state, replaces, added_ms, added_by, ended_ms, reason = row
+    return PublisherKey(
+        publisher=publisher,
+        key_id=key_id,
+        public_key=public_key,
+        source=KeySource(source),
+        state=KeyState(state),
+        replaces=replaces,
+        added_ms=added_ms,
+        added_by=added_by,
+        ended_ms=ended_ms,
+        reason=reason,
+    )

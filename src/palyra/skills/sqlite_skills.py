@@ -1,0 +1,244 @@
+"""The registry's tables. Versions are moved by compare-and-set on their state; each move is in the journal with it."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from palyra.journal.event import NewEvent
+from palyra.skills.installed import ChangedMeanwhile, HistoryEntry, RecordChanged, SkillVersion, UnknownSkill
+from palyra.skills.lifecycle import KIND_OF, SkillEvent, SkillState, after
+from palyra.skills.limits import MAX_HISTORY_SHOWN, MAX_SKILLS
+from palyra.skills.ports import Store, Transaction
+from palyra.skills.trust import SkillOwner
+
+SCHEMA: Final = (
+    """CREATE TABLE IF NOT EXISTS skill_versions (
+        skill_id TEXT NOT NULL, digest TEXT NOT NULL, version TEXT NOT NULL, state TEXT NOT NULL, key_id TEXT NOT NULL,
+        decided_seq INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (skill_id, digest)) STRICT, WITHOUT ROWID""",
+    # The database itself keeps two daemons from having two versions of a skill in use.
+    "CREATE UNIQUE INDEX IF NOT EXISTS skill_versions_active ON skill_versions (skill_id) WHERE state = 'approved'",
+    """CREATE UNIQUE INDEX IF NOT EXISTS skill_versions_kept ON skill_versions (skill_id, version)
+        WHERE state IN ('quarantined', 'approved', 'disabled', 'superseded')""",
+    "CREATE INDEX IF NOT EXISTS skill_versions_by_key ON skill_versions (key_id)",
+    """CREATE TABLE IF NOT EXISTS skill_owners (
+        skill_id TEXT PRIMARY KEY, publisher TEXT NOT NULL, key_id TEXT NOT NULL, newest_approved TEXT NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS skill_configurations (
+        skill_id TEXT NOT NULL, version TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (skill_id, version)
+        ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS skill_history (
+        seq INTEGER PRIMARY KEY, skill_id TEXT NOT NULL, version TEXT NOT NULL, digest TEXT NOT NULL,
+        kind TEXT NOT NULL, time_ms INTEGER NOT NULL, actor TEXT NOT NULL, reason TEXT NOT NULL) STRICT""",
+    "CREATE INDEX IF NOT EXISTS skill_history_by_skill ON skill_history (skill_id, seq)",
+)
+# The events after which a version runs.
+_PUT_IN_USE: Final = (SkillEvent.APPROVE, SkillEvent.ENABLE, SkillEvent.ROLL_BACK)
+_decode = msgspec.json.Decoder(SkillVersion)
+
+
+class SkillTables:
+    """The registry inside one transaction."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self.tx = tx
+
+    def version(self, skill_id: str, digest: str) -> SkillVersion | None:
+        rows = self.tx.execute(
+            "SELECT record FROM skill_versions WHERE skill_id = ? AND digest = ?", (skill_id, digest)
+        )
+        return _decode.decode(rows[0][0]) if rows else None
+
+    def versions(self, skill_id: str) -> list[SkillVersion]:
+        rows = self.tx.execute("SELECT record FROM skill_versions WHERE skill_id = ? ORDER BY digest", (skill_id,))
+        return [_decode.decode(row[0]) for row in rows]
+
+    def signed_with(self, key_id: str) -> list[SkillVersion]:
+        rows = self.tx.execute("SELECT record FROM skill_versions WHERE key_id = ? ORDER BY skill_id", (key_id,))
+        return [_decode.decode(row[0]) for row in rows]
+
+    def count(self) -> int:
+        count: int = self.tx.execute("SELECT COUNT(DISTINCT skill_id) FROM skill_versions")[0][0]
+        return count
+
+    def ingest(self, new: SkillVersion, *, actor: str) -> SkillVersion:
+        """A new row, or the one of a version that failed or was removed, begun again."""
+        now = self.tx.now_ms
+        new = msgspec.structs.replace(
+            new, state=SkillState.INGESTED, ingested_ms=now, ingested_by=actor, updated_ms=now
+        )
+        before = self.version(new.skill_id, new.digest)
+        if before is not None:
+            again = msgspec.structs.replace(
+                new, state=before.state, approved_ms=before.approved_ms, approved_by=before.approved_by
+            )
+            return self.move(again, SkillEvent.INGEST, actor=actor)
+        self.tx.execute(
+            "INSERT INTO skill_versions VALUES (?, ?, ?, ?, ?, 0, ?)",
+            (new.skill_id, new.digest, new.version, new.state.value, new.key_id, msgspec.json.encode(new)),
+        )
+        self._record(SkillEvent.INGEST, new, actor, {})
+        return new
+
+    def move(
+        self, version: SkillVersion, event: SkillEvent, *, actor: str, reason: str = "", **facts: Any
+    ) -> SkillVersion:
+        """The version after the event, which is in the journal with it; raises where table or rival are against it."""
+        state = after(version.state, event)
+        changes: dict[str, Any] = {"state": state, "updated_ms": self.tx.now_ms, "reason": reason}
+        if event is SkillEvent.APPROVE and version.approved_ms is None:
+            changes |= {"approved_ms": self.tx.now_ms, "approved_by": actor}
+        moved = msgspec.structs.replace(version, **changes)
+        seq = self._record(event, moved, actor, facts)
+        self.tx.execute(
+            "UPDATE skill_versions SET state = ?1, record = ?2, key_id = ?3,"
+            " decided_seq = CASE WHEN ?4 THEN ?5 ELSE decided_seq END"
+            " WHERE skill_id = ?6 AND digest = ?7 AND state = ?8",
+            (
+                state.value,
+                msgspec.json.encode(moved),
+                moved.key_id,
+                int(event in _PUT_IN_USE),
+                seq,
+                moved.skill_id,
+                moved.digest,
+                version.state.value,
+            ),
+        )
+        if self.tx.changed() != 1:
+            raise ChangedMeanwhile(f"{version.skill_id} {version.version} is not {version.state.value} any more")
+        return moved
+
+    def owner(self, skill_id: str) -> SkillOwner | None:
+        rows = self.tx.execute(
+            "SELECT skill_id, publisher, key_id, newest_approved FROM skill_owners WHERE skill_id = ?", (skill_id,)
+        )
+        return _owner(rows[0]) if rows else None
+
+    def put_owner(self, owner: SkillOwner) -> None:
+        self.tx.execute(
+            "INSERT INTO skill_owners VALUES (?, ?, ?, ?) ON CONFLICT (skill_id) DO UPDATE SET"
+            " publisher = excluded.publisher, key_id = excluded.key_id, newest_approved = excluded.newest_approved",
+            (owner.skill_id, owner.publisher, owner.key_id, owner.newest_approved),
+        )
+
+    def configuration(self, skill_id: str, version: str) -> dict[str, Any] | None:
+        rows = self.tx.execute(
+            "SELECT value FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version)
+        )
+        return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else None
+
+    def put_configuration(self, version: SkillVersion, value: dict[str, Any], *, actor: str) -> None:
+        self.tx.execute(
+            "INSERT INTO skill_configurations VALUES (?, ?, ?) ON CONFLICT (skill_id, version) DO UPDATE SET"
+            " value = excluded.value",
+            (version.skill_id, version.version, msgspec.json.encode(value).decode()),
+        )
+        payload = {"skill_id": version.skill_id, "version": version.version, "configuration": value}
+        event = self.tx.append(NewEvent(kind="skill.configured", actor=actor, payload=payload))
+        self._remember(event.seq, "skill.configured", version, actor, "")
+
+    def forget_configuration(self, skill_id: str, version: str) -> None:
+        self.tx.execute("DELETE FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version))
+
+    def _record(self, event: SkillEvent, version: SkillVersion, actor: str, facts: dict[str, Any]) -> int:
+        payload = {
+            "skill_id": version.skill_id,
+            "version": version.version,
+            "digest": version.digest,
+            "publisher": version.publisher,
+            "key_id": version.key_id,
+            "reason": version.reason,
+            **facts,
+        }
+        kind = KIND_OF[event]
+        seq = self.tx.append(NewEvent(kind=kind, actor=actor, payload=payload)).seq
+        self._remember(seq, kind, version, actor, version.reason)
+        return seq
+
+    def _remember(self, seq: int, kind: str, version: SkillVersion, actor: str, reason: str) -> None:
+        self.tx.execute(
+            "INSERT INTO skill_history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (seq, version.skill_id, version.version, version.digest, kind, self.tx.now_ms, actor, reason),
+        )
+
+
+class InstalledSkillsIndex:
+    """Which skills are installed, in which versions, and which of them run: the tables, read outside a transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def revision(self) -> int:
+        """Grows with every change, whichever process made it: the number of the newest entry about a skill."""
+        newest: int = self._store.read("SELECT COALESCE(MAX(seq), 0) FROM skill_history")[0][0]
+        return newest
+
+    def skill_ids(self) -> list[str]:
+        rows = self._store.read("SELECT DISTINCT skill_id FROM skill_versions ORDER BY skill_id LIMIT ?", (MAX_SKILLS,))
+        return [row[0] for row in rows]
+
+    def versions(self, skill_id: str) -> list[SkillVersion]:
+        """The newest first, by when they came."""
+        rows = self._store.read("SELECT record FROM skill_versions WHERE skill_id = ?", (skill_id,))
+        found = [_decode.decode(row[0]) for row in rows]
+        if not found:
+            raise UnknownSkill(f"there is no skill {skill_id[:80]!r}")
+        return sorted(found, key=lambda version: version.ingested_ms, reverse=True)
+
+    def active(self) -> list[SkillVersion]:
+        rows = self._store.read("SELECT record FROM skill_versions WHERE state = 'approved' ORDER BY skill_id")
+        return [_decode.decode(row[0]) for row in rows]
+
+    def digests_kept(self) -> set[str]:
+        rows = self._store.read(
+            "SELECT digest FROM skill_versions WHERE state IN ('quarantined', 'approved', 'disabled', 'superseded')"
+        )
+        return {row[0] for row in rows}
+
+    def active_version(self, skill_id: str, digest: str) -> SkillVersion | None:
+        """The version if it is the one in use, else None. One read by key: cheap enough for every call."""
+        rows = self._store.read(
+            "SELECT record FROM skill_versions WHERE skill_id = ? AND digest = ? AND state = 'approved'",
+            (skill_id, digest),
+        )
+        return _decode.decode(rows[0][0]) if rows else None
+
+    def require_record(self, version: SkillVersion) -> None:
+        """Raises unless the journal, too, says that exactly this version was put in use last."""
+        rows = self._store.read(
+            "SELECT e.kind, e.payload FROM skill_versions v JOIN events e ON e.seq = v.decided_seq"
+            " WHERE v.skill_id = ? AND v.digest = ?",
+            (version.skill_id, version.digest),
+        )
+        kinds = {KIND_OF[event] for event in _PUT_IN_USE}
+        told = msgspec.json.decode(rows[0][1]) if rows and rows[0][0] in kinds else {}
+        expected = {"skill_id": version.skill_id, "version": version.version, "digest": version.digest}
+        if {key: told.get(key) for key in expected} != expected:
+            raise RecordChanged(f"the journal does not tell that {version.skill_id} {version.version} was approved")
+
+    def owner(self, skill_id: str) -> SkillOwner | None:
+        rows = self._store.read(
+            "SELECT skill_id, publisher, key_id, newest_approved FROM skill_owners WHERE skill_id = ?", (skill_id,)
+        )
+        return _owner(rows[0]) if rows else None
+
+    def configuration(self, skill_id: str, version: str) -> dict[str, Any]:
+        rows = self._store.read(
+            "SELECT value FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version)
+        )
+        return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else {}
+
+    def history(self, skill_id: str) -> list[HistoryEntry]:
+        """The newest entries, the newest first."""
+        rows: Iterable[tuple[Any, ...]] = self._store.read(
+            "SELECT seq, time_ms, kind, version, digest, actor, reason FROM skill_history WHERE skill_id = ?"
+            " ORDER BY seq DESC LIMIT ?",
+            (skill_id, MAX_HISTORY_SHOWN),
+        )
+        names = ("seq", "time_ms", "kind", "version", "digest", "actor", "reason")
+        return [HistoryEntry(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _owner(row: tuple[Any, ...]) -> SkillOwner:
+    return SkillOwner(skill_id=row[0], publisher=row[1], key_id=row[2], newest_approved=row[3])

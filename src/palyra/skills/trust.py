@@ -1,0 +1,158 @@
+"""Whose word counts. A publisher is a name with keys; a skill id belongs to the publisher who first had it approved.
+
+An operator lists a publisher's key (``allowlisted``); with trust on first use the first approved skill of an unknown
+publisher pins its key (``first_use``) for that skill id. A publisher replaces a key by a statement that the old key
+signs (``rotated``). A revoked key is worth nothing from then on, whoever lists it.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from palyra.errors import Denied
+from palyra.skills.manifest import SkillManifest
+from palyra.skills.semver import Version
+
+_MAX_ROTATIONS: Final = 64
+
+
+class KeySource(StrEnum):
+    ALLOWLISTED = "allowlisted"
+    FIRST_USE = "first_use"
+    ROTATED = "rotated"
+
+
+class KeyState(StrEnum):
+    ACTIVE = "active"
+    # Replaced by a rotation: what it signed before stays, it signs nothing new.
+    RETIRED = "retired"
+    REVOKED = "revoked"
+
+
+class PublisherKey(msgspec.Struct, frozen=True, kw_only=True):
+    publisher: str
+    key_id: str
+    public_key: bytes
+    source: KeySource
+    state: KeyState = KeyState.ACTIVE
+    # The key that vouched for this one, for a rotation.
+    replaces: str = ""
+    added_ms: int = 0
+    added_by: str = ""
+    ended_ms: int | None = None
+    reason: str = ""
+
+
+class SkillOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a skill id belongs to. It stays when every version is removed: an id is not up for grabs."""
+
+    skill_id: str
+    publisher: str
+    key_id: str
+    newest_approved: str
+
+
+class TrustLevel(StrEnum):
+    """How the signer of a version is known."""
+
+    ALLOWLISTED = "allowlisted"
+    PINNED = "pinned"
+    # Nobody knows the publisher yet; approving the version pins the key.
+    FIRST_USE = "first_use"
+
+
+class UntrustedPublisher(Denied):
+    code = "skill.untrusted_publisher"
+    hint = "if you know that the key is theirs: `palyra skill trust add PUBLISHER KEY_FILE`"
+
+
+class KeyNotThePublishers(Denied):
+    code = "skill.key_mismatch"
+    hint = "ask the publisher over another channel; a genuine change of keys comes as a rotation signed by the old key"
+
+
+class KeyRevoked(Denied):
+    code = "skill.key_revoked"
+    hint = "the key's holder may be anybody: get a version signed with a new key"
+
+
+class SkillIdTaken(Denied):
+    code = "skill.id_taken"
+    hint = "the id belongs to the publisher who first had it approved here; their rival needs another id"
+
+
+class Downgrade(Denied):
+    code = "skill.downgrade"
+    hint = "to go back to a version that was in use, use `palyra skill rollback`"
+
+
+class TrustQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the decision needs. ``keys`` are the publisher's, ``revoked`` every revoked key id."""
+
+    manifest: SkillManifest
+    key_id: str
+    keys: Sequence[PublisherKey]
+    revoked: frozenset[str]
+    owner: SkillOwner | None
+    trust_on_first_use: bool = False
+
+
+def require_trust(question: TrustQuestion) -> TrustLevel:
+    """How the signer is known; raises where it is not, or where the skill is somebody else's."""
+    manifest, key_id, owner = question.manifest, question.key_id, question.owner
+    if key_id in question.revoked:
+        raise KeyRevoked(f"{manifest.skill_id} {manifest.version} is signed with {key_id}, which was revoked")
+    if owner is not None and owner.publisher != manifest.publisher:
+        raise SkillIdTaken(
+            f"{manifest.skill_id} belongs to {owner.publisher}, not to {manifest.publisher}", owner=owner.publisher
+        )
+    key = next((key for key in question.keys if key.key_id == key_id), None)
+    if key is not None and key.state is KeyState.ACTIVE:
+        return _known(question, key)
+    if key is not None or question.keys:
+        state = "a key they have replaced" if key is not None else "a key that is not theirs"
+        raise KeyNotThePublishers(f"{manifest.publisher} is known here, and this is signed with {state}: {key_id}")
+    if not question.trust_on_first_use or manifest.trust.requires_allowlisted_publisher:
+        raise UntrustedPublisher(f"nobody here knows the publisher {manifest.publisher} ({key_id})", key_id=key_id)
+    if owner is not None:
+        # All their keys were taken off the list: that was a person's decision, not a first meeting.
+        raise UntrustedPublisher(f"{manifest.publisher} is not trusted any more", key_id=key_id)
+    return TrustLevel.FIRST_USE
+
+
+def _known(question: TrustQuestion, key: PublisherKey) -> TrustLevel:
+    if key.source is KeySource.ALLOWLISTED:
+        return TrustLevel.ALLOWLISTED
+    if question.manifest.trust.requires_allowlisted_publisher:
+        raise UntrustedPublisher(
+            f"{question.manifest.publisher} wants its key to be listed by an operator", key_id=key.key_id
+        )
+    if question.owner is not None and question.owner.key_id not in _lineage(question.keys, key):
+        raise KeyNotThePublishers(
+            f"{question.manifest.skill_id} is pinned to {question.owner.key_id}, and this is signed with {key.key_id}"
+        )
+    return TrustLevel.PINNED
+
+
+def _lineage(keys: Sequence[PublisherKey], key: PublisherKey) -> set[str]:
+    """The key and those it replaced, one after the other."""
+    by_id = {one.key_id: one for one in keys}
+    found: set[str] = set()
+    step: PublisherKey | None = key
+    while step is not None and step.key_id not in found and len(found) < _MAX_ROTATIONS:
+        found.add(step.key_id)
+        step = by_id.get(step.replaces)
+    return found | ({key.replaces} if key.replaces else set())
+
+
+def require_no_downgrade(manifest: SkillManifest, owner: SkillOwner | None) -> None:
+    """A version below the newest that was ever approved here may have holes that were since closed."""
+    if owner is None or not owner.newest_approved:
+        return
+    if Version.parse(manifest.version) < Version.parse(owner.newest_approved):
+        raise Downgrade(
+            f"{manifest.skill_id} {manifest.version} is older than {owner.newest_approved}, which was approved before",
+            newest_approved=owner.newest_approved,
+        )

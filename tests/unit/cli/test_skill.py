@@ -1,0 +1,156 @@
+"""``palyra skill`` on a real embedded API: the group in skill.py, and skill_life, skill_review and skill_trust."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fakes.command_line import CommandLine, command_line_in
+from fakes.skill_scene import PUBLISHER, SKILL, archive, key, wat
+from palyra.signing.ed25519 import Ed25519Signer
+
+
+@pytest.fixture
+def palyra(tmp_path: Path) -> CommandLine:
+    return command_line_in(tmp_path)
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Ed25519Signer:
+    return Ed25519Signer.load_or_create(tmp_path / "acme.key")
+
+
+def file(folder: Path, signer: Ed25519Signer, version: str = "1.0.0", **options: str) -> str:
+    path = folder / f"notes-{version}.skill"
+    path.write_bytes(archive(version, signer=signer, **options))
+    return str(path)
+
+
+def test_a_newcomer_gets_from_a_file_to_a_skill_in_use(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
+) -> None:
+    path = file(tmp_path, signer)
+    refused = palyra("skill", "install", path)
+    assert refused.status == 3 and "skill.untrusted_publisher" in refused.err
+    trusted = palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    assert trusted.out == f"acme may sign with {signer.key_id}\n"
+    installed = palyra("skill", "install", path)
+    assert installed.status == 0 and "quarantined" in installed.out and "nothing beyond computing" in installed.out
+    # The command it prints is the one that approves.
+    command = installed.out.strip().split("\n")[-1].split()
+    assert command[:3] == ["palyra", "skill", "approve"]
+    assert palyra(*command[1:]).out.startswith(f"{SKILL} 1.0.0 is approved")
+    newer = file(tmp_path, signer, "1.1.0", capabilities='channels = ["a"]')
+    review = palyra("skill", "install", newer).out
+    assert "compared with  1.0.0" in review and "+ send messages to the channel a" in review
+    listed = palyra("skill", "list").out.split("\n")
+    assert listed[1].split()[:3] == [SKILL, "1.1.0", "quarantined"]
+    assert listed[2].split()[:3] == [SKILL, "1.0.0", "approved"]
+    shown = palyra("skill", "show", SKILL)
+    assert "history" in shown.out and "skill.approved" in shown.out
+    assert (
+        palyra("skill", "show", SKILL, "--version", "1.1.0", "--json").document["data"]["versions"][0]["version"]
+        == "1.1.0"
+    )
+
+
+def test_the_rest_of_a_life(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    schema = '\n[operator.configuration]\nschema = { type = "object", properties = { n = { type = "integer" } } }\n'
+    for version in ("1.0.0", "1.1.0"):
+        installed = palyra("skill", "install", file(tmp_path, signer, version, more=schema), "--json").document["data"]
+        assert palyra("skill", "approve", SKILL, version, "--digest", installed["digest"]).status == 0
+    assert "1.0.0 is approved" in palyra("skill", "rollback", SKILL, "--reason", "slow").out
+    assert "disabled" in palyra("skill", "disable", SKILL).out
+    assert "approved" in palyra("skill", "enable", SKILL).out
+    assert palyra("skill", "enable", SKILL).status == 2
+    assert "quarantined" in palyra("skill", "quarantine", SKILL, "--version", "1.0.0").out
+    configured = palyra("skill", "configure", SKILL, '{"n": 2}', "--version", "1.1.0", "--json")
+    assert configured.document["data"] == {"configuration": {"n": 2}}
+    assert palyra("skill", "configure", SKILL, '{"n": "x"}').status == 2
+    assert palyra("skill", "configure", SKILL, "[]").status == 2
+    assert "1.0.0 is removed" in palyra("skill", "remove", SKILL, "--version", "1.0.0").out
+    assert palyra("skill", "remove", SKILL, "--json").document["data"]["removed"][0]["version"] == "1.1.0"
+    revoked = palyra("skill", "trust", "revoke", signer.key_id, "--reason", "lost")
+    assert revoked.out == f"{signer.key_id} is revoked\n"
+
+
+def test_approving_needs_a_digest_or_a_person(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    palyra("skill", "install", file(tmp_path, signer))
+    ended = palyra("skill", "approve", SKILL, "1.0.0")
+    assert ended.status == 2 and "cli.not_reviewed" in ended.err
+    assert palyra("skill", "approve", SKILL, "1.0.0", "--digest", "0" * 64).status == 2
+
+
+def test_a_person_at_a_terminal_sees_the_review_and_says_yes(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    palyra("skill", "install", file(tmp_path, signer))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    assert palyra("skill", "approve", SKILL, "1.0.0").status == 130
+    monkeypatch.setattr("click.confirm", lambda *_, **__: True)
+    ended = palyra("skill", "approve", SKILL, "1.0.0")
+    assert "asks to" in ended.err and "is approved" in ended.out
+
+
+def test_verify_without_a_daemon_and_without_a_list(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
+    path, public = file(tmp_path, signer), str(tmp_path / "acme.pub")
+    verified = palyra("skill", "verify", path, "--key", public, "--json").document["data"]
+    assert (verified["key_id"], verified["trust"], verified["skill_id"]) == (signer.key_id, "key", SKILL)
+    assert not palyra.state_dir.exists()
+    Ed25519Signer.load_or_create(tmp_path / "other.key")
+    other = palyra("skill", "verify", path, "--key", str(tmp_path / "other.pub"))
+    assert other.status == 3 and "cli.other_key" in other.err
+    unknown = palyra("skill", "verify", path)
+    assert unknown.status == 3 and "skill.untrusted_publisher" in unknown.err
+    palyra("skill", "trust", "add", PUBLISHER, public)
+    assert palyra("skill", "verify", path, "--json").document["data"]["trust"] == "allowlisted"
+    changed = bytearray(Path(path).read_bytes())
+    changed[100] ^= 1
+    Path(path).write_bytes(changed)
+    assert palyra("skill", "verify", path, "--key", public).status == 1
+    assert palyra("skill", "verify", str(tmp_path / "missing")).status == 2
+
+
+def test_audit_of_a_file_and_of_a_skill(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    path = file(tmp_path, signer, capabilities='channels = ["a"]')
+    clean = palyra("skill", "audit", path)
+    assert clean.status == 0 and "capability-unused skill.toml:8" in clean.out
+    bad = tmp_path / "bad.skill"
+    bad.write_bytes(archive(signer=signer, modules={"main.wasm": wat("(module)")}))
+    failed = palyra("skill", "audit", str(bad), "--json")
+    assert failed.status == 3 and failed.document["data"]["findings"][0]["id"] == "entrypoint-missing"
+    sarif = json.loads(palyra("skill", "audit", str(bad), "--format", "sarif").out)
+    assert sarif["version"] == "2.1.0" and sarif["runs"][0]["results"][0]["ruleId"] == "entrypoint-missing"
+    palyra("skill", "install", path)
+    assert "capability-unused" in palyra("skill", "audit", SKILL).out
+    assert palyra("skill", "audit", SKILL, "--version", "9.0.0").status == 2
+    assert palyra("skill", "audit", "nobody").status == 2
+
+
+def test_a_publisher_hands_over_to_a_new_key(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    new = Ed25519Signer.load_or_create(tmp_path / "new.key")
+    statement = palyra("skill", "trust", "hand-over", PUBLISHER, str(tmp_path / "acme.key"), str(tmp_path / "new.pub"))
+    (tmp_path / "statement.json").write_text(statement.out.strip())
+    assert palyra("skill", "trust", "rotate", str(tmp_path / "statement.json")).out.startswith("acme signs with")
+    assert palyra("skill", "trust", "rotate", str(tmp_path / "statement.json")).status == 3
+    listed = palyra("skill", "trust", "list", "--json").document["data"]["keys"]
+    assert [(one["key_id"], one["state"]) for one in listed] == [
+        (signer.key_id, "retired"),
+        (new.key_id, "active"),
+    ]
+    removed = palyra("skill", "trust", "remove", PUBLISHER, new.key_id)
+    assert removed.out == f"{new.key_id} is not acme's any more\n"
+    assert "retired" in palyra("skill", "trust", "list").out
+
+
+def test_names_from_an_archive_cannot_steer_the_terminal(palyra: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "x.skill"
+    path.write_bytes(archive(signer=key("thief")))
+    ended = palyra("skill", "show", "\x1b[31mred")
+    assert "\x1b" not in ended.err + ended.out

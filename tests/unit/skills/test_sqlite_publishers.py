@@ -1,0 +1,83 @@
+import pytest
+
+from fakes.skill_scene import ACTOR, SkillHouse, key
+from palyra.signing.ed25519 import Ed25519Verifier
+from palyra.skills.rotation import VerifiedRotation, make_rotation, verify_rotation
+from palyra.skills.sqlite_publishers import PublisherTables, TooManyKeys, UnknownPublisherKey, list_keys, list_revoked
+from palyra.skills.trust import KeyNotThePublishers, KeyRevoked, KeySource, KeyState, PublisherKey
+
+
+def add(house: SkillHouse, name: str, source: KeySource = KeySource.ALLOWLISTED) -> PublisherKey:
+    signer = key(name)
+    return house.store.transact_blocking(
+        lambda tx: PublisherTables(tx).add("acme", signer.key_id, signer.public_key(), source, actor=ACTOR)
+    )
+
+
+def rotation(old: str, new: str, publisher: str = "acme") -> VerifiedRotation:
+    return verify_rotation(make_rotation(publisher, key(old), key(new).public_key()), Ed25519Verifier.from_public_bytes)
+
+
+def rotate(house: SkillHouse, statement: VerifiedRotation) -> PublisherKey:
+    return house.store.transact_blocking(lambda tx: PublisherTables(tx).rotate(statement, actor=ACTOR))
+
+
+def revoke(house: SkillHouse, name: str) -> None:
+    house.store.transact_blocking(lambda tx: PublisherTables(tx).revoke(key(name).key_id, "stolen", actor=ACTOR))
+
+
+def states(house: SkillHouse) -> dict[str, KeyState]:
+    return {one.key_id: one.state for one in list_keys(house.store)}
+
+
+def test_adding_twice_changes_nothing_and_an_operators_word_outranks_a_first_use(house: SkillHouse) -> None:
+    add(house, "a", KeySource.FIRST_USE)
+    add(house, "a", KeySource.FIRST_USE)
+    assert add(house, "a").source is KeySource.ALLOWLISTED
+    assert add(house, "a", KeySource.FIRST_USE).source is KeySource.ALLOWLISTED
+    assert house.kinds() == ["skill.publisher_pinned", "skill.publisher_added"]
+
+
+def test_a_rotation_retires_the_old_key_and_cannot_be_replayed(house: SkillHouse) -> None:
+    add(house, "a")
+    new = rotate(house, rotation("a", "b"))
+    assert (new.source, new.replaces) == (KeySource.ALLOWLISTED, key("a").key_id)
+    assert states(house) == {key("a").key_id: KeyState.RETIRED, key("b").key_id: KeyState.ACTIVE}
+    for statement in (rotation("a", "b"), rotation("a", "thief"), rotation("b", "a"), rotation("b", "c", "zeta")):
+        with pytest.raises(KeyNotThePublishers):
+            rotate(house, statement)
+    assert rotate(house, rotation("b", "c")).replaces == key("b").key_id
+
+
+def test_a_first_use_key_rotates_into_no_more_than_it_was(house: SkillHouse) -> None:
+    add(house, "a", KeySource.FIRST_USE)
+    assert rotate(house, rotation("a", "b")).source is KeySource.ROTATED
+
+
+def test_revoked_is_for_good_for_everybody_and_in_advance(house: SkillHouse) -> None:
+    add(house, "a")
+    revoke(house, "a")
+    revoke(house, "a")
+    revoke(house, "never seen")
+    assert states(house) == {key("a").key_id: KeyState.REVOKED}
+    assert {one["key_id"] for one in list_revoked(house.store)} == {key("a").key_id, key("never seen").key_id}
+    assert house.kinds().count("skill.key_revoked") == 2
+    for name in ("a", "never seen"):
+        with pytest.raises(KeyRevoked):
+            add(house, name)
+    add(house, "good")
+    with pytest.raises(KeyRevoked):
+        rotate(house, rotation("good", "never seen"))
+    with pytest.raises(KeyNotThePublishers):
+        rotate(house, rotation("a", "thief"))
+
+
+def test_removing_and_limits(house: SkillHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palyra.skills.sqlite_publishers.MAX_KEYS_PER_PUBLISHER", 1)
+    add(house, "a")
+    with pytest.raises(TooManyKeys):
+        add(house, "b")
+    house.store.transact_blocking(lambda tx: PublisherTables(tx).remove("acme", key("a").key_id, actor=ACTOR))
+    assert list_keys(house.store) == []
+    with pytest.raises(UnknownPublisherKey):
+        house.store.transact_blocking(lambda tx: PublisherTables(tx).remove("acme", key("a").key_id, actor=ACTOR))

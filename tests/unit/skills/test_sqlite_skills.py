@@ -1,0 +1,111 @@
+import asyncio
+import sqlite3
+
+import msgspec
+import pytest
+
+from fakes.skill_scene import ACTOR, SKILL, SkillHouse, artifact
+from palyra.errors import PalyraError
+from palyra.skills.installed import ChangedMeanwhile, RecordChanged, SkillVersion, UnknownSkill
+from palyra.skills.lifecycle import SkillEvent, SkillState
+from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
+from palyra.skills.trust import TrustLevel
+
+
+def fresh(version: str = "1.0.0") -> SkillVersion:
+    skill = artifact(version)
+    return SkillVersion(
+        skill_id=SKILL,
+        version=version,
+        digest=skill.digest,
+        state=SkillState.INGESTED,
+        publisher="acme",
+        key_id="K",
+        trust=TrustLevel.ALLOWLISTED,
+        size=1,
+        manifest=skill.manifest,
+    )
+
+
+def put(house: SkillHouse, version: str, *events: SkillEvent) -> SkillVersion:
+    def work(tx: object) -> SkillVersion:
+        tables = SkillTables(tx)  # type: ignore[arg-type]
+        moved = tables.ingest(fresh(version), actor=ACTOR)
+        for event in events:
+            moved = tables.move(moved, event, actor=ACTOR)
+        return moved
+
+    return house.store.transact_blocking(work)
+
+
+APPROVED = (SkillEvent.AUDIT, SkillEvent.QUARANTINE, SkillEvent.APPROVE)
+
+
+def test_each_step_is_a_row_an_event_and_an_entry_of_the_history(house: SkillHouse) -> None:
+    moved = put(house, "1.0.0", *APPROVED)
+    index = InstalledSkillsIndex(house.store)
+    assert index.versions(SKILL) == [moved] == index.active() and moved.approved_by == ACTOR
+    kinds = ["skill.ingested", "skill.audited", "skill.quarantined", "skill.approved"]
+    assert house.kinds() == kinds and [entry.kind for entry in index.history(SKILL)] == kinds[::-1]
+    assert index.revision() == index.history(SKILL)[0].seq
+    assert index.active_version(SKILL, moved.digest) == moved and index.active_version(SKILL, "x") is None
+
+
+def test_two_who_move_the_same_version_cannot_both_succeed(house: SkillHouse) -> None:
+    seen = put(house, "1.0.0", *APPROVED)
+    house.store.transact_blocking(lambda tx: SkillTables(tx).move(seen, SkillEvent.DISABLE, actor="one"))
+    with pytest.raises(ChangedMeanwhile):
+        house.store.transact_blocking(lambda tx: SkillTables(tx).move(seen, SkillEvent.REMOVE, actor="two"))
+    assert house.kinds().count("skill.removed") == 0
+
+
+def test_the_database_itself_refuses_two_versions_in_use(house: SkillHouse) -> None:
+    put(house, "1.0.0", *APPROVED)
+    with pytest.raises((sqlite3.IntegrityError, PalyraError)):
+        put(house, "2.0.0", *APPROVED)
+    assert [one.version for one in InstalledSkillsIndex(house.store).active()] == ["1.0.0"]
+
+
+def test_a_version_that_comes_again_keeps_that_it_was_approved(house: SkillHouse) -> None:
+    gone = put(house, "1.0.0", *APPROVED, SkillEvent.REMOVE)
+    again = house.store.transact_blocking(lambda tx: SkillTables(tx).ingest(fresh(), actor="user:two"))
+    assert again.state is SkillState.INGESTED and again.ingested_by == "user:two"
+    assert again.approved_ms == gone.approved_ms
+
+
+def test_the_record_has_to_agree_with_the_journal(house: SkillHouse) -> None:
+    moved = put(house, "1.0.0", *APPROVED)
+    index = InstalledSkillsIndex(house.store)
+    index.require_record(moved)
+    quarantined = put(house, "2.0.0", *APPROVED[:2])
+    # What somebody with the file in hand would write.
+    forged = msgspec.structs.replace(quarantined, state=SkillState.APPROVED)
+    with sqlite3.connect(house.journal.database) as database:
+        database.execute("UPDATE skill_versions SET state = 'removed' WHERE version = '1.0.0'")
+        database.execute(
+            "UPDATE skill_versions SET state = 'approved', record = ? WHERE version = '2.0.0'",
+            (msgspec.json.encode(forged),),
+        )
+        for seq in (0, 3, 4, 10_000):
+            database.execute("UPDATE skill_versions SET decided_seq = ? WHERE version = '2.0.0'", (seq,))
+            database.commit()
+            with pytest.raises(RecordChanged):
+                index.require_record(forged)
+    database.close()
+
+
+def test_an_unknown_skill_is_an_error_and_not_an_empty_list(house: SkillHouse) -> None:
+    with pytest.raises(UnknownSkill):
+        InstalledSkillsIndex(house.store).versions("nobody")
+
+
+async def test_many_at_once_move_it_once(house: SkillHouse) -> None:
+    seen = put(house, "1.0.0", *APPROVED)
+    ended = await asyncio.gather(
+        *(
+            house.store.transact(lambda tx: SkillTables(tx).move(seen, SkillEvent.DISABLE, actor=ACTOR))
+            for _ in range(20)
+        ),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(one, SkillVersion) for one in ended) == 1 and house.kinds().count("skill.disabled") == 1

@@ -1,0 +1,36 @@
+import pytest
+
+from fakes.skill_scene import ACTOR, SKILL, SkillHouse, archive, artifact
+from palyra.skills.lifecycle import SkillEvent, WrongState
+from palyra.skills.transitions import TooManySkills, put_back, target_of
+
+
+async def test_the_version_meant_is_the_one_that_was_in_use_last(house: SkillHouse) -> None:
+    registry = await house.trusting()
+    for version in ("1.0.0", "1.1.0", "1.2.0"):
+        await house.approved(registry, version)
+    versions = registry.index.versions(SKILL)
+    assert target_of(versions, SKILL, None, SkillEvent.ROLL_BACK).version == "1.1.0"
+    assert target_of(versions, SKILL, None, SkillEvent.QUARANTINE).version == "1.2.0"
+    assert target_of(versions, SKILL, "1.0.0", SkillEvent.QUARANTINE).version == "1.0.0"
+    with pytest.raises(WrongState, match=r"1\.2\.0 is approved"):
+        target_of(versions, SKILL, None, SkillEvent.ENABLE)
+
+
+async def test_kept_versions_are_bounded(house: SkillHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palyra.skills.transitions.MAX_VERSIONS_KEPT", 2)
+    registry = await house.trusting()
+    for version in ("1.0.0", "1.1.0"):
+        await house.approved(registry, version)
+    with pytest.raises(TooManySkills):
+        await registry.install(archive("1.2.0"), actor=ACTOR)
+    await registry.remove(SKILL, "1.0.0", actor=ACTOR)
+    await house.approved(registry, "1.2.0")
+
+
+async def test_a_version_that_was_never_approved_cannot_be_put_back(house: SkillHouse) -> None:
+    registry = await house.trusting()
+    await registry.install(archive(), actor=ACTOR)
+    for event in (SkillEvent.ENABLE, SkillEvent.ROLL_BACK):
+        with pytest.raises(WrongState):
+            house.store.transact_blocking(lambda tx, event=event: put_back(tx, artifact(), event, ACTOR, ""))
