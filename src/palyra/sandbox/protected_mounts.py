@@ -106,9 +106,10 @@ def gather_workspace(
     """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
     with held(open_workspace_root(profile.workspace_root)) as root:
         seen = survey(root, machine or machine_of(profile.protected_names), most=most)
+        if most is None or seen.entries <= most:
+            seen = with_second_names(root, seen, most=most)
         if most is not None and seen.entries > most:
             raise TooManyForNow
-        seen = with_second_names(root, seen)
         return facts_of(root, profile, seen), seen
 
 

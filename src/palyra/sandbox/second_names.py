@@ -16,9 +16,11 @@ from palyra.sandbox.survey import Survey, open_names
 from palyra.workspace.openat2 import held
 
 
-def with_second_names(workspace: int, seen: Survey) -> Survey:
-    """The survey with the other names that protected files have in the workspace."""
-    inside = _Inside(limits.MAX_SURVEYED_ENTRIES)
+def with_second_names(workspace: int, seen: Survey, *, most: int | None = None) -> Survey:
+    """The survey with the other names that protected files have in the workspace. What is looked at for them counts as
+    its entries too; each of the two looks ends after ``most``."""
+    bound = limits.MAX_SURVEYED_ENTRIES if most is None else most
+    inside = _Inside(bound)
     for names, each in seen.found.items():
         if each.kind is Kind.DIRECTORY or each.links > 1:
             inside.look(workspace, names)
@@ -26,16 +28,19 @@ def with_second_names(workspace: int, seen: Survey) -> Survey:
         inside.look(workspace, names)
     if not inside.linked:
         return _told(seen, inside)
-    finder = _Finder(inside.linked, frozenset({*seen.found, *seen.real_places}), seen.unseen | inside.unseen)
+    finder = _Finder(inside.linked, frozenset({*seen.found, *seen.real_places}), seen.unseen | inside.unseen, bound)
     finder.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), None)
     return msgspec.structs.replace(_told(_told(seen, inside), finder), second_names=frozenset(finder.names))
 
 
 def _told(seen: Survey, walked: Descent[None]) -> Survey:
     """What was not looked through for names is as good as not looked through."""
-    if not walked.unseen:
-        return seen
-    return msgspec.structs.replace(seen, unseen=seen.unseen | walked.unseen, shortfall=walked.shortfall)
+    return msgspec.structs.replace(
+        seen,
+        entries=seen.entries + walked.entries,
+        unseen=seen.unseen | walked.unseen,
+        shortfall=walked.shortfall or seen.shortfall,
+    )
 
 
 class _Inside(Descent[None]):
@@ -75,8 +80,10 @@ class _Inside(Descent[None]):
 class _Finder(Descent[None]):
     """Names outside the protected ones whose files are among those wanted."""
 
-    def __init__(self, wanted: set[Identity], protected: frozenset[Names], without: frozenset[Names]) -> None:
-        super().__init__(limits.MAX_SURVEYED_ENTRIES, without | protected)
+    def __init__(
+        self, wanted: set[Identity], protected: frozenset[Names], without: frozenset[Names], most: int
+    ) -> None:
+        super().__init__(most, without | protected)
         self._wanted = wanted
         self._inodes = {each.inode for each in wanted}
         self._protected = protected

@@ -5,7 +5,7 @@ import pytest
 
 from palyra.sandbox import limits
 from palyra.sandbox.profile import SandboxProfile
-from palyra.sandbox.protected_mounts import gather_workspace
+from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
 from palyra.sandbox.survey import Survey
 
 
@@ -64,3 +64,15 @@ def test_what_was_not_walked_again_is_told_as_unseen(tmp_path: Path, monkeypatch
     seen = look(tmp_path)
     assert (b"many",) in seen.unseen
     assert "more than 30" in seen.shortfall
+
+
+def test_a_large_protected_directory_is_too_much_for_a_quick_look(tmp_path: Path) -> None:
+    """Such a look keeps the event loop: what is in protected directories counts for it too."""
+    (tmp_path / ".vscode").mkdir()
+    for number in range(50):
+        (tmp_path / ".vscode" / f"{number}").write_text("")
+    profile = SandboxProfile(workspace_root=str(tmp_path), protected_names=(".vscode",))
+    with pytest.raises(TooManyForNow):
+        gather_workspace(profile, most=20)
+    _, seen = gather_workspace(profile, most=100)
+    assert (seen.entries, seen.unseen) == (51, frozenset())
