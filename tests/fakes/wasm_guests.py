@@ -131,7 +131,7 @@ async def open_runtime(
         await runtime.close()
 
 
-# A component: its host functions, a libc with an allocator, and a body for ``run`` that returns the place of its result.
+# A component: its host functions, a libc with an allocator, and a body for ``run`` that returns its result's place.
 _LIBC = """
   (core module $libc
     (memory (export "memory") 2)

@@ -2,30 +2,58 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
+
+import msgspec
 
 from palyra.egress.host_name import canonical_host
 from palyra.egress.rules import HostRules
 from palyra.errors import PalyraError
-from palyra.skills.artifact import SkillArtifact
+from palyra.skills.artifact import ASSETS, MODULES, SkillArtifact
 from palyra.skills.findings import Finding, finding
 
 _SHOWN_HOSTS: Final = 5
+# Addresses looked at in one entry: beyond it, an entry is made of addresses to keep us busy.
+_MAX_ADDRESSES: Final = 10_000
+
+
+class _Credential(msgspec.Struct, frozen=True):
+    """``starts`` are looked for first: a search for fixed bytes is a hundred times faster than one for a pattern."""
+
+    what: str
+    starts: tuple[bytes, ...]
+    pattern: re.Pattern[bytes]
+
+
+def _credential(what: str, starts: tuple[bytes, ...], rest: bytes) -> _Credential:
+    return _Credential(what, starts, re.compile(rb"(?<![A-Za-z0-9])" + rest))
+
+
 # Credentials that can be told from chance by their form. The value itself is never shown.
-_SECRETS: Final = (
-    ("a private key", re.compile(rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----[\r\n]+[A-Za-z0-9+/=\r\n]{40}")),
-    ("an AWS access key", re.compile(rb"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z2-7]{16}(?![A-Z0-9])")),
-    ("a GitHub token", re.compile(rb"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{82})")),
-    ("a GitLab token", re.compile(rb"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20}")),
-    ("a Slack token", re.compile(rb"(?<![A-Za-z0-9])xox[abprs]-[0-9]{8,}-[A-Za-z0-9-]{10,}")),
-    ("a Google API key", re.compile(rb"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])")),
-    ("a Stripe key", re.compile(rb"(?<![A-Za-z0-9])[rs]k_live_[A-Za-z0-9]{24,}")),
-    ("an npm token", re.compile(rb"(?<![A-Za-z0-9])npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])")),
-    ("an API key", re.compile(rb"(?<![A-Za-z0-9])sk-(?:ant-|proj-)[A-Za-z0-9_-]{32,}")),
-    ("a Palyra token", re.compile(rb"(?<![A-Za-z0-9])plr_[A-Za-z0-9_-]{32,}")),
-    (
+_CREDENTIALS: Final = (
+    _credential(
+        "a private key",
+        (b"-----BEGIN ",),
+        rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----[\r\n]+[A-Za-z0-9+/=\r\n]{40}",
+    ),
+    _credential("an AWS access key", (b"AKIA", b"ASIA"), rb"A[KS]IA[A-Z2-7]{16}(?![A-Z0-9])"),
+    _credential(
+        "a GitHub token",
+        (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
+        rb"(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{82})",
+    ),
+    _credential("a GitLab token", (b"glpat-",), rb"glpat-[A-Za-z0-9_-]{20}"),
+    _credential("a Slack token", (b"xox",), rb"xox[abprs]-[0-9]{8,}-[A-Za-z0-9-]{10,}"),
+    _credential("a Google API key", (b"AIza",), rb"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+    _credential("a Stripe key", (b"sk_live_", b"rk_live_"), rb"[rs]k_live_[A-Za-z0-9]{24,}"),
+    _credential("an npm token", (b"npm_",), rb"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+    _credential("an API key", (b"sk-ant-", b"sk-proj-"), rb"sk-(?:ant-|proj-)[A-Za-z0-9_-]{32,}"),
+    _credential("a Palyra token", (b"plr_",), rb"plr_[A-Za-z0-9_-]{32,}"),
+    _credential(
         "a password in an address",
-        re.compile(rb"https?://[^\s/@:\"'<>]{1,64}:[^\s/@\"'<>]{4,64}@[A-Za-z0-9.-]+\.[a-z]+"),
+        (b"http://", b"https://"),
+        rb"https?://[^\s/@:\"'<>]{1,64}:[^\s/@\"'<>]{4,64}@[A-Za-z0-9.-]+\.[a-z]+",
     ),
 )
 _URL: Final = re.compile(rb"https?://([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)(?::([0-9]{1,5}))?")
@@ -36,24 +64,34 @@ _EXAMPLES: Final = (".example", ".invalid", ".test", ".localhost", "example.com"
 def audit_content(artifact: SkillArtifact) -> Iterator[Finding]:
     allowed = HostRules(artifact.manifest.capabilities.http_egress_allowlist)
     for entry, data in artifact.signed_entries():
-        for what, pattern in _SECRETS:
-            match = pattern.search(data)
-            if match:
-                line = None if b"\0" in data[:1024] else data.count(b"\n", 0, match.start()) + 1
-                yield finding("embedded-secret", entry, f"{what} at byte {match.start()}", line=line)
-        if entry.startswith(("modules/", "assets/")):
+        for credential in _CREDENTIALS:
+            found = next(_matches(data, credential.starts, credential.pattern), None)
+            if found is not None:
+                line = None if b"\0" in data[:1024] else data.count(b"\n", 0, found.start()) + 1
+                yield finding("embedded-secret", entry, f"{credential.what} at byte {found.start()}", line=line)
+        if entry.startswith((MODULES, ASSETS)):
             yield from _hosts(entry, data, allowed)
+
+
+def _matches(data: bytes, starts: tuple[bytes, ...], pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
+    for start in starts:
+        at = data.find(start)
+        while at >= 0:
+            found = pattern.match(data, at)
+            if found is not None:
+                yield found
+            at = data.find(start, at + 1)
 
 
 def _hosts(entry: str, data: bytes, allowed: HostRules) -> Iterator[Finding]:
     """One finding for each entry, however many names: an interpreter's own documentation has dozens."""
     named: dict[str, None] = {}
-    for match in _URL.finditer(data):
+    for found in islice(_matches(data, (b"http://", b"https://"), _URL), _MAX_ADDRESSES):
         try:
-            host = canonical_host(match.group(1).decode("ascii"))
+            host = canonical_host(found.group(1).decode("ascii"))
         except PalyraError:
             continue
-        port = int(match.group(2)) if match.group(2) else None
+        port = int(found.group(2)) if found.group(2) else None
         harmless = host.endswith(_EXAMPLES) or "." not in host
         if not harmless and not allowed.cover(host, port):
             named[host] = None

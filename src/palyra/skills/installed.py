@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from palyra.errors import Denied, InvalidInput, Tampered
+from palyra.policy.entities import Entity, EntityRef
 from palyra.skills.findings import Finding
 from palyra.skills.lifecycle import SkillState
 from palyra.skills.manifest import SkillManifest, SkillTool
@@ -81,6 +82,14 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+def skill_entity(skill_id: str, *, publisher: str, version: str, trust: TrustLevel, state: SkillState) -> Entity:
+    """A skill as policies speak of it: ``skill.execute`` asks about it, and secrets of its scope are its own."""
+    return Entity(
+        uid=EntityRef("Skill", skill_id),
+        attrs={"publisher": publisher, "version": version, "trust": trust.value, "status": state.value},
+    )
+
+
 class ResolvedInstalledSkillModule(msgspec.Struct, frozen=True, kw_only=True):
     """One module of an active skill, taken from the archive that was approved and verified on the way out.
 
@@ -98,3 +107,12 @@ class ResolvedInstalledSkillModule(msgspec.Struct, frozen=True, kw_only=True):
     module_bytes: bytes
     tools: tuple[SkillTool, ...]
     configuration: dict[str, Any]
+
+    def entity(self) -> Entity:
+        return skill_entity(
+            self.skill_id,
+            publisher=self.publisher,
+            version=self.version,
+            trust=self.trust,
+            state=SkillState.APPROVED,
+        )

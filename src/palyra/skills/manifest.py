@@ -16,7 +16,7 @@ from palyra.skills import manifest_limits as most
 from palyra.skills.capabilities import Capabilities, read_capabilities
 from palyra.skills.manifest_table import MalformedManifest, ManifestTable, invisible_in
 from palyra.skills.semver import Version
-from palyra.skills.toml_lines import lines_of
+from palyra.skills.toml_lines import NestedTooDeeply, lines_of
 from palyra.strict_json import NotStrictJson, parse_strict
 from palyra.tools.schema_check import InvalidSchema, SchemaCheck, SchemaMismatch
 from palyra.tools.spec import ToolName
@@ -108,18 +108,20 @@ def parse_manifest(raw: bytes) -> SkillManifest:
         line = raw.count(b"\n", 0, error.start) + 1
         raise MalformedManifest(f"line {line}: not UTF-8", line=line) from error
     try:
+        lines = lines_of(text)
         tree = tomllib.loads(text)
+    except NestedTooDeeply as error:
+        raise MalformedManifest(f"line {error.line}: nested too deeply", line=error.line) from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise _syntax_error(text, error) from error
-    return _read(ManifestTable(tree, lines_of(text)))
+    return _read(ManifestTable(tree, lines))
 
 
 def _syntax_error(text: str, error: Exception) -> MalformedManifest:
     found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
-    # Without a place it is the end of the document, or nesting that no reader bears.
+    # Without a place it is the end of the document.
     line = int(found.group(1)) if found else text.count("\n") + 1
-    message = str(error).partition(" (at ")[0] if not isinstance(error, RecursionError) else "nested too deeply"
-    return MalformedManifest(f"line {line}: not TOML: {message}", line=line)
+    return MalformedManifest(f"line {line}: not TOML: {str(error).partition(' (at ')[0]}", line=line)
 
 
 def _read(top: ManifestTable) -> SkillManifest:

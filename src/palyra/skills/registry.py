@@ -23,7 +23,6 @@ from palyra.skills.findings import AuditReport
 from palyra.skills.installed import (
     DigestMismatch,
     HistoryEntry,
-    NotRunnable,
     ResolvedInstalledSkillModule,
     SkillVersion,
     UnknownSkill,
@@ -225,12 +224,9 @@ class SkillRegistry:
             resolved += _modules(version, artifact, configuration)
         return tuple(resolved)
 
-    def require_runnable(self, skill_id: str, digest: str) -> SkillVersion:
-        """The version in use, if it is the one with this digest: to be asked before each call."""
-        version = self.index.active_version(skill_id, digest)
-        if version is None:
-            raise NotRunnable(f"{skill_id} with the digest {digest[:12]}… is not in use", skill_id=skill_id)
-        return version
+    def require_runnable(self, skill_id: str, digest: str) -> None:
+        """Raises unless the version with this digest is the one in use: to be asked before each call."""
+        self.index.require_active(skill_id, digest)
 
     async def trust_publisher(self, publisher: str, public_key: bytes, *, actor: str) -> PublisherKey:
         key_id = self._verifier_of(public_key).key_id

@@ -6,7 +6,14 @@ from typing import Any, Final
 import msgspec
 
 from palyra.journal.event import NewEvent
-from palyra.skills.installed import ChangedMeanwhile, HistoryEntry, RecordChanged, SkillVersion, UnknownSkill
+from palyra.skills.installed import (
+    ChangedMeanwhile,
+    HistoryEntry,
+    NotRunnable,
+    RecordChanged,
+    SkillVersion,
+    UnknownSkill,
+)
 from palyra.skills.lifecycle import KIND_OF, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_HISTORY_SHOWN, MAX_SKILLS
 from palyra.skills.ports import Store, Transaction
@@ -196,13 +203,13 @@ class InstalledSkillsIndex:
         )
         return {row[0] for row in rows}
 
-    def active_version(self, skill_id: str, digest: str) -> SkillVersion | None:
-        """The version if it is the one in use, else None. One read by key: cheap enough for every call."""
+    def require_active(self, skill_id: str, digest: str) -> None:
+        """Raises unless the version with this digest is in use. One read by key: cheap enough for every call."""
         rows = self._store.read(
-            "SELECT record FROM skill_versions WHERE skill_id = ? AND digest = ? AND state = 'approved'",
-            (skill_id, digest),
+            "SELECT 1 FROM skill_versions WHERE skill_id = ? AND digest = ? AND state = 'approved'", (skill_id, digest)
         )
-        return _decode.decode(rows[0][0]) if rows else None
+        if not rows:
+            raise NotRunnable(f"{skill_id} with the digest {digest[:12]} is not in use", skill_id=skill_id)
 
     def require_record(self, version: SkillVersion) -> None:
         """Raises unless the journal, too, says that exactly this version was put in use last."""

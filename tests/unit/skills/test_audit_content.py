@@ -46,3 +46,10 @@ def test_hosts_out_of_reach_are_named_once_for_each_entry() -> None:
     many = b" ".join(b"https://h%d.io" % number for number in range(9))
     (one,) = found(many)
     assert one.evidence.endswith("and 4 more")
+
+
+def test_an_entry_made_of_addresses_is_read_in_reasonable_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("palyra.skills.audit_content.canonical_host", lambda host: looked.append(host) or host)
+    found(b"http://a.io " * 50_000)
+    assert len(looked) == 10_000

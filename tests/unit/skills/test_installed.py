@@ -9,3 +9,12 @@ async def test_a_record_is_read_back_as_it_was_written(house: SkillHouse) -> Non
     installed = await registry.install(archive(capabilities='channels = ["a"]'), actor=ACTOR)
     assert installed.findings and installed.format == RECORD_FORMAT
     assert msgspec.json.decode(msgspec.json.encode(installed), type=SkillVersion) == installed
+
+
+async def test_an_active_module_is_an_entity_that_policies_know(house: SkillHouse) -> None:
+    registry = await house.trusting()
+    await house.approved(registry)
+    (module,) = await registry.active_modules(actor=ACTOR)
+    entity = module.entity()
+    assert str(entity.uid) == 'Skill::"acme.notes"'
+    assert entity.attrs == {"publisher": "acme", "version": "1.0.0", "trust": "allowlisted", "status": "approved"}

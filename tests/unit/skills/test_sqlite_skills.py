@@ -6,7 +6,7 @@ import pytest
 
 from fakes.skill_scene import ACTOR, SKILL, SkillHouse, artifact
 from palyra.errors import PalyraError
-from palyra.skills.installed import ChangedMeanwhile, RecordChanged, SkillVersion, UnknownSkill
+from palyra.skills.installed import ChangedMeanwhile, NotRunnable, RecordChanged, SkillVersion, UnknownSkill
 from palyra.skills.lifecycle import SkillEvent, SkillState
 from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
 from palyra.skills.trust import TrustLevel
@@ -48,7 +48,9 @@ def test_each_step_is_a_row_an_event_and_an_entry_of_the_history(house: SkillHou
     kinds = ["skill.ingested", "skill.audited", "skill.quarantined", "skill.approved"]
     assert house.kinds() == kinds and [entry.kind for entry in index.history(SKILL)] == kinds[::-1]
     assert index.revision() == index.history(SKILL)[0].seq
-    assert index.active_version(SKILL, moved.digest) == moved and index.active_version(SKILL, "x") is None
+    index.require_active(SKILL, moved.digest)
+    with pytest.raises(NotRunnable):
+        index.require_active(SKILL, "x")
 
 
 def test_two_who_move_the_same_version_cannot_both_succeed(house: SkillHouse) -> None:

@@ -1,10 +1,11 @@
 import tomllib
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.skills.toml_lines import Path, line_at, lines_of
+from palyra.skills.toml_lines import NestedTooDeeply, Path, line_at, lines_of
 
 DOCUMENT = '''# first
 a = 1
@@ -110,3 +111,13 @@ def test_a_document_of_one_key_a_line_is_read_in_full(tree: dict[str, Any]) -> N
 @given(st.text("a=[]{}\"',.#\n ", max_size=40))
 def test_it_ends_whatever_the_text(text: str) -> None:
     lines_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x = 1\n" + ".".join(["a"] * 100_000) + " = 1", "x = 1\ny = " + "[" * 100_000, "x = 1\ny = " + "{a=" * 90_000],
+)
+def test_nesting_is_bounded_before_it_costs_anything(text: str) -> None:
+    with pytest.raises(NestedTooDeeply) as refused:
+        lines_of(text)
+    assert refused.value.line == 2
