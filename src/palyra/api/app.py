@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, operator, skills, vault
+from palyra.api import calls, channels, operator, skills, vault
 from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
 from palyra.identity.api_token import Unauthenticated
@@ -52,6 +52,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/publishers/rotation", skills.rotate_publisher),
     ("POST", "/v1/publishers/revocation", skills.revoke_key),
     ("DELETE", "/v1/publishers/{publisher}/{key_id}", skills.remove_publisher),
+    ("GET", "/v1/channels/{name}/events", channels.follow_channel),
     ("GET", "/v1/status", operator.show_status),
 )
 

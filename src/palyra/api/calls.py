@@ -166,11 +166,13 @@ def _sse(kind: str, seq: int, payload: bytes) -> bytes:
 
 async def list_tools(service: ApiService, request: Request) -> Response:
     service.caller(request)
+    await service.broker.freshen_catalog()
     return answer({"tools": [_tool_view(spec) for spec in service.broker.catalog.specs()]})
 
 
 async def show_tool(service: ApiService, request: Request) -> Response:
     service.caller(request)
+    await service.broker.freshen_catalog()
     spec = service.broker.catalog.entry(request.path_params["name"]).spec
     return answer({**_tool_view(spec), "input_schema": spec.input_schema, "output_schema": spec.output_schema})
 

@@ -76,6 +76,7 @@ async def decide_request(service: ApiService, request: Request) -> Response:
     body = await read_into(request, DecisionBody)
     decider = caller.speaks_for(body.as_)
     approval = await asyncio.to_thread(read_approval, service.store, approval_id)
+    await service.broker.freshen_catalog()
     service.require_decider(caller, decider, approval, body.scope)
     expires_ms = _expiry(service, body)
     verdict = Verdict(

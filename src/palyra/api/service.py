@@ -45,6 +45,28 @@ class News(Protocol):
     def close(self) -> None: ...
 
 
+class Message(Protocol):
+    @property
+    def seq(self) -> int: ...
+
+
+class Listening(Protocol):
+    """Messages on one channel as they are sent."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    async def __anext__(self) -> Message: ...
+
+    def close(self) -> None: ...
+
+
+class Channels(Protocol):
+    def listen(self, channel: str) -> Listening | None:
+        """None when there are as many listeners as there may be."""
+
+
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
@@ -63,6 +85,7 @@ class ApiService:
         broker: Broker,
         vault: Vault,
         skills: SkillRegistry,
+        channels: Channels,
         policy: PolicyPort,
         clock: Clock,
         status: Callable[[], dict[str, Any]],
@@ -75,13 +98,14 @@ class ApiService:
         self.broker = broker
         self.vault = vault
         self.skills = skills
+        self.channels = channels
         self.policy = policy
         self.clock = clock
         self.status = status
         self.metrics = metrics
         self.ready = ready
         self.channel = channel
-        self._streams: set[News] = set()
+        self._streams: set[News | Listening] = set()
         self._rejected = 0
         self._rejections_recorded = float("-inf")
         self._on_rejected = on_rejected
@@ -101,7 +125,7 @@ class ApiService:
             await self.store.transact(lambda tx: tx.append(event))
 
     @contextmanager
-    def streaming(self, news: News) -> Iterator[None]:
+    def streaming(self, news: News | Listening) -> Iterator[None]:
         self._streams.add(news)
         try:
             yield
@@ -144,6 +168,10 @@ class ApiService:
     def require_skill_manager(self, caller: Caller) -> None:
         caller.token.require(TokenScope.OPERATE)
         self._require(caller.principal, "skill.manage", GATEWAY)
+
+    def require_channel_listener(self, caller: Caller) -> None:
+        """What skills say is part of the record."""
+        self._require(caller.principal, "journal.read", GATEWAY)
 
     def require_status(self, caller: Caller) -> None:
         self._require(caller.principal, "status.read", GATEWAY)

@@ -7,6 +7,12 @@ import click
 from palyra.cli.lazy import LazyCommand, LazyGroup
 
 VERBS: Final = {
+    "new": LazyCommand("palyra.cli.skill_author:new", "Begin a skill from a template."),
+    "build": LazyCommand("palyra.cli.skill_author:build", "Compile and pack a skill's project."),
+    "run": LazyCommand("palyra.cli.skill_try:run", "Run a tool of a project on this machine."),
+    "test": LazyCommand("palyra.cli.skill_try:test", "Run a project's examples."),
+    "keygen": LazyCommand("palyra.cli.skill_author:keygen", "Make a publisher's key."),
+    "sign": LazyCommand("palyra.cli.skill_author:sign", "Sign the archive of the last build."),
     "verify": LazyCommand("palyra.cli.skill_review:verify", "Verify an archive's signature and statements."),
     "audit": LazyCommand("palyra.cli.skill_review:audit", "Show what an audit finds in an archive or a skill."),
     "install": LazyCommand("palyra.cli.skill_life:install", "Put an archive into quarantine."),

@@ -19,6 +19,7 @@ from palyra.egress.rules import HostRule, is_within, parse_rules
 from palyra.errors import InvalidInput, PalyraError
 from palyra.identity.principal import Principal
 from palyra.sandbox import limits as sandbox
+from palyra.wasm import limits as wasm
 
 ENV_PREFIX: Final = "PALYRA_"
 ENV_SEPARATOR: Final = "__"
@@ -85,6 +86,8 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "fs.*",
         "process.*",
         "http.fetch",
+        "plugin.run",
+        "skill.*",
     )
     preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
     timeout_ms: Annotated[Millis, _says("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
@@ -207,6 +210,29 @@ class SkillsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = False
 
 
+class WasmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    enabled: Annotated[bool, _says("Whether WebAssembly, and with it skills, may be run at all.")] = True
+    fuel: Annotated[Count, _says("Fuel of a call whose skill asks for none; one unit is about one instruction.")] = (
+        wasm.RuntimeLimits().fuel_budget
+    )
+    max_fuel: Annotated[Count, _says("Most fuel that a skill may ask for.")] = wasm.DEFAULT_MAX_FUEL
+    memory_bytes: Annotated[
+        int,
+        Meta(ge=wasm.WASM_PAGE_BYTES, le=wasm.RuntimeLimits().max_memory_bytes),
+        _says("Most memory of one guest, all its memories together."),
+    ] = wasm.RuntimeLimits().max_memory_bytes
+    max_instances: Annotated[
+        int,
+        Meta(ge=1, le=wasm.RuntimeLimits().max_instances),
+        _says("Guests at once; the next ones wait, then are told to come back."),
+    ] = wasm.RuntimeLimits().max_instances
+    workers: Annotated[int, Meta(ge=1, le=64), _says("Worker processes kept ready.")] = wasm.PoolSettings().ready
+    timeout_ms: Annotated[Millis, _says("Deadline of a guest whose skill asks for none.")] = wasm.DEFAULT_TIMEOUT_MS
+    workspace_modules: Annotated[
+        bool, _says("Whether operators may run module files of the workspace with plugin.run.")
+    ] = False
+
+
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ttl_seconds: Annotated[Count, _says("How long a request for approval waits before it is denied.")] = 900
     max_ttl_seconds: Annotated[Count, _says("Longest life of an approval, whatever its scope.")] = 86_400
@@ -239,6 +265,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     egress: EgressSettings = EgressSettings()
     vault: VaultSettings = VaultSettings()
     skills: SkillsSettings = SkillsSettings()
+    wasm: WasmSettings = WasmSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()

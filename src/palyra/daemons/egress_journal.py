@@ -18,6 +18,9 @@ log = logging.getLogger("palyra.egress")
 # Entries of one call, refusals and others each: a program that connects for ever fills neither memory nor the journal,
 # and what it is refused is still named after a thousand connections. The rest is counted.
 MAX_ENTRIES_PER_GRANT = 1_000
+# Beyond them the first of each kind is still written: a flood of harmless connections hides neither another host nor
+# another kind of refusal. So many kinds of one call are told apart.
+MAX_KINDS_PER_GRANT = 256
 # Entries that wait for the disk; those of one transaction.
 MAX_WAITING = 65_536
 ENTRIES_PER_TRANSACTION = 256
@@ -41,6 +44,7 @@ class JournalObserver:
         self._metrics = metrics or _Unwatched()
         self._waiting: list[NewEvent] = []
         self._counts: Counter[tuple[str, bool]] = Counter()
+        self._kinds: dict[str, set[str]] = {}
         self._dropped: dict[str, tuple[EgressGrant, int]] = {}
         self._writing: asyncio.Task[None] | None = None
 
@@ -48,7 +52,8 @@ class JournalObserver:
         self._metrics.egress_happened(grant, event)
         kind = (grant.grant_id, isinstance(event, Refused))
         self._counts[kind] += 1
-        if self._counts[kind] > MAX_ENTRIES_PER_GRANT or len(self._waiting) >= MAX_WAITING:
+        is_first = self._is_first_of_its_kind(grant, event)
+        if (self._counts[kind] > MAX_ENTRIES_PER_GRANT and not is_first) or len(self._waiting) >= MAX_WAITING:
             self._dropped[grant.grant_id] = (grant, self._dropped.get(grant.grant_id, (grant, 0))[1] + 1)
             return
         payload = msgspec.to_builtins(event)
@@ -56,8 +61,9 @@ class JournalObserver:
         self._write_soon()
 
     async def flush(self) -> None:
+        kind = "egress.entries_dropped"
         for grant, count in self._dropped.values():
-            self._waiting.append(self._entry(grant, "egress.entries_dropped", {"count": count}))
+            self._waiting.append(self._entry(grant, kind, {"count": count}))
         self._dropped.clear()
         if self._waiting:
             self._write_soon()
@@ -68,6 +74,15 @@ class JournalObserver:
         """The call has ended: what it did is written, and its counts are no longer needed."""
         for refused in (False, True):
             self._counts.pop((grant_id, refused), None)
+        self._kinds.pop(grant_id, None)
+
+    def _is_first_of_its_kind(self, grant: EgressGrant, event: EgressEvent) -> bool:
+        what = event.refusal.code if isinstance(event, Refused) else f"{type(event).__name__} {event.target.authority}"
+        known = self._kinds.setdefault(grant.grant_id, set())
+        if what in known or len(known) >= MAX_KINDS_PER_GRANT:
+            return False
+        known.add(what)
+        return True
 
     def _write_soon(self) -> None:
         if self._writing is None:

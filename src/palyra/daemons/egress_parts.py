@@ -2,6 +2,7 @@
 
 import datetime
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +14,13 @@ from palyra.daemons.policed_egress import CallOfGrant, GrantedSecrets, GrantsInU
 from palyra.egress.credential import CredentialBindingPlan
 from palyra.egress.door import Door, Listener
 from palyra.egress.grant import EgressGrant
+from palyra.egress.judge import EgressProxyPolicyService
 from palyra.egress.own_addresses import OwnAddresses
 from palyra.egress.proxy import EgressProxy
 from palyra.egress.proxy_limits import ProxyLimits
 from palyra.egress.resolver import SystemResolver
 from palyra.egress.rules import HostRule, parse_rules
+from palyra.egress.run_ca import RunAuthority
 from palyra.egress.synthetic_names import SyntheticNames
 from palyra.egress.termination import CredentialTermination
 from palyra.egress.upstream import Upstream
@@ -52,6 +55,8 @@ class EgressParts:
         self.observer = observer
         self._directory = directory
         self._catalog = catalog
+        # Those who connect without a door, and judge again what they have open; each says how much it cut.
+        self.reconsidering: list[Callable[[EgressProxyPolicyService], int]] = []
         self.grants = GrantsInUse()
         self.secrets = GrantedSecrets(secrets, self.grants)
         self.service = PolicedEgress(OwnAddresses(), policy, directory, self.grants)
@@ -85,7 +90,7 @@ class EgressParts:
             tool=plan.tool,
             rules=rules,
             private_targets=parse_rules(self.settings.private_targets),
-            bindings=tuple(each for each in self.settings.bindings if _concerns(each, rules)),
+            bindings=bindings_for(self.settings.bindings, rules),
             max_bytes=min(granted, self.settings.max_call_bytes),
             max_tunnels=self.settings.max_tunnels,
         )
@@ -96,10 +101,16 @@ class EgressParts:
         tool = self._directory.tool(
             plan.tool, frozenset(map(str, spec.metadata.capabilities)), spec.metadata.sensitive, plan.tier.value
         )
+        touched = spec.touches(plan.arguments)
         self.grants.enter(
             grant.grant_id,
             CallOfGrant(
-                principal=Principal.parse(plan.principal), channel=plan.channel, tool=tool, approved=plan.approved
+                principal=Principal.parse(plan.principal),
+                channel=plan.channel,
+                tool=tool,
+                approved=plan.approved,
+                hosts=touched.hosts,
+                secrets=touched.secrets,
             ),
         )
 
@@ -110,7 +121,7 @@ class EgressParts:
 
     def policy_changed(self) -> int:
         """Judges every open connection again; says how many were cut."""
-        return self.proxy.reconsider(lambda grant: grant)
+        return self.proxy.reconsider(lambda grant: grant) + sum(each(self.service) for each in self.reconsidering)
 
     def close(self) -> None:
         self.proxy.close()
@@ -133,6 +144,8 @@ class SandboxDoor:
         self._plan = plan
         self._grant = grant
         self._door: Door | None = None
+        # Kept here until there is a door: a call that never gets that far leaves no key behind.
+        self._authority: RunAuthority | None = None
 
     @property
     def most_bytes(self) -> int:
@@ -142,7 +155,8 @@ class SandboxDoor:
         """With the run's own authority among those to trust, where a host has a credential binding."""
         if not self._grant.bindings:
             return profile
-        bundle = self._parts.termination.authority(self._grant).bundle(_system_bundle(self._parts.settings.ca_file))
+        self._authority = self._parts.termination.make_authority(self._grant)
+        bundle = self._authority.bundle(_system_bundle(self._parts.settings.ca_file))
         taken = dict(profile.env)
         added = tuple((name, value) for name, value in ca_environment(BUNDLE_PATH) if name not in taken)
         return msgspec.structs.replace(
@@ -153,8 +167,12 @@ class SandboxDoor:
         listeners = [Listener(kind=each.plan.kind.value, socket=each.socket) for each in sockets]
         self._parts.enter(self._plan, self._grant)
         try:
+            if self._authority is not None:
+                self._parts.termination.adopt(self._grant, self._authority)
             names = SyntheticNames(self._grant.exact_names())
             self._door = self._parts.proxy.open_door(self._grant, listeners, names)
+            # A program in the background goes on after its call is charged: until the door closes it is the most.
+            self._plan.usage.note(BudgetKind.EGRESS_BYTES, self.most_bytes)
         except BaseException:
             self._parts.leave(self._grant)
             raise
@@ -164,16 +182,27 @@ class SandboxDoor:
         assert self._door is not None
         usage = self._door.close()
         self._plan.usage.note(BudgetKind.EGRESS_BYTES, usage.bytes_up + usage.bytes_down)
-        # What was refused is on record before the call is.
-        await self._parts.observer.flush()
-        self._parts.leave(self._grant)
+        try:
+            # What was refused, and how each tunnel ended, is on record before the call is.
+            await self._door.emptied()
+            await self._parts.observer.flush()
+        finally:
+            self._parts.leave(self._grant)
         return DoorUsage(
             connections=usage.connections,
             bytes_up=usage.bytes_up,
             bytes_down=usage.bytes_down,
             credential_uses=usage.credential_uses,
+            refused=usage.refused,
+            violations=usage.violations,
             refusals=tuple(msgspec.to_builtins(refusal) for refusal in usage.refusals),
         )
+
+
+def bindings_for(
+    bindings: tuple[CredentialBindingPlan, ...], rules: tuple[HostRule, ...]
+) -> tuple[CredentialBindingPlan, ...]:
+    return tuple(each for each in bindings if _concerns(each, rules))
 
 
 def _concerns(binding: CredentialBindingPlan, rules: tuple[HostRule, ...]) -> bool:

@@ -11,12 +11,13 @@ from palyra.config.settings import EgressSettings
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.policed_egress import CallOfGrant, GrantsInUse
 from palyra.egress.dial import Dialler
-from palyra.egress.events import CredentialUsed
+from palyra.egress.events import CredentialUsed, Refused
 from palyra.egress.grant import EgressGrant
 from palyra.egress.injection import inject, needles_of, plan_injection
+from palyra.egress.judge import EgressProxyPolicyService
 from palyra.egress.meter import Meter
 from palyra.egress.ports import EgressObserver, SecretSource
-from palyra.egress.refusal import CredentialMissing, HostNotAllowed
+from palyra.egress.refusal import CredentialMissing, EgressRefused, HostNotAllowed, PolicyChanged
 from palyra.egress.response_scan import ResponseScan
 from palyra.egress.rules import find_rule, parse_rules
 from palyra.egress.target import Target
@@ -85,11 +86,36 @@ class DialledDoor:
     def __init__(self, dialler: Dialler, first: Target) -> None:
         self._dialler = dialler
         self._first = first
+        # What the connection under way was judged as.
+        self._judged: tuple[EgressGrant, Target] | None = None
 
     async def connect(self, grant: EgressGrant, target: Target, meter: Meter) -> tuple[Connection, str]:
         if target != self._first:
             grant = msgspec.structs.replace(grant, grant_id=grant.grant_id + _REDIRECTED)
+        self._judged = grant, target
         return await self._dialler.dial(await self._dialler.pin(grant, target), meter)
+
+    def reconsider(self, service: EgressProxyPolicyService) -> None:
+        """Raises ``PolicyChanged`` where policy no longer allows what is connected now."""
+        if self._judged is None:
+            return
+        grant, target = self._judged
+        try:
+            service.judge_target(grant, target)
+        except EgressRefused as refused:
+            raise PolicyChanged(
+                f"no longer allowed: {refused.message}", host=target.host, port=target.port
+            ) from refused
+
+
+class _Running:
+    """One call's task and its way out, for as long as it runs. ``cut`` is why it was ended."""
+
+    def __init__(self, task: "asyncio.Task[Any]") -> None:
+        self.task = task
+        self.door: DialledDoor | None = None
+        self.grant: EgressGrant | None = None
+        self.cut: PolicyChanged | None = None
 
 
 class BoundCredentials:
@@ -148,6 +174,7 @@ class FetchTool:
         self._grants = grants
         self._credentials = BoundCredentials(secrets, observer)
         self._observer = observer
+        self._running: dict[str, _Running] = {}
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
         self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._frame)
 
@@ -155,25 +182,50 @@ class FetchTool:
         call = self._call(plan)
         self._grants.enter(plan.call_id, call)
         self._grants.enter(plan.call_id + _REDIRECTED, msgspec.structs.replace(call, approved=False))
+        task = asyncio.current_task()
+        assert task is not None
+        running = self._running[plan.call_id] = _Running(task)
         try:
             return await self._executor.execute(plan)
+        except asyncio.CancelledError:
+            if running.cut is None or running.grant is None or task.uncancel():
+                raise
+            self._observer.happened(running.grant, Refused.of(running.cut, "fetch"))
+            raise running.cut from None
         finally:
+            del self._running[plan.call_id]
             self._grants.leave(plan.call_id)
             self._grants.leave(plan.call_id + _REDIRECTED)
             await asyncio.shield(self._observer.flush())
             self._observer.forget(plan.call_id)
+
+    def reconsider(self, service: EgressProxyPolicyService) -> int:
+        """Ends the fetches that policy no longer allows to be where they are; says how many."""
+        cut = 0
+        for running in self._running.values():
+            try:
+                if running.door is not None and running.cut is None:
+                    running.door.reconsider(service)
+            except PolicyChanged as changed:
+                running.cut = changed
+                running.task.cancel()
+                cut += 1
+        return cut
 
     def close(self) -> None:
         self._executor.close()
 
     def _call(self, plan: ExecutionPlan) -> CallOfGrant:
         metadata = self._spec.metadata
+        touched = self._spec.touches(plan.arguments)
         capabilities = frozenset(capability.value for capability in metadata.capabilities)
         return CallOfGrant(
             principal=Principal.parse(plan.principal),
             channel=plan.channel,
             tool=self._directory.tool(plan.tool, capabilities, metadata.sensitive, plan.tier.value),
             approved=plan.approved,
+            hosts=touched.hosts,
+            secrets=touched.secrets,
         )
 
     def _frame(self, plan: ExecutionPlan, request: FetchRequest) -> Frame:
@@ -190,6 +242,6 @@ class FetchTool:
             max_bytes=min(settings.max_call_bytes, plan.granted.get(BudgetKind.EGRESS_BYTES, 0)),
             max_tunnels=settings.max_tunnels,
         )
-        return Frame(
-            grant=grant, door=DialledDoor(self._dialler, request.address.target), credentials=self._credentials
-        )
+        running = self._running[plan.call_id]
+        running.grant, running.door = grant, DialledDoor(self._dialler, request.address.target)
+        return Frame(grant=grant, door=running.door, credentials=self._credentials)

@@ -17,6 +17,8 @@ from palyra.api.service import ApiService
 from palyra.clock import MS_PER_SECOND, SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.active_skills import ActiveSkills
+from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
@@ -25,9 +27,12 @@ from palyra.daemons.instances import InstanceRegistry
 from palyra.daemons.operator_token import operator_token
 from palyra.daemons.policy_watch import LivePolicy
 from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
+from palyra.daemons.skill_calls import SkillCalls
 from palyra.daemons.skill_parts import SKILL_SCHEMA, make_skills
+from palyra.daemons.skill_tools import WASM_EXECUTOR
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
 from palyra.daemons.vault_parts import DecidedSecrets, make_vault
+from palyra.daemons.wasm_tools import WasmTools
 from palyra.fetch.tool import NAME as FETCH
 from palyra.identity import sqlite_tokens
 from palyra.journal.event import NewEvent
@@ -61,8 +66,8 @@ class Gateway:
         self.state = state
         self.clock = SystemClock()
         self.redactor = Redactor()
-        self.catalog = builtin_catalog(settings.sandbox, settings.egress)
-        self.metrics = PrometheusMetrics({str(spec.name) for spec in self.catalog.specs()})
+        self.catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm)
+        self.metrics = PrometheusMetrics(self.catalog)
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
             state.path(DATABASE),
@@ -119,6 +124,27 @@ class Gateway:
                 secrets=self.egress.secrets,
                 observer=self.egress.observer,
             )
+            self.egress.reconsidering.append(self._fetch.reconsider)
+            self.channels = ChannelHub(self.store, actor=ACTOR)
+            active_skills = ActiveSkills(self.skills, self.catalog, settings.wasm, settings.egress, actor=ACTOR)
+            self.wasm = WasmTools(
+                settings.wasm,
+                state,
+                skills=active_skills,
+                calls=SkillCalls(
+                    settings.egress,
+                    state,
+                    egress=self.egress,
+                    directory=self.directory,
+                    secrets=self.secrets,
+                    channels=self.channels,
+                    redactor=self.redactor,
+                ),
+                policy=self.policy,
+                directory=self.directory,
+                protected_names=settings.workspace.protected_names,
+                clock=self.clock,
+            )
             self.broker = Broker(
                 config=tool_call_config(settings, state, self.directory),
                 catalog=self.catalog,
@@ -127,6 +153,7 @@ class Gateway:
                     FILES_EXECUTOR: self._files,
                     PROCESS_EXECUTOR: self.processes,
                     FETCH_EXECUTOR: self._fetch,
+                    WASM_EXECUTOR: self.wasm,
                 },
                 policy=self.policy,
                 store=self.store,
@@ -135,6 +162,7 @@ class Gateway:
                 instance=self._instance,
                 observer=self.metrics,
                 redact=self.redactor.result,
+                freshen=active_skills.freshen,
             )
         except BaseException:
             self.store.close()
@@ -144,6 +172,7 @@ class Gateway:
             broker=self.broker,
             vault=self.vault,
             skills=self.skills,
+            channels=self.channels,
             policy=self.policy,
             clock=self.clock,
             status=self.status,
@@ -244,6 +273,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),
+                beside.create_task(gateway.wasm.prepare(), name="skill preparation"),
             ]
             try:
                 yield gateway
@@ -255,6 +285,8 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 await gateway.processes.close()
                 for task in tasks:
                     task.cancel()
+                await asyncio.wait(tasks)
+                await gateway.wasm.close()
         if failure is not None:
             raise failure
         with contextlib.suppress(Exception):
@@ -277,6 +309,7 @@ class _LeavesNothing:
             await self._app(scope, receive, send)
         finally:
             await self._gateway.processes.close()
+            await self._gateway.wasm.close()
 
 
 @contextmanager

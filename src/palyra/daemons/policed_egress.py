@@ -12,7 +12,7 @@ import msgspec
 from palyra.egress.grant import EgressGrant
 from palyra.egress.judge import EgressProxyPolicyService
 from palyra.egress.refusal import CredentialMissing, CredentialNotAllowed, HostNotAllowed
-from palyra.egress.rules import HostRule
+from palyra.egress.rules import HostRule, find_rule, parse_rules
 from palyra.egress.target import Target
 from palyra.errors import Denied, NeedsApproval, PalyraError
 from palyra.identity.principal import Principal
@@ -28,12 +28,22 @@ EGRESS_CONNECT = "egress.connect"
 
 
 class CallOfGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """The call behind a grant, as policies see it."""
+    """The call behind a grant, as policies see it.
+
+    ``hosts`` and ``secrets`` are what the call's own arguments name and who approved it was shown. To policy an
+    approval reaches these and nothing else, however much further the call can get.
+    """
 
     principal: Principal
     channel: str
     tool: Entity
     approved: bool
+    skill: Entity | None = None
+    hosts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+    def approved_for(self, target: Target) -> bool:
+        return self.approved and find_rule(parse_rules(self.hosts), target.host, target.port) is not None
 
 
 class GrantsInUse:
@@ -92,13 +102,14 @@ def connect_request(directory: EntityDirectory, call: CallOfGrant, grant: Egress
         action=EGRESS_CONNECT,
         resource=host,
         context={
-            APPROVED: call.approved,
+            APPROVED: call.approved_for(target),
             "channel": channel.uid,
             "run": grant.run,
             "scheme": target.scheme,
             "tool": call.tool.uid,
+            **({} if call.skill is None else {"skill": call.skill.uid}),
         },
-        entities=(channel, call.tool),
+        entities=(channel, call.tool) if call.skill is None else (channel, call.tool, call.skill),
     )
 
 
@@ -123,9 +134,10 @@ class GrantedSecrets:
             run=grant.run,
             call=grant.call,
             tool=call.tool,
+            skill=call.skill,
             host=target.host,
             port=target.port,
-            approved=call.approved,
+            approved=call.approved and secret_ref in call.secrets,
         )
         where: dict[str, Any] = {"host": target.host, "port": target.port}
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from palyra.config.settings import EgressSettings, SandboxSettings
-from palyra.daemons.egress_parts import EgressParts
+from palyra.daemons.egress_parts import EgressParts, SandboxDoor
 from palyra.egress.rules import BadHostRule, is_within, parse_rules
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
 from palyra.policy.obligations import EGRESS
@@ -166,8 +166,13 @@ class ProcessExecutor:
     keeps_deadline = True
 
     def __init__(
-        self, settings: SandboxSettings, protected_names: tuple[str, ...], scratch: Path, egress: EgressParts
+        self,
+        settings: SandboxSettings,
+        protected_names: tuple[str, ...],
+        scratch: Path,
+        egress: EgressParts | None = None,
     ) -> None:
+        """Without ``egress`` programs that are given hosts are refused: nothing would let just those through."""
         self._settings = settings
         self._protected = protected_names
         self._scratch = scratch
@@ -193,7 +198,9 @@ class ProcessExecutor:
     async def execute(self, plan: ExecutionPlan) -> Outcome:
         watched = self.tools.sink is not None
         profile = profile_for(plan, self._settings, self._protected, watched=watched)
-        profile, door = self._egress.sandbox_door(plan, profile)
+        door: SandboxDoor | None = None
+        if self._egress is not None:
+            profile, door = self._egress.sandbox_door(plan, profile)
         done = await self.tools.perform(plan, profile, door)
         if plan.tool == "process.start" and door is not None:
             # It goes on after its call: what it may use at most is charged now.

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from palyra.config.settings import EgressSettings, SandboxSettings
+from palyra.config.settings import EgressSettings, SandboxSettings, WasmSettings
 from palyra.daemons.fetch_tool import fetch_spec
+from palyra.daemons.plugin_run import plugin_run_spec
 from palyra.daemons.process_tools import process_specs
 from palyra.tools import builtin
 from palyra.tools.call import ExecutionPlan, Outcome
@@ -42,13 +43,16 @@ def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
     return lambda arguments: Touches(paths=tuple(tool.touches(dict(arguments))))
 
 
-def builtin_catalog(sandbox: SandboxSettings | None = None, egress: EgressSettings | None = None) -> Catalog:
+def builtin_catalog(
+    sandbox: SandboxSettings | None = None, egress: EgressSettings | None = None, wasm: WasmSettings | None = None
+) -> Catalog:
     return Catalog(
         [
             *builtin.SPECS,
             *map(file_tool_spec, FILE_TOOLS),
             *process_specs(sandbox or SandboxSettings(), egress),
             fetch_spec(egress),
+            plugin_run_spec(wasm or WasmSettings()),
         ]
     )
 

@@ -1,5 +1,6 @@
 """A door: the sockets through which one grant's traffic goes out, and the account of it."""
 
+import asyncio
 import errno
 import logging
 import socket
@@ -76,6 +77,7 @@ class Door:
         self._violations = 0
         self._refusals: list[Refusal] = []
         self._names_told: set[str] = set()
+        self._codes_told: set[str] = set()
 
     def listen(self, listeners: Sequence[Listener]) -> None:
         for listener in listeners:
@@ -119,6 +121,11 @@ class Door:
             self._proxy.door_closed(self)
         return self.usage()
 
+    async def emptied(self) -> None:
+        """After ``close``: waits until every tunnel has said how it ended."""
+        while tasks := [tunnel.task for tunnel in self.tunnels if tunnel.task is not None]:
+            await asyncio.wait(tasks)
+
     def regrant(self, grant: EgressGrant | None) -> int:
         """Puts another grant in force and cuts the tunnels that it does not allow; says how many."""
         self.grant = msgspec.structs.replace(self.grant, rules=()) if grant is None else grant
@@ -139,7 +146,9 @@ class Door:
         self._violations += error.violation
         if len(self._refusals) < MAX_REFUSALS_KEPT:
             self._refusals.append(error.refusal())
-        if self._refused <= MAX_REFUSALS_TOLD:
+        # The first of its kind is always told, however many others came before it to hide it.
+        if self._refused <= MAX_REFUSALS_TOLD or error.code not in self._codes_told:
+            self._codes_told.add(error.code)
             self._proxy.observer.happened(self.grant, Refused.of(error, face))
 
     def left(self, tunnel: Tunnel) -> None:

@@ -119,8 +119,7 @@ def needles_of(plan: InjectionPlan, values: Mapping[str, Secret]) -> tuple[bytes
     found: dict[bytes, None] = {}
     for one in plan.injections:
         if one.secret_ref in values:
-            prefix = one.prefix or one.written.partition("{{")[0]
-            found.update(dict.fromkeys(spellings(values[one.secret_ref].reveal(), prefix)))
+            found.update(dict.fromkeys(spellings(values[one.secret_ref].reveal())))
     return tuple(sorted(found, key=len, reverse=True))
 
 

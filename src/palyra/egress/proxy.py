@@ -64,7 +64,11 @@ class EgressProxy:
             self._engine = RelayEngine(loop)
         door = Door(self, self._engine, grant, names)
         self._doors.add(door)
-        door.listen(listeners)
+        try:
+            door.listen(listeners)
+        except BaseException:
+            door.close()
+            raise
         if self._sweeper is None:
             self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep)
         return door

@@ -17,14 +17,12 @@ from urllib.parse import quote, quote_plus
 from palyra.egress.injection_limits import MIN_SCANNED_BYTES
 
 _FILLER: Final = b"*"
-_BASIC: Final = "basic "
 
 
-def spellings(value: str, prefix: str = "") -> tuple[bytes, ...]:
+def spellings(value: str) -> tuple[bytes, ...]:
     """The value as servers write it: plain, in a URL, in JSON, in HTML, in hex and inside a base64 text."""
-    plain = [value]
-    if prefix.lower() == _BASIC:
-        plain.extend(_basic_parts(value))
+    # Whoever writes the header chooses how it says Basic, so a value that could be such a pair is always taken for one.
+    plain = [value, *_basic_parts(value)]
     found: set[bytes] = set()
     for text in plain:
         raw = text.encode()
@@ -34,6 +32,8 @@ def spellings(value: str, prefix: str = "") -> tuple[bytes, ...]:
         found.update(
             (
                 raw,
+                text.encode("utf-16-le"),
+                text.encode("utf-16-be"),
                 json.dumps(text)[1:-1].encode(),
                 json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/").encode(),
                 html.escape(text).encode(),
@@ -51,7 +51,7 @@ def _basic_parts(value: str) -> list[str]:
         pair = base64.b64decode(value, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return []
-    return [pair, pair.partition(":")[2]]
+    return [pair, pair.partition(":")[2]] if ":" in pair else []
 
 
 def _lower_escapes(quoted: str) -> str:
@@ -78,35 +78,52 @@ class ResponseScan:
     def __init__(self, needles: tuple[bytes, ...]) -> None:
         self._needles = needles
         self._longest = max(map(len, needles), default=0)
-        self._pattern = re.compile(b"|".join(map(re.escape, needles))) if needles else None
+        # The last bytes as they came, and as they go on.
         self._held = b""
+        self._held_clean = b""
         self.times = 0
 
     @property
     def active(self) -> bool:
-        return self._pattern is not None
+        return bool(self._needles)
 
     def receive(self, data: bytes) -> bytes:
-        if self._pattern is None:
+        if not self._needles:
             return data
-        text = self._overwrite(self._held + data)
-        keep = self._undecided(text)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
+        text = self._held + data
+        clean = self._overwritten(text, self._held_clean + data, seen=len(self._held))
+        sure = len(text) - self._undecided(text)
+        self._held, self._held_clean = text[sure:], clean[sure:]
+        return clean[:sure]
 
     def finish(self) -> bytes:
-        rest, self._held = self._held, b""
+        rest, self._held, self._held_clean = self._held_clean, b"", b""
         return rest
 
     def whole(self, data: bytes) -> bytes:
         """For a text that is there in full, such as a header's value."""
-        return data if self._pattern is None else self._overwrite(data)
+        return self._overwritten(data, data, seen=0)
 
-    def _overwrite(self, text: bytes) -> bytes:
-        assert self._pattern is not None
-        cleaned, times = self._pattern.subn(lambda found: _FILLER * len(found.group()), text)
-        self.times += times
-        return cleaned if times else text
+    def _overwritten(self, text: bytes, clean: bytes, *, seen: int) -> bytes:
+        """``clean`` without what ``text`` has of secrets. What ends within ``seen`` bytes was counted before.
+
+        Secrets may overlap, or one begin with another whole one: each is looked for in the text as it came.
+        """
+        spans: list[tuple[int, int]] = []
+        for needle in self._needles:
+            at = text.find(needle)
+            while at != -1:
+                spans.append((at, at + len(needle)))
+                at = text.find(needle, at + len(needle))
+        if not spans:
+            return clean
+        changed = bytearray(clean)
+        reached = 0
+        for start, end in sorted(spans):
+            changed[start:end] = _FILLER * (end - start)
+            self.times += start >= reached and end > seen
+            reached = max(reached, end)
+        return bytes(changed)
 
     def _undecided(self, text: bytes) -> int:
         """How many of the last bytes could be the beginning of a secret."""

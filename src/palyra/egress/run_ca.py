@@ -78,13 +78,15 @@ class RunAuthority:
 
         name = _name(f"Palyra run {label}"[:64])
         permitted = [_general_name(host) for host in hosts]
+        # A kind of name that no constraint speaks of is not constrained: without addresses among them, none is vouched.
+        excluded = None if any(map(_is_address, hosts)) else [_general_name("0.0.0.0/0"), _general_name("::/0")]
         builder = self._dated(name, name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
         if permitted:
             builder = builder.add_extension(
-                x509.NameConstraints(permitted_subtrees=permitted, excluded_subtrees=None), critical=True
+                x509.NameConstraints(permitted_subtrees=permitted, excluded_subtrees=excluded), critical=True
             )
         identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         return builder.add_extension(identifier, critical=False).sign(self._key, hashes.SHA256())
@@ -157,6 +159,14 @@ def _usage(*, signs_certificates: bool) -> "x509.KeyUsage":
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _alternative(host: str) -> "x509.GeneralName":

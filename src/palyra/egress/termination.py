@@ -56,10 +56,17 @@ class CredentialTermination:
     def authority(self, grant: EgressGrant) -> RunAuthority:
         """The authority of one grant, made at first use: whoever starts the client gives it this to trust."""
         if grant.grant_id not in self._authorities:
-            rules = [rule for binding in grant.bindings for rule in parse_rules(binding.hosts)]
-            hosts = tuple(dict.fromkeys("." + rule.host if rule.below else rule.host for rule in rules))
-            self._authorities[grant.grant_id] = RunAuthority(grant.run, hosts, now=self._now())
+            self.adopt(grant, self.make_authority(grant))
         return self._authorities[grant.grant_id]
+
+    def make_authority(self, grant: EgressGrant) -> RunAuthority:
+        """One that is nobody's yet: kept by the caller alone, until it is adopted for the grant."""
+        rules = [rule for binding in grant.bindings for rule in parse_rules(binding.hosts)]
+        hosts = tuple(dict.fromkeys("." + rule.host if rule.below else rule.host for rule in rules))
+        return RunAuthority(grant.run, hosts, now=self._now())
+
+    def adopt(self, grant: EgressGrant, authority: RunAuthority) -> None:
+        self._authorities[grant.grant_id] = authority
 
     def forget(self, grant_id: str) -> None:
         """The grant is over; its authority's key goes with it."""

@@ -13,11 +13,19 @@ from palyra.egress.grant import EgressGrant
 from palyra.egress.judge import EgressProxyPolicyService, Pin
 from palyra.egress.meter import ByteBudget, Meter
 from palyra.egress.proxy_limits import FAREWELL_BYTES, FAREWELL_SECONDS, ProxyLimits
-from palyra.egress.refusal import EgressRefused, HandshakeTimeout, IdleTimeout, MalformedTraffic, PolicyChanged
+from palyra.egress.refusal import (
+    EgressRefused,
+    HandshakeTimeout,
+    IdleTimeout,
+    MalformedTraffic,
+    PolicyChanged,
+    Unreachable,
+)
 from palyra.egress.relay import Relay, RelayEngine
 from palyra.egress.socket_stream import SocketStream
 from palyra.egress.target import Target
 from palyra.egress.tunnel_opening import TLS_PORT, Opening, TunnelOpening
+from palyra.errors import PalyraError
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +115,10 @@ class Tunnel:
         self.expect_handshake()
         self._task = self._loop.create_task(self._run(serve))
         self._task.add_done_callback(self._ended)
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        return self._task
 
     def stop(self) -> None:
         """Ends the tunnel because the door closes."""
@@ -302,6 +314,9 @@ class Tunnel:
             return error.code
         if not isinstance(error, OSError):
             log.error("a fault in the egress proxy", exc_info=error)
+            # Whatever it was, the call's record says that something came of the connection.
+            why = error.message if isinstance(error, PalyraError) else "a fault in the proxy, which its log tells"
+            self._owner.refused(Unreachable(why, **self.where()), self.face)
         return "broken"
 
     def _drop_server(self, reason: str) -> None:

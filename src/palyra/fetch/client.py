@@ -186,7 +186,9 @@ class Fetch:
         decoder = ContentDecoder(
             ", ".join(head.values("content-encoding")),
             request.max_bytes + SCAN_AHEAD_BYTES,
-            keep_unknown=request.format in (ContentFormat.AUTO, ContentFormat.RAW_BASE64),
+            # What stays packed cannot be searched for the secrets that were sent.
+            keep_unknown=request.format in (ContentFormat.AUTO, ContentFormat.RAW_BASE64)
+            and not any(each.secrets for each in self.reached),
         )
         self._head, self._decoder = head, decoder
         data = rest

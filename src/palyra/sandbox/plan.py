@@ -131,8 +131,8 @@ def plan_isolated(
 def rlimits_of(wanted: SandboxLimits, *, memory_is_counted: bool) -> tuple[RLimit, ...]:
     """Limits that bubblewrap itself can live with.
 
-    Memory is limited for each process only where no cgroup counts it for all: what it may write to, and more loosely
-    its address space, of which programs reserve far more than they use. The number of processes is not among them:
+    Memory is limited for each process, by its address space, only where no cgroup counts it for all: programs reserve
+    far more than they use. The number of processes is not among them:
     counted for the user outside, it would fail where that user is busy. It is set on the waiting sandbox
     (``readback.Waiting.limit_processes``), where the kernel counts the sandbox's own.
     """

@@ -9,8 +9,6 @@ CPU_GRACE_SECONDS: Final = 2
 # Too small for any file, and the one value at which the kernel does not start the program that core_pattern may name:
 # with 0 the memory of a crash would still be handed to it, outside and as root.
 NO_CORE_BYTES: Final = 1
-# Address space that may be reserved beside what is used: every WebAssembly memory in node reserves some 10 GiB.
-RESERVED_ADDRESS_BYTES: Final = 32 * 1024**3
 
 
 def ordinary_rlimits(
@@ -41,6 +39,7 @@ def ordinary_rlimits(
 
 
 def memory_rlimits(memory_bytes: int) -> tuple[RLimit, ...]:
-    """One process's memory: DATA counts what it may write to, AS all that it has mapped or only reserved."""
-    reserved = memory_bytes + RESERVED_ADDRESS_BYTES
-    return (RLimit("DATA", memory_bytes, memory_bytes), RLimit("AS", reserved, reserved))
+    """One process's memory. All it has mapped counts: what it shares, and what it only reserves, as node's WebAssembly
+    does (some 10 GiB for each memory, unless started with --disable-wasm-trap-handler). DATA alone would let shared
+    memory grow without bound."""
+    return (RLimit("AS", memory_bytes, memory_bytes),)

@@ -6,7 +6,7 @@ it ended is.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -48,7 +48,8 @@ from palyra.tools.catalog import Catalog, CatalogEntry
 from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
 from palyra.tools.schema_check import SchemaMismatch
-from palyra.tools.spec import ToolSpec, Touches
+from palyra.tools.skill_decision import skill_request_for, together
+from palyra.tools.spec import SKILL_TOOLS, ToolSpec, Touches
 from palyra.tools.sqlite_calls import Asked, Started, Waiting
 from palyra.tools.waiting import ApprovalNeeded, WaitingRoom
 
@@ -105,8 +106,11 @@ class Broker:
         instance: str,
         observer: CallObserver,
         redact: Callable[[Any], Any] = lambda value: value,
+        freshen: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """``redact`` takes known secrets out of what a call returns: neither the agent nor a table sees them."""
+        """``redact`` takes known secrets out of what a call returns: neither the agent nor a table sees them.
+
+        ``freshen`` brings the catalog up to date with the skills in use, whoever changed them."""
         self.config = config
         self.catalog = catalog
         self._executors = executors
@@ -117,10 +121,15 @@ class Broker:
         self._instance = instance
         self._observer = observer
         self._redact = redact
+        self._freshen = freshen
         self._running: dict[str, asyncio.Task[CallRecord]] = {}
         self._waiting: set[str] = set()
         self._accepting = True
         self.waiting_room = WaitingRoom(store)
+
+    async def freshen_catalog(self) -> None:
+        if self._freshen is not None:
+            await self._freshen()
 
     async def call(self, request: CallRequest) -> CallRecord:
         """The finished record of the call. Denials and failures are records too, with their error in them."""
@@ -142,6 +151,8 @@ class Broker:
         )
         if not self._accepting:
             raise Stopping("the daemon is stopping and takes no more calls")
+        if request.tool.startswith(SKILL_TOOLS):
+            await self.freshen_catalog()
         try:
             entry = self.catalog.entry(request.tool)
             arguments = accept_arguments(entry.spec, entry.input_check, request.arguments)
@@ -156,7 +167,7 @@ class Broker:
         if len(self._running) >= self.config.max_concurrent_calls:
             return await self._refuse(record, TooManyCalls(f"{len(self._running)} calls are running"))
         try:
-            begun = await self._begin(asked, request, touches)
+            begun = await self._begin(asked, request, touches, plan.skill)
         except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(record, error, asked)
         if isinstance(begun, CallRecord):
@@ -176,6 +187,12 @@ class Broker:
         )
         question = policy_request_for(self.config, context, spec, arguments, touches)
         decision = decide_tool_call(self._policy, question)
+        decided = [(decision_view(decision), policy_request_to_json(question))]
+        if spec.skill is not None:
+            further = skill_request_for(self.config, context, spec.skill, arguments)
+            answer = self._policy.decide(further)
+            decided.append((decision_view(answer), policy_request_to_json(further)))
+            decision = together(decision, answer)
         shown = decision_view(decision)
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
@@ -203,7 +220,7 @@ class Broker:
             context=context,
             arguments=arguments,
             decision=shown,
-            policy_request=policy_request_to_json(question),
+            decided=tuple(decided),
             reserve={
                 BudgetKind.CALLS: 1,
                 BudgetKind.WALL_MS: plan.timeout_ms if plan else 1,
@@ -215,7 +232,7 @@ class Broker:
         )
         return asked, plan, denial
 
-    async def _begin(self, asked: Asked, request: CallRequest, touches: Touches) -> Started | CallRecord:
+    async def _begin(self, asked: Asked, request: CallRequest, touches: Touches, skill: str) -> Started | CallRecord:
         if asked.decision["outcome"] == Verdict.ALLOW.value:
             return await self._store.transact(lambda tx: sqlite_calls.start(tx, asked))
         binding = ApprovalBinding(
@@ -224,6 +241,7 @@ class Broker:
             argument_digest=asked.arguments.digest,
             bundle_digest=asked.decision["bundle_digest"],
             workspace=self.config.workspace,
+            skill=skill,
         )
         now = self._clock.now_ms()
         question = Approval(
@@ -298,7 +316,8 @@ class Broker:
             receipt = outcome.receipt
             used |= outcome.used
             clean = self._redact(outcome.result)
-            _check_output(entry, plan, clean)
+            if outcome.error is None or clean is not None:
+                _check_output(entry, plan, clean)
             result = clean
             if outcome.error is not None:
                 state, error = CallState.FAILED, outcome.error

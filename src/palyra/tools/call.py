@@ -148,6 +148,7 @@ def policy_request_for(
         hosts=touches.hosts,
         session=context.session or None,
         device=Entity(uid=EntityRef("Device", context.device)) if context.device else None,
+        skill=None if spec.skill is None else spec.skill.entity,
     )
 
 
@@ -186,6 +187,8 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     obligations: Obligations = Obligations()
     principal: str = ""
     channel: str = ""
+    # The digest of the skill's archive that was decided on, for a skill's tool.
+    skill: str = ""
     # Whether a person approved exactly this call.
     approved: bool = False
     # What the call may use at most of the run's budgets, and what it has used of them.
@@ -239,4 +242,5 @@ def compile_plan(
         max_output_bytes=output,
         tier=spec.tier if obligations.tier is None else ToolTier(obligations.tier),
         obligations=obligations,
+        skill="" if spec.skill is None else spec.skill.digest,
     )

@@ -31,12 +31,32 @@ class CatalogEntry:
 
 
 class Catalog:
+    """Tools that are always there, and groups of tools that come and go, such as those of skills."""
+
     def __init__(self, specs: Iterable[ToolSpec]) -> None:
-        self._entries: dict[str, CatalogEntry] = {}
-        for spec in specs:
-            if spec.name in self._entries:
-                raise ValueError(f"two tools are named {spec.name}")
-            self._entries[spec.name] = CatalogEntry(spec)
+        self._fixed = _entries(specs)
+        self._groups: dict[str, dict[str, CatalogEntry]] = {}
+        self._entries = self._fixed
+
+    def replace_group(self, group: str, specs: Iterable[ToolSpec]) -> None:
+        """Puts these tools in the place of the group's former ones, all at once. A spec that is the same object keeps
+        its compiled schemas."""
+        before = self._groups.get(group, {})
+        entries = _entries(specs)
+        for name, entry in entries.items():
+            if name in before and before[name].spec is entry.spec:
+                entries[name] = before[name]
+        groups = {**self._groups, group: entries}
+        together = dict(self._fixed)
+        for one in groups.values():
+            if taken := sorted(together.keys() & one.keys()):
+                raise ValueError(f"two tools are named {taken[0]}")
+            together |= one
+        # One assignment: whoever looks up meanwhile sees the old catalog or the new one.
+        self._groups, self._entries = groups, together
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
 
     def entry(self, name: str) -> CatalogEntry:
         try:
@@ -45,4 +65,14 @@ class Catalog:
             raise UnknownTool(f"there is no tool named {name[:128]!r}", tool=name[:128]) from None
 
     def specs(self) -> list[ToolSpec]:
-        return [self._entries[name].spec for name in sorted(self._entries)]
+        entries = self._entries
+        return [entries[name].spec for name in sorted(entries)]
+
+
+def _entries(specs: Iterable[ToolSpec]) -> dict[str, CatalogEntry]:
+    entries: dict[str, CatalogEntry] = {}
+    for spec in specs:
+        if spec.name in entries:
+            raise ValueError(f"two tools are named {spec.name}")
+        entries[spec.name] = CatalogEntry(spec)
+    return entries

@@ -9,8 +9,11 @@ import msgspec
 
 from palyra.errors import InvalidInput
 from palyra.limits import MAX_TOOL_INPUT_BYTES, MAX_TOOL_NAME_CHARS
+from palyra.policy.entities import Entity
 from palyra.tools.budget import BudgetKind
 
+# The names of skills' tools begin like this, and no others do.
+SKILL_TOOLS = "skill."
 _NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
 
 
@@ -44,11 +47,14 @@ SENSITIVE_CAPABILITIES = frozenset(ToolCapability) - {ToolCapability.ARTIFACTS_R
 
 
 class ToolMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """``grave`` is a tool whose mistaken use does harm whatever it can touch: its author said so."""
+
     capabilities: frozenset[ToolCapability] = frozenset()
+    grave: bool = False
 
     @property
     def sensitive(self) -> bool:
-        return bool(self.capabilities & SENSITIVE_CAPABILITIES)
+        return self.grave or bool(self.capabilities & SENSITIVE_CAPABILITIES)
 
 
 class Touches(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +84,14 @@ class ToolTier(StrEnum):
     BROWSER = "browser"
 
 
+class SkillOfTool(msgspec.Struct, frozen=True, kw_only=True):
+    """The skill whose tool it is, as policies see it; ``digest`` is the approved archive that a call is bound to."""
+
+    entity: Entity
+    entrypoint: str
+    digest: str
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: ToolName
     title: str
@@ -89,6 +103,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     # Other tiers that policy may oblige this tool to run in.
     other_tiers: frozenset[ToolTier] = frozenset()
     executor: str
+    # Such a tool needs the decision ``skill.execute`` as well.
+    skill: SkillOfTool | None = None
     max_input_bytes: int = MAX_TOOL_INPUT_BYTES
     idempotent: bool = False
     # The obligations, besides its tier, that policy may put on this tool and its executor then holds it to.

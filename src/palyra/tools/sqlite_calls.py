@@ -34,7 +34,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     context: ToolRequestContext
     arguments: Arguments
     decision: dict[str, Any]
-    policy_request: dict[str, Any]
+    # Each question to policy by itself, as (decision, request); ``decision`` is what they come to together.
+    decided: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
     reserve: dict[BudgetKind, int]
     run_budget: RunBudget
     instance: str
@@ -69,7 +70,8 @@ def note_asked(tx: Transaction, asked: Asked) -> None:
         session=record.session,
         device=asked.context.device,
     )
-    _append(tx, record, "call.decided", **asked.decision, tool=record.tool, policy_request=asked.policy_request)
+    for decision, question in asked.decided:
+        _append(tx, record, "call.decided", **decision, tool=record.tool, policy_request=question)
 
 
 def note_refused(tx: Transaction, record: CallRecord) -> CallRecord:

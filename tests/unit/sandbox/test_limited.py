@@ -51,7 +51,7 @@ def test_tcp_is_closed_where_no_network_is_wanted() -> None:
 def test_limits_become_resource_limits() -> None:
     limits = SandboxLimits(cpu_seconds=7, memory_bytes=8 << 20, pids=9, open_files=65, file_bytes=1 << 20)
     found = {limit.name: limit for limit in spec(profile(limits=limits)).rlimits}
-    assert (found["CPU"].soft, found["DATA"].hard, found["NPROC"].hard) == (7, 8 << 20, 109)
+    assert (found["CPU"].soft, found["AS"].hard, found["NPROC"].hard) == (7, 8 << 20, 109)
     assert (found["NOFILE"].hard, found["FSIZE"].hard, found["CORE"].hard) == (65, 1 << 20, 1)
     counted = {limit.name for limit in spec(profile(limits=limits), memory_by_cgroup=True).rlimits}
     assert "AS" not in counted

@@ -230,4 +230,4 @@ def test_equal_sandboxes_have_equal_digests_whatever_they_run() -> None:
 
 def test_address_space_is_limited_only_without_a_cgroup() -> None:
     with_space = {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=False)}
-    assert with_space - {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=True)} == {"AS", "DATA"}
+    assert with_space - {limit.name for limit in rlimits_of(SandboxLimits(), memory_is_counted=True)} == {"AS"}

@@ -18,7 +18,7 @@ LIMITS = ordinary_rlimits(
 async def test_the_program_has_the_limits_and_they_bite() -> None:
     script = """
 import resource, signal
-for name in ('CPU', 'DATA', 'NPROC', 'NOFILE', 'FSIZE', 'CORE'):
+for name in ('CPU', 'AS', 'NPROC', 'NOFILE', 'FSIZE', 'CORE'):
     print(name, *resource.getrlimit(getattr(resource, 'RLIMIT_' + name)))
 try:
     bytearray(600 << 20); print('ALLOCATED')
@@ -35,7 +35,7 @@ except OSError as error:
     lines = output.splitlines()
     assert lines[:6] == [
         "CPU 3 5",
-        f"DATA {512 << 20} {512 << 20}",
+        f"AS {512 << 20} {512 << 20}",
         "NPROC 5010 5010",
         "NOFILE 40 40",
         f"FSIZE {1 << 20} {1 << 20}",

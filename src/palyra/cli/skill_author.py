@@ -1,0 +1,194 @@
+"""What a skill's author does: new, build, keygen, sign."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.terminal import command_line, labelled, shown
+from palyra.errors import Failed
+
+if TYPE_CHECKING:
+    from palyra.skills.artifact import SkillArtifact
+    from palyra.skills.project_files import Project
+
+LANGUAGES = ("c", "assemblyscript", "python", "rust", "wat")
+project_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    show_default="the current folder",
+    help="The project's folder.",
+)
+
+
+class NotBuilt(Failed):
+    code = "skill.not_built"
+    hint = "run `palyra skill build` first"
+
+
+class KeyExists(Failed):
+    code = "skill.key_exists"
+    hint = "a key that has signed something is worth keeping; choose another name"
+
+
+@click.command("new")
+@click.argument("name")
+@click.option("--lang", "language", type=click.Choice(LANGUAGES), default="c", show_default=True)
+@click.option("--publisher", default="local", show_default=True, help="Who will sign it.")
+@click.option(
+    "--dir", "folder", type=click.Path(path_type=Path), show_default="NAME", help="Where to put it; must not exist."
+)
+@json_option
+@pass_invocation
+def new(invocation: Invocation, name: str, language: str, publisher: str, folder: Path | None) -> None:
+    """Begin a skill: a project that builds, with a tool, its schemas and tests."""
+    from palyra.skills.project import Language
+    from palyra.skills.project_files import template, write_project
+    from palyra.skills.scaffold import fill, project_names
+
+    names = project_names(name, publisher)
+    place = folder or Path(names.skill_id)
+    files = fill(template(Language(language)), names)
+    write_project(place, files)
+    found = {"skill_id": names.skill_id, "language": language, "folder": str(place), "files": sorted(files)}
+    steps = [f"cd {command_line(str(place))}", "palyra skill build", "palyra skill test"]
+    invocation.output.data(
+        found, lambda _: "\n".join([f"{place}: {names.skill_id} in {language}. Next:", *(f"  {one}" for one in steps)])
+    )
+
+
+@click.command("build")
+@project_option
+@json_option
+@pass_invocation
+def build(invocation: Invocation, folder: Path) -> None:
+    """Compile a project and pack it, unsigned. The compiler is fetched from its registry on first use."""
+    from palyra.skills.project_files import read_project
+
+    project = read_project(folder)
+    artifact = build_project(invocation, project)
+    place = unsigned_place(project)
+    found = {
+        "skill_id": project.manifest.skill_id,
+        "version": project.manifest.version,
+        "file": str(place),
+        "bytes": len(artifact.raw),
+        "modules": {name: len(data) for name, data in artifact.modules.items()},
+        "digest": artifact.digest,
+    }
+    invocation.output.data(found, lambda _: labelled((key, shown(str(value))) for key, value in found.items()))
+
+
+def build_project(
+    invocation: Invocation, project: "Project", origin: dict[str, str] | None = None
+) -> "SkillArtifact":
+    """Builds, packs and writes the unsigned archive into the project's build folder."""
+    from importlib.resources import as_file, files
+
+    from palyra.skills.assembly import assemble
+    from palyra.skills.toolchain import Toolchains, default_cache
+
+    cache = default_cache(invocation.environ)
+    with (
+        as_file(files("palyra.wasm") / "wit" / "palyra-skill.wit") as wit,
+        invocation.output.working(f"building {project.manifest.skill_id}"),
+    ):
+        toolchains = Toolchains(cache, wit=wit, environ=invocation.environ, say=invocation.output.note)
+        built = toolchains.build(project.folder, project.plan.language, project.plan.modules)
+    artifact = assemble(
+        project.manifest_bytes, project.plan, built, sources=project.sources, assets=project.assets, origin=origin
+    )
+    write_archive_file(unsigned_place(project), artifact.raw)
+    return artifact
+
+
+def unsigned_place(project: "Project") -> Path:
+    from palyra.skills.project import BUILD_FOLDER
+
+    manifest = project.manifest
+    return project.folder / BUILD_FOLDER / f"{manifest.skill_id}-{manifest.version}.unsigned"
+
+
+def signed_place(project: "Project") -> Path:
+    return unsigned_place(project).with_name(f"{project.manifest.skill_id}-{project.manifest.version}.skill")
+
+
+def write_archive_file(place: Path, raw: bytes) -> None:
+    import os
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # Whole or not at all: a half-written archive is refused, and confuses.
+    temporary = place.with_name(f".{place.name}.part")
+    temporary.write_bytes(raw)
+    os.replace(temporary, place)
+
+
+def built_artifact(project: "Project") -> "SkillArtifact":
+    """The archive of the last build, if it still is of this manifest and these sources."""
+    import hashlib
+
+    import msgspec
+
+    from palyra.skills.artifact import read_artifact
+
+    place = unsigned_place(project)
+    try:
+        raw = place.read_bytes()
+    except OSError as error:
+        raise NotBuilt(f"{place} is not there: {error.strerror}") from error
+    artifact = read_artifact(raw)
+    definition = msgspec.json.decode(artifact.provenance)["predicate"]["buildDefinition"]
+    built_from = {one["name"]: one["digest"]["sha256"] for one in definition["resolvedDependencies"]}
+    sources = {name: hashlib.sha256(data).hexdigest() for name, data in project.sources.items()}
+    assets = {name.removeprefix("assets/"): data for name, data in artifact.assets.items()}
+    if artifact.manifest_bytes != project.manifest_bytes or built_from != sources or assets != project.assets:
+        raise NotBuilt("the project was changed since it was built")
+    return artifact
+
+
+@click.command("keygen")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+@pass_invocation
+def keygen(invocation: Invocation, file: Path) -> None:
+    """Make a publisher's key: FILE is the secret half (0600), beside it FILE with .pub is for everybody."""
+    from palyra.signing.ed25519 import Ed25519Signer, public_path_of
+
+    if file.exists():
+        raise KeyExists(f"{file} exists")
+    signer = Ed25519Signer.load_or_create(file)
+    found = {"key_id": signer.key_id, "private_key": str(file), "public_key": str(public_path_of(file))}
+    invocation.output.data(found, lambda _: labelled((key, shown(value)) for key, value in found.items()))
+
+
+@click.command("sign")
+@click.option("--key", required=True, type=click.Path(path_type=Path, dir_okay=False), help="From `skill keygen`.")
+@project_option
+@json_option
+@pass_invocation
+def sign(invocation: Invocation, key: Path, folder: Path) -> None:
+    """Sign the archive of the last build. The same project and key give the same bytes."""
+    from palyra.skills.project_files import read_project
+
+    project = read_project(folder)
+    artifact = sign_built(project, key)
+    place = signed_place(project)
+    found: dict[str, Any] = {"file": str(place), "digest": artifact.digest, "bytes": len(artifact.raw)}
+    command = command_line("palyra", "skill", "install", str(place))
+    invocation.output.data(
+        found, lambda _: labelled([*((name, shown(str(value))) for name, value in found.items()), ("next", command)])
+    )
+
+
+def sign_built(project: "Project", key: Path) -> "SkillArtifact":
+    from palyra.signing.ed25519 import Ed25519Signer, KeyUnavailable
+    from palyra.skills.signature import sign_artifact
+
+    if not key.exists():
+        raise KeyUnavailable(f"there is no key {key}", hint="make one with `palyra skill keygen FILE`")
+    artifact = sign_artifact(built_artifact(project), Ed25519Signer.load_or_create(key))
+    write_archive_file(signed_place(project), artifact.raw)
+    return artifact

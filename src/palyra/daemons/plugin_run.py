@@ -1,0 +1,137 @@
+"""``plugin.run``: one WebAssembly module without any capability, as a tool. Its spec, and who may run what."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from palyra.config.settings import WasmSettings
+from palyra.daemons.skill_tools import ENFORCEABLE, WASM_EXECUTOR, default_limits
+from palyra.errors import Denied, InvalidInput, LimitExceeded, Unavailable
+from palyra.identity.principal import Principal
+from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
+from palyra.policy.entities import OPERATORS, EntityDirectory, EntityRef
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import ExecutionPlan
+from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, ToolTier, Touches
+from palyra.wasm.limits import MAX_MODULE_BYTES, RuntimeLimits
+from palyra.workspace.path import WorkspacePath
+from palyra.workspace.root import open_regular, open_workspace, read_up_to
+
+PLUGIN_RUN: Final = "plugin.run"
+_TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_NAME: Final = {"type": "string", "minLength": 1, "maxLength": 128}
+
+INPUT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "skill_id": {**_NAME, "description": "A skill in use whose module is run."},
+        "module": {**_NAME, "description": "The module's file name in the skill; the first one without it."},
+        "path": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 4096,
+            "description": "A module file of the workspace instead; for operators, where wasm.workspace_modules is on.",
+        },
+        "tool": {**_NAME, "description": "The name that the module is told to be called by."},
+        "input": {"description": "The JSON value that the module gets."},
+    },
+    "oneOf": [{"required": ["skill_id"]}, {"required": ["path"]}],
+    "additionalProperties": False,
+}
+OUTPUT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "output": {"description": "What the module returned, where that is JSON."},
+        "text": {**_TEXT, "description": "What the module returned, where it is other text."},
+        "exit_code": {"type": "integer", "description": "The exit code of a module without input and output."},
+        "fuel_used": {**_COUNT, "description": "Instructions executed, about."},
+        "peak_memory_bytes": {**_COUNT, "description": "The most memory the module had."},
+        "module_sha256": {**_TEXT, "description": "The digest of the module that ran."},
+    },
+    "required": ["fuel_used", "peak_memory_bytes", "module_sha256"],
+    "additionalProperties": False,
+}
+
+
+class WasmDisabled(Unavailable):
+    code = "wasm.disabled"
+    hint = "the setting wasm.enabled switches WebAssembly on"
+
+
+class WorkspaceModulesRefused(Denied):
+    code = "wasm.workspace_modules_refused"
+    hint = (
+        "operators may run modules of the workspace where wasm.workspace_modules is on; others use skills"
+    )
+
+
+class NoModule(InvalidInput):
+    code = "wasm.no_module"
+    hint = "name a skill in use, or a module file of the workspace"
+
+
+class ModuleTooLarge(LimitExceeded):
+    code = "wasm.module_too_large"
+    hint = "modules are at most 32 MiB"
+
+
+class WasmPluginRunnerPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings let plugins do: whether they run, from where, and with how much."""
+
+    enabled: bool
+    workspace_modules: bool
+    limits: RuntimeLimits
+    timeout_ms: int
+
+    @classmethod
+    def of(cls, settings: WasmSettings) -> "WasmPluginRunnerPolicy":
+        return cls(
+            enabled=settings.enabled,
+            workspace_modules=settings.workspace_modules,
+            limits=default_limits(settings),
+            timeout_ms=settings.timeout_ms,
+        )
+
+    def require_enabled(self) -> None:
+        if not self.enabled:
+            raise WasmDisabled("WebAssembly is switched off by the settings")
+
+    def require_workspace_module(self, directory: EntityDirectory, principal: Principal) -> None:
+        operates = EntityRef("Group", OPERATORS) in directory.principal(principal).parents
+        if not self.workspace_modules or not operates:
+            raise WorkspaceModulesRefused(f"{principal} may not run a module of the workspace")
+
+
+def plugin_run_spec(settings: WasmSettings) -> ToolSpec:
+    reserved = {BudgetKind.WASM_FUEL: default_limits(settings).fuel_budget}
+    return ToolSpec(
+        name=ToolName(PLUGIN_RUN),
+        title="Run a WebAssembly module",
+        description="Runs one module of a skill in use, or of the workspace, on a JSON value. It computes and nothing"
+        " else: it gets no network, secrets, storage or channels. Skills' own tools are called by their names.",
+        input_schema=INPUT_SCHEMA,
+        output_schema=OUTPUT_SCHEMA,
+        metadata=ToolMetadata(capabilities=frozenset({ToolCapability.FILESYSTEM_READ})),
+        tier=ToolTier.A,
+        executor=WASM_EXECUTOR,
+        max_input_bytes=MAX_PLUGIN_TOOL_INPUT_BYTES,
+        enforceable=ENFORCEABLE,
+        touches=lambda arguments: Touches(paths=(arguments["path"],) if "path" in arguments else ()),
+        reserves=lambda _arguments: reserved,
+    )
+
+
+def read_workspace_module(plan: ExecutionPlan, protected_names: tuple[str, ...]) -> bytes:
+    """Blocking. The file's bytes, read without leaving the workspace."""
+    path = WorkspacePath.parse(plan.arguments["path"])
+    with (
+        open_workspace(Path(plan.workspace), protected_names, read_only=True) as workspace,
+        open_regular(workspace.descriptor, path.encoded(), shown=path.shown()) as descriptor,
+    ):
+        if os.fstat(descriptor).st_size > MAX_MODULE_BYTES:
+            raise ModuleTooLarge(f"{path.shown()} is larger than {MAX_MODULE_BYTES} bytes")
+        return read_up_to(descriptor, 0, MAX_MODULE_BYTES, shown=path.shown(), cancelled=threading.Event())

@@ -1,0 +1,159 @@
+"""Requests of skills: by the same judge, dialler, policy and credentials as http.fetch.
+
+A handle stands for one host of the skill's manifest, and a request through it goes to that host and nowhere else:
+redirects are handed back to the guest, not followed. Secrets are those that the guest attached by their handles.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from palyra.daemons.fetch_tool import BoundCredentials, DialledDoor
+from palyra.egress.credential import CredentialBindingPlan
+from palyra.egress.dial import Dialler
+from palyra.egress.events import Refused
+from palyra.egress.grant import EgressGrant
+from palyra.egress.refusal import EgressRefused
+from palyra.egress.rules import HostRule, find_rule, parse_rules
+from palyra.egress.target import Target
+from palyra.fetch.client import Fetch, FetchClient, Reached
+from palyra.fetch.header_rules import accept_headers
+from palyra.fetch.ports import Frame
+from palyra.fetch.request import ContentFormat, FetchRequest, RedirectMode
+from palyra.fetch.result import Answer
+from palyra.fetch.web_address import WebAddress
+from palyra.wasm.abi import Status
+from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
+
+_HTTPS_PORTS: Final = frozenset({443, 8443})
+_HTTP_PORT: Final = 80
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_ALWAYS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_MAX_HEADERS: Final = 64
+_PLACEHOLDER: Final = "{{vault:"
+
+
+def target_of(rule: HostRule, private: tuple[HostRule, ...]) -> Target | None:
+    """Where requests to a host of the manifest go; None for a rule with a star, which names no host.
+
+    Over TLS, but for port 80 and for ports of hosts on private networks that are not usual ones of TLS.
+    """
+    if rule.below:
+        return None
+    port = 443 if rule.port is None else rule.port
+    plain = port == _HTTP_PORT or (port not in _HTTPS_PORTS and find_rule(private, rule.host, port) is not None)
+    return Target.of(rule.host, port, scheme="http" if plain else "https")
+
+
+def reachable(
+    hosts: tuple[str, ...], allowed: tuple[str, ...], private: tuple[HostRule, ...]
+) -> dict[str, Target | None]:
+    """The hosts of a manifest that the operator's list allows too, each with its target."""
+    ceiling = parse_rules(allowed)
+    targets = {host: target_of(HostRule.parse(host), private) for host in hosts}
+    return {
+        host: target
+        for host, target in targets.items()
+        if target is not None and find_rule(ceiling, target.host, target.port) is not None
+    }
+
+
+class SkillHttp:
+    """The requests of one call of a skill. ``grant`` has the rules and bounds of the call and no bindings."""
+
+    def __init__(
+        self, client: FetchClient, dialler: Dialler, credentials: BoundCredentials, grant: EgressGrant
+    ) -> None:
+        self._client = client
+        self._dialler = dialler
+        self._credentials = credentials
+        self._grant = grant
+        self.spent = 0
+        self.reached: list[Reached] = []
+
+    async def send(self, host: str, request: GuestRequest) -> GuestResponse:
+        target = target_of(HostRule.parse(host), self._grant.private_targets)
+        if target is None or (request.body and request.method in _WITHOUT_BODY):
+            raise HostRefusal(Status.BAD_REQUEST)
+        if self.spent >= self._grant.max_bytes:
+            raise HostRefusal(Status.QUOTA)
+        grant = msgspec.structs.replace(
+            self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=_bindings(request, target)
+        )
+        frame = Frame(grant=grant, door=DialledDoor(self._dialler, target), credentials=self._credentials)
+        fetch = self._client.fetch(frame, _fetch_request(request, target))
+        try:
+            await fetch.run()
+        except EgressRefused as refusal:
+            self._client.observer.happened(grant, Refused.of(refusal, "fetch"))
+            raise
+        finally:
+            self.spent += fetch.budget.spent
+            self.reached += fetch.reached
+        return _response(fetch, request.max_response_bytes)
+
+    def receipt(self) -> list[dict[str, Any]]:
+        if not self.reached:
+            return []
+        secrets = [f"{ref} to {each.authority}" for each in self.reached for ref in each.secrets]
+        places = dict.fromkeys(f"{each.authority} at {each.address}" for each in self.reached)
+        lines = [
+            {"layer": "egress", "asked": "hosts of the manifest at judged addresses", "got": ", ".join(places)},
+            {"layer": "network bytes", "asked": f"at most {self._grant.max_bytes}", "got": str(self.spent)},
+        ]
+        if secrets:
+            lines.append({"layer": "credentials", "asked": "attached by handle", "got": ", ".join(secrets)})
+        return lines
+
+
+def _bindings(request: GuestRequest, target: Target) -> tuple[CredentialBindingPlan, ...]:
+    """One for each attached secret, good for this host and port only."""
+    bindings = []
+    for attached in request.secrets:
+        binding = CredentialBindingPlan(
+            header_name=attached.header,
+            secret_ref=attached.secret.name,
+            hosts=(str(HostRule(target.host, target.port)),),
+            prefix=attached.prefix,
+        )
+        binding.check()
+        bindings.append(binding)
+    return tuple(bindings)
+
+
+def _fetch_request(request: GuestRequest, target: Target) -> FetchRequest:
+    headers = dict(request.headers)
+    if len(headers) != len(request.headers) or any(_PLACEHOLDER in value for value in headers.values()):
+        raise HostRefusal(Status.BAD_REQUEST)
+    body: bytes | None = request.body
+    if not request.body and request.method not in _ALWAYS_WITH_BODY:
+        body = None
+    return FetchRequest(
+        address=WebAddress.parse(f"{target}{request.path}"),
+        method=request.method,
+        headers=accept_headers(headers),
+        body=body,
+        max_bytes=request.max_response_bytes,
+        redirect=RedirectMode.MANUAL,
+        format=ContentFormat.RAW_BASE64,
+    )
+
+
+def _response(fetch: Fetch, most: int) -> GuestResponse:
+    answer: Answer | None = fetch.answer
+    if answer is None:
+        raise HostRefusal(Status.FAILED)
+    content = fetch.redactions.whole(answer.content)
+    if len(content) > most:
+        raise HostRefusal(Status.TOO_LARGE)
+    if answer.truncated:
+        raise HostRefusal(Status.FAILED)
+    fetch.note_redactions()
+    return GuestResponse(
+        status=answer.status,
+        headers=tuple(
+            (name.lower(), fetch.redactions.whole(value.encode()).decode("utf-8", "replace"))
+            for name, value in answer.headers[:_MAX_HEADERS]
+        ),
+        body=content,
+    )

@@ -1,0 +1,163 @@
+"""What a skill keeps between calls: small values under paths, in a directory of its own.
+
+No text of a guest's is ever a file name: a value lies in a file that is named by the digest of its path and begins with
+the path itself. So there is nothing to climb out of, no two spellings of one name, and no link to follow.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from palyra.errors import LimitExceeded, Unavailable
+
+# Bytes before the path: what kind of file it is, then the path's length.
+_MAGIC: Final = b"palyra.stored.v1"
+_HEAD: Final = struct.Struct(f">{len(_MAGIC)}sH")
+_MAX_PATH_BYTES: Final = 2**16 - 1
+_DIR_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+_NAME_CHARS: Final = 64
+# A listing reads the head of every file: this many take some hundredths of a second.
+MAX_STORED_VALUES: Final = 4_096
+
+
+class StorageFull(LimitExceeded):
+    code = "skill.storage_full"
+    hint = "the skill keeps as much as its quota allows: it has to delete something first"
+
+
+class StorageUnusable(Unavailable):
+    code = "skill.storage_unusable"
+    hint = "check the folder of the skill in the state directory: it has to be yours alone, on a disk with space"
+
+
+class SkillStorage:
+    """The values of one skill. Blocking: to be used on a thread. Several processes may use one directory."""
+
+    def __init__(self, folder: Path, *, most_bytes: int, most_values: int = MAX_STORED_VALUES) -> None:
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._most_values = most_values
+
+    def get(self, path: str) -> bytes | None:
+        with self._opened(create=False) as folder:
+            return None if folder is None else _value(folder, path)
+
+    def put(self, path: str, value: bytes) -> None:
+        """Whole and on the disk when it returns, or not there at all."""
+        head = _head(path)
+        with self._opened(create=True) as folder:
+            assert folder is not None
+            sizes = _sizes(folder)
+            sizes[_name(path)] = len(head) + len(value)
+            if sum(sizes.values()) > self._most_bytes or len(sizes) > self._most_values:
+                raise StorageFull(f"{self._most_bytes} bytes in {self._most_values} values are allowed")
+            _write(folder, _name(path), head + value)
+
+    def delete(self, path: str) -> None:
+        with self._opened(create=False) as folder:
+            if folder is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(_name(path), dir_fd=folder)
+
+    def paths(self, prefix: str) -> tuple[str, ...]:
+        """Every path that begins with the prefix, sorted."""
+        with self._opened(create=False) as folder:
+            if folder is None:
+                return ()
+            found = (_path(folder, name) for name in _sizes(folder))
+            return tuple(sorted(path for path in found if path is not None and path.startswith(prefix)))
+
+    @contextlib.contextmanager
+    def _opened(self, *, create: bool) -> Iterator[int | None]:
+        """The directory, held against others for as long; None where nothing was ever kept."""
+        try:
+            if create:
+                self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if create:
+                raise
+            yield None
+            return
+        except OSError as error:
+            raise StorageUnusable(f"cannot open the storage of a skill: {error.strerror}") from error
+        try:
+            status = os.fstat(folder)
+            if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise StorageUnusable(f"{self._folder} is open to others")
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield folder
+        except OSError as error:
+            raise StorageUnusable(f"cannot use the storage of a skill: {error.strerror}") from error
+        finally:
+            os.close(folder)
+
+
+def _name(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()
+
+
+def _head(path: str) -> bytes:
+    encoded = path.encode()
+    if len(encoded) > _MAX_PATH_BYTES:
+        raise StorageFull("the path of a value is too long")
+    return _HEAD.pack(_MAGIC, len(encoded)) + encoded
+
+
+def _sizes(folder: int) -> dict[str, int]:
+    with os.scandir(folder) as entries:
+        return {
+            entry.name: entry.stat(follow_symlinks=False).st_size
+            for entry in entries
+            if len(entry.name) == _NAME_CHARS and entry.is_file(follow_symlinks=False)
+        }
+
+
+def _read(folder: int, name: str, most: int = -1) -> bytes | None:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb") as file:
+        return file.read(most)
+
+
+def _value(folder: int, path: str) -> bytes | None:
+    raw = _read(folder, _name(path))
+    head = _head(path)
+    return None if raw is None or not raw.startswith(head) else raw[len(head) :]
+
+
+def _path(folder: int, name: str) -> str | None:
+    """The path that a file holds the value of; None for a file that is none of ours."""
+    raw = _read(folder, name, _HEAD.size + _MAX_PATH_BYTES)
+    if raw is None or len(raw) < _HEAD.size:
+        return None
+    magic, length = _HEAD.unpack_from(raw)
+    path: str = raw[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace")
+    return path if magic == _MAGIC and _name(path) == name else None
+
+
+def _write(folder: int, name: str, raw: bytes) -> None:
+    temporary = f".{secrets.token_hex(8)}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, _FILE_MODE, dir_fd=folder)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    os.fsync(folder)

@@ -1,0 +1,139 @@
+"""A skill in use as the pipeline sees it: one tool for each entry point, with what its manifest was granted."""
+
+import secrets as random
+from typing import Any, Final
+
+import msgspec
+
+from palyra.config.settings import EgressSettings, WasmSettings
+from palyra.daemons.skill_http import reachable
+from palyra.egress.rules import parse_rules
+from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
+from palyra.skills.capabilities import STAR, Capabilities, WasiGroup
+from palyra.skills.installed import ResolvedInstalledSkillModule
+from palyra.skills.manifest import SkillTool, ToolRisk
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import ExecutionPlan
+from palyra.tools.spec import SkillOfTool, ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches
+from palyra.wasm.grants import CapabilityGrantSet
+from palyra.wasm.limits import RuntimeLimits
+
+WASM_EXECUTOR: Final = "wasm"
+ENFORCEABLE: Final = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "egress", "read_only"))
+# Where a guest finds what an operator configured, in its input; a caller's own value under this name is replaced.
+CONFIGURATION_KEY: Final = "_config"
+_SEED_BYTES: Final = 32
+# Requests of one call of a skill that asks for no number.
+DEFAULT_REQUESTS: Final = 16
+DEFAULT_STORAGE_BYTES: Final = 1_048_576
+
+
+class ActiveTool(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry point of a skill in use. ``module`` has no bytes: those are kept until they are compiled."""
+
+    spec: ToolSpec
+    tool: SkillTool
+    module: ResolvedInstalledSkillModule
+
+
+def active_tools(
+    module: ResolvedInstalledSkillModule, wasm: WasmSettings, egress: EgressSettings
+) -> tuple[ActiveTool, ...]:
+    bare = msgspec.structs.replace(module, module_bytes=b"")
+    return tuple(ActiveTool(spec=skill_spec(bare, tool, wasm, egress), tool=tool, module=bare) for tool in module.tools)
+
+
+def skill_spec(
+    module: ResolvedInstalledSkillModule, tool: SkillTool, wasm: WasmSettings, egress: EgressSettings
+) -> ToolSpec:
+    asked = module.manifest.capabilities
+    hosts = reachable(asked.http_egress_allowlist, egress.allowed_hosts, parse_rules(egress.private_targets))
+    touches = Touches(hosts=tuple(hosts), secrets=asked.secrets)
+    reserved = {BudgetKind.WASM_FUEL: skill_limits(asked, wasm).fuel_budget}
+    if asked.http_egress_allowlist:
+        reserved[BudgetKind.EGRESS_BYTES] = egress.max_call_bytes
+    return ToolSpec(
+        name=module.manifest.tool_name(tool),
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        metadata=ToolMetadata(capabilities=tool_capabilities(asked), grave=tool.risk is ToolRisk.HIGH),
+        tier=ToolTier.A,
+        executor=WASM_EXECUTOR,
+        skill=SkillOfTool(entity=module.entity(), entrypoint=tool.id, digest=module.digest),
+        max_input_bytes=MAX_PLUGIN_TOOL_INPUT_BYTES,
+        idempotent=tool.idempotent,
+        enforceable=ENFORCEABLE,
+        touches=lambda _arguments: touches,
+        reserves=lambda _arguments: reserved,
+    )
+
+
+def tool_capabilities(asked: Capabilities) -> frozenset[ToolCapability]:
+    """What the skill asks for in the words that every tool is judged by."""
+    mapped = {
+        ToolCapability.NETWORK: asked.http_egress_allowlist,
+        ToolCapability.SECRETS_READ: asked.secrets,
+        ToolCapability.FILESYSTEM_READ: asked.filesystem.read_roots or asked.filesystem.write_roots,
+        ToolCapability.FILESYSTEM_WRITE: asked.filesystem.write_roots,
+        ToolCapability.DEVICE: asked.device or asked.node,
+    }
+    return frozenset(capability for capability, wanted in mapped.items() if wanted)
+
+
+def most_limits(wasm: WasmSettings) -> RuntimeLimits:
+    """The most that any guest gets, whatever its manifest asks for."""
+    return RuntimeLimits(
+        fuel_budget=max(wasm.fuel, wasm.max_fuel),
+        max_memory_bytes=wasm.memory_bytes,
+        max_instances=wasm.max_instances,
+    )
+
+
+def default_limits(wasm: WasmSettings) -> RuntimeLimits:
+    return msgspec.structs.replace(most_limits(wasm), fuel_budget=wasm.fuel)
+
+
+def skill_limits(asked: Capabilities, wasm: WasmSettings) -> RuntimeLimits:
+    """The manifest's quotas where it has some, within the settings."""
+    quotas, usual = asked.quotas, default_limits(wasm)
+    wanted = msgspec.structs.replace(
+        usual,
+        fuel_budget=quotas.fuel_budget or usual.fuel_budget,
+        max_memory_bytes=quotas.max_memory_bytes or usual.max_memory_bytes,
+    )
+    return wanted.within(most_limits(wasm))
+
+
+def call_limits(plan: ExecutionPlan, limits: RuntimeLimits) -> RuntimeLimits:
+    """Made stricter by the run's budget and by what policy obliges this call to."""
+    memory = plan.obligations.memory_bytes
+    return msgspec.structs.replace(
+        limits,
+        fuel_budget=min(limits.fuel_budget, plan.granted.get(BudgetKind.WASM_FUEL, limits.fuel_budget)),
+        max_memory_bytes=limits.max_memory_bytes if memory is None else min(memory, limits.max_memory_bytes),
+        max_output_bytes=min(limits.max_output_bytes, plan.max_output_bytes),
+    )
+
+
+def skill_grants(asked: Capabilities, now_ms: int) -> CapabilityGrantSet:
+    """Every line of the manifest has its handle, allowed by the settings or not: numbers in a module stay right."""
+    roots = {*asked.filesystem.read_roots, *asked.filesystem.write_roots}
+    return CapabilityGrantSet(
+        http_hosts=asked.http_egress_allowlist,
+        secret_keys=asked.secrets,
+        revealable_secrets=asked.reveal_secrets,
+        storage_prefixes=tuple("" if root == STAR else root for root in roots),
+        channels=asked.channels,
+        clock_ms=now_ms if WasiGroup.CLOCKS in asked.wasi else 0,
+        random_seed=random.token_bytes(_SEED_BYTES) if WasiGroup.RANDOM in asked.wasi else b"",
+    )
+
+
+def guest_input(active: ActiveTool, arguments: Any) -> bytes:
+    """The arguments, and beside them what an operator configured where the skill has a configuration."""
+    module = active.module
+    if module.manifest.operator.configuration_schema is not None:
+        arguments = {**arguments, CONFIGURATION_KEY: module.configuration}
+    return msgspec.json.encode(arguments)

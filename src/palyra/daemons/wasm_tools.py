@@ -1,0 +1,254 @@
+"""Tier A in the pipeline: the executor of skills' tools and of ``plugin.run``, over one runtime."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from palyra.clock import Clock
+from palyra.config.settings import WasmSettings
+from palyra.config.state_dir import StateDir
+from palyra.daemons.active_skills import ActiveSkills
+from palyra.daemons.plugin_run import (
+    PLUGIN_RUN,
+    NoModule,
+    WasmPluginRunnerPolicy,
+    read_workspace_module,
+)
+from palyra.daemons.skill_calls import SkillCalls
+from palyra.daemons.skill_tools import (
+    WASM_EXECUTOR,
+    ActiveTool,
+    call_limits,
+    guest_input,
+    most_limits,
+    skill_grants,
+    skill_limits,
+)
+from palyra.daemons.wasm_parts import make_runtime
+from palyra.errors import PalyraError
+from palyra.identity.principal import Principal
+from palyra.policy.decision import Outcome as Verdict
+from palyra.policy.entities import EntityDirectory
+from palyra.policy.port import PolicyPort
+from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.skills.installed import ResolvedInstalledSkillModule
+from palyra.strict_json import NotStrictJson, parse_strict
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import CallDenied, ExecutionPlan, Outcome
+from palyra.tools.skill_decision import SKILL_EXECUTE
+from palyra.wasm.limits import RuntimeLimits
+from palyra.wasm.outcome import InvalidOutput, LogLine, NotCompiled, TimedOut, WasmOutcome, WasmUsage, WorkerLost
+from palyra.wasm.runtime import CompiledModule, WasmRuntime
+
+# What of a guest's log goes into the receipt, which the journal and the attestation carry.
+MAX_SHOWN_LOG_CHARS: Final = 8_192
+
+
+class WasmTools:
+    """The executor. Its runtime is started by the first call, or by ``prepare``; after ``close`` by the next one."""
+
+    name = WASM_EXECUTOR
+    keeps_deadline = True
+
+    def __init__(
+        self,
+        settings: WasmSettings,
+        state: StateDir,
+        *,
+        skills: ActiveSkills,
+        calls: SkillCalls,
+        policy: PolicyPort,
+        directory: EntityDirectory,
+        protected_names: tuple[str, ...],
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._skills = skills
+        self._calls = calls
+        self._policy = policy
+        self._directory = directory
+        self._protected = protected_names
+        self._clock = clock
+        self._runtime: WasmRuntime | None = None
+        self.runner = WasmPluginRunnerPolicy.of(settings)
+
+    @property
+    def runtime(self) -> WasmRuntime:
+        if self._runtime is None:
+            self._runtime = make_runtime(self._settings, self._state, most_limits(self._settings))
+        return self._runtime
+
+    async def prepare(self) -> None:
+        """Starts the workers and compiles the skills in use, so that the first call does not wait for it."""
+        if self._settings.enabled:
+            await self._skills.prepare(self._compile)
+
+    async def close(self) -> None:
+        if self._runtime is not None:
+            runtime, self._runtime = self._runtime, None
+            self._skills.forget_compiled()
+            await runtime.close()
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        self.runner.require_enabled()
+        if plan.tool == PLUGIN_RUN:
+            return await self._run_plugin(plan)
+        return await self._run_skill(plan)
+
+    async def _compile(self, module: bytes) -> CompiledModule:
+        return await self.runtime.compile(module)
+
+    async def _run_skill(self, plan: ExecutionPlan) -> Outcome:
+        active = self._skills.tool(plan.tool, plan.skill)
+        try:
+            return await self._run_active(plan, active)
+        except NotCompiled:
+            # What was compiled is gone from memory and disk: the approved archive is still there.
+            self._skills.forget_compiled()
+            await self._skills.freshen()
+            return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
+
+    async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> Outcome:
+        module = active.module
+        asked = module.manifest.capabilities
+        limits = call_limits(plan, skill_limits(asked, self._settings))
+        compiled = await self._skills.compiled(module, self._compile)
+        async with self._calls.open(plan, active) as services:
+            error: PalyraError | None = None
+            done: WasmOutcome | PalyraError
+            try:
+                done = await self.runtime.run(
+                    compiled,
+                    tool=active.tool.id,
+                    input=guest_input(active, plan.arguments),
+                    grants=skill_grants(asked, self._clock.now_ms()),
+                    services=services,
+                    limits=limits,
+                    timeout_ms=min(plan.timeout_ms, asked.quotas.timeout_ms or self._settings.timeout_ms),
+                )
+                result = _json_of(done)
+            except NotCompiled:
+                raise
+            except PalyraError as failure:
+                done = error = failure
+                result = None
+            usage, lines = _told(plan, done, limits)
+            receipt = (_skill_line(module), *lines, *services.receipt())
+        _charge(plan, usage, done, limits)
+        return Outcome(result=result, receipt=receipt, error=error)
+
+    async def _run_plugin(self, plan: ExecutionPlan) -> Outcome:
+        if "path" in plan.arguments:
+            self.runner.require_workspace_module(self._directory, Principal.parse(plan.principal))
+            compiled = await self._compile(await asyncio.to_thread(read_workspace_module, plan, self._protected))
+        elif "skill_id" in plan.arguments:
+            await self._skills.freshen()
+            module = self._skills.module_of(plan.arguments["skill_id"], plan.arguments.get("module", ""))
+            self._require_skill(plan, module)
+            compiled = await self._skills.compiled(module, self._compile)
+        else:
+            raise NoModule("neither a skill nor a file is named")
+        limits = call_limits(plan, self.runner.limits)
+        done: WasmOutcome | PalyraError
+        try:
+            done = await self.runtime.run(
+                compiled,
+                tool=plan.arguments.get("tool", ""),
+                input=msgspec.json.encode(plan.arguments.get("input", {})),
+                limits=limits,
+                timeout_ms=min(plan.timeout_ms, self.runner.timeout_ms),
+            )
+        except PalyraError as failure:
+            usage, lines = _told(plan, failure, limits)
+            _charge(plan, usage, failure, limits)
+            return Outcome(result=None, receipt=lines, error=failure)
+        usage, lines = _told(plan, done, limits)
+        _charge(plan, usage, done, limits)
+        shown = {
+            **_plugin_output(done),
+            "fuel_used": usage.fuel_used,
+            "peak_memory_bytes": usage.peak_memory_bytes,
+            "module_sha256": compiled.digest,
+        }
+        return Outcome(result=shown, receipt=lines)
+
+    def _require_skill(self, plan: ExecutionPlan, module: ResolvedInstalledSkillModule) -> None:
+        channel = self._directory.channel(plan.channel)
+        decision = self._policy.decide(
+            PolicyRequest(
+                principal=self._directory.principal(Principal.parse(plan.principal)),
+                action=SKILL_EXECUTE,
+                resource=module.entity(),
+                context={
+                    APPROVED: plan.approved,
+                    "channel": channel.uid,
+                    "workspace": plan.workspace,
+                    "run": plan.run_id,
+                    "entrypoint": plan.arguments.get("tool", ""),
+                    "argument_bytes": len(msgspec.json.encode(plan.arguments)),
+                },
+                entities=(channel,),
+            )
+        )
+        if decision.outcome is not Verdict.ALLOW:
+            raise CallDenied(
+                f"policy does not let {plan.principal} run {module.skill_id}: {', '.join(decision.reasons)}",
+                policies=list(decision.policies),
+            )
+
+
+def _json_of(done: WasmOutcome) -> Any:
+    """A skill's answer. The minimal form has an exit code and nothing else to say."""
+    if isinstance(done.output, int):
+        return {"exit_code": done.output}
+    try:
+        return parse_strict(done.output)
+    except NotStrictJson as problem:
+        error = InvalidOutput(f"the skill's output is no strict JSON: {problem.message}")
+        error.usage, error.logs = done.usage, done.logs
+        raise error from problem
+
+
+def _plugin_output(done: WasmOutcome) -> dict[str, Any]:
+    if isinstance(done.output, int):
+        return {"exit_code": done.output}
+    try:
+        return {"output": parse_strict(done.output)}
+    except NotStrictJson:
+        return {"text": done.output.decode("utf-8", "replace")}
+
+
+def _told(
+    plan: ExecutionPlan, done: WasmOutcome | PalyraError, limits: RuntimeLimits
+) -> tuple[WasmUsage, tuple[dict[str, Any], ...]]:
+    """What was used and what the receipt says of it; an error that ended a guest knows both as well."""
+    usage: WasmUsage = getattr(done, "usage", WasmUsage())
+    logs: tuple[LogLine, ...] = getattr(done, "logs", ())
+    lines: list[dict[str, Any]] = [
+        {
+            "layer": "wasm",
+            "asked": f"fuel at most {limits.fuel_budget}, memory at most {limits.max_memory_bytes}",
+            "got": f"fuel {usage.fuel_used}, memory {usage.peak_memory_bytes}, host calls {usage.host_calls}",
+        }
+    ]
+    if logs:
+        text = "\n".join(f"{line.level}: {line.text}" for line in logs)
+        cut = f" (of {len(text)} characters)" if len(text) > MAX_SHOWN_LOG_CHARS else ""
+        lines.append({"layer": "log", "asked": f"{len(logs)} lines{cut}", "got": text[:MAX_SHOWN_LOG_CHARS]})
+    return usage, tuple(lines)
+
+
+def _charge(plan: ExecutionPlan, usage: WasmUsage, done: WasmOutcome | PalyraError, limits: RuntimeLimits) -> None:
+    """A guest that was killed did not say how much it burned: it is charged all that it might have."""
+    unknown = isinstance(done, TimedOut | WorkerLost) and not usage.fuel_used
+    plan.usage.note(BudgetKind.WASM_FUEL, limits.fuel_budget if unknown else usage.fuel_used)
+
+
+def _skill_line(module: ResolvedInstalledSkillModule) -> dict[str, Any]:
+    return {
+        "layer": "skill",
+        "asked": f"{module.skill_id} {module.version}, approved archive {module.digest}",
+        "got": f"{module.module} {module.module_digest}",
+    }

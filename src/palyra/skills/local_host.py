@@ -1,0 +1,140 @@
+"""What a skill reaches while its author tries it: storage in a folder or in memory, and requests that are answered from
+an example or, when the author grants the host, really sent."""
+
+import http.client
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from palyra.skills.capabilities import Capabilities
+from palyra.skills.project import Exchange
+from palyra.wasm.abi import Status
+from palyra.wasm.grants import Grant
+from palyra.wasm.outcome import LogLine
+from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
+
+_SECONDS: Final = 10.0
+_HTTPS: Final = 443
+
+
+class LocalHost:
+    """One object for one call. ``exchanges`` answer requests where given; else they are sent, over HTTPS.
+
+    Requests of a trial do not pass the egress policy: the author has named the host on the command line.
+    """
+
+    def __init__(
+        self,
+        asked: Capabilities,
+        *,
+        stored: Mapping[str, bytes] | None = None,
+        folder: Path | None = None,
+        exchanges: Sequence[Exchange] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        self._asked = asked
+        self._folder = folder
+        self.stored = dict(stored or {}) if folder is None else _read_folder(folder)
+        self._exchanges = None if exchanges is None else list(exchanges)
+        self._secrets = dict(secrets or {})
+        self.messages: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
+
+    @property
+    def unused_exchanges(self) -> tuple[Exchange, ...]:
+        return tuple(self._exchanges or ())
+
+    async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
+        self.requests.append((grant.name, request.method, request.path))
+        if self._exchanges is not None:
+            for one in self._exchanges:
+                if (one.host, one.method, one.path) == (grant.name, request.method, request.path):
+                    self._exchanges.remove(one)
+                    return GuestResponse(
+                        status=one.status, headers=tuple(one.headers.items()), body=one.body.encode("utf-8")
+                    )
+            raise HostRefusal(Status.UNAVAILABLE)
+        import asyncio
+
+        return await asyncio.to_thread(self._send, grant.name, request)
+
+    def _send(self, name: str, request: GuestRequest) -> GuestResponse:
+        host, _, port = name.partition(":")
+        headers = dict(request.headers)
+        for attached in request.secrets:
+            value = self._secrets.get(attached.secret.name)
+            if value is None:
+                raise HostRefusal(Status.NOT_FOUND)
+            headers[attached.header] = attached.prefix + value
+        connection = http.client.HTTPSConnection(
+            host, int(port or _HTTPS), timeout=_SECONDS, context=ssl.create_default_context()
+        )
+        try:
+            connection.request(request.method, request.path, request.body or None, headers)
+            response = connection.getresponse()
+            body = response.read(request.max_response_bytes + 1)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise HostRefusal(Status.UNAVAILABLE) from error
+        finally:
+            connection.close()
+        if len(body) > request.max_response_bytes:
+            raise HostRefusal(Status.TOO_LARGE)
+        return GuestResponse(status=response.status, headers=tuple(response.getheaders()), body=body)
+
+    async def secret_reveal(self, grant: Grant) -> str:
+        if grant.name not in self._asked.reveal_secrets:
+            raise HostRefusal(Status.DENIED)
+        if grant.name not in self._secrets:
+            raise HostRefusal(Status.NOT_FOUND)
+        return self._secrets[grant.name]
+
+    async def storage_get(self, grant: Grant, key: str) -> bytes:
+        try:
+            return self.stored[f"{grant.name}/{key}"]
+        except KeyError:
+            raise HostRefusal(Status.NOT_FOUND) from None
+
+    async def storage_put(self, grant: Grant, key: str, value: bytes) -> None:
+        self._require_writable(grant)
+        quota = self._asked.quotas.storage_bytes
+        path = f"{grant.name}/{key}"
+        others = sum(len(data) for name, data in self.stored.items() if name != path)
+        if quota is not None and others + len(value) > quota:
+            raise HostRefusal(Status.QUOTA)
+        self.stored[path] = value
+        if self._folder is not None:
+            place = self._folder / path
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(value)
+            except OSError as error:
+                raise HostRefusal(Status.FAILED) from error
+
+    async def storage_delete(self, grant: Grant, key: str) -> None:
+        self._require_writable(grant)
+        path = f"{grant.name}/{key}"
+        if self.stored.pop(path, None) is None:
+            raise HostRefusal(Status.NOT_FOUND)
+        if self._folder is not None:
+            (self._folder / path).unlink(missing_ok=True)
+
+    async def storage_list(self, grant: Grant, prefix: str) -> tuple[str, ...]:
+        inside = (name.removeprefix(f"{grant.name}/") for name in self.stored if name.startswith(f"{grant.name}/"))
+        return tuple(sorted(name for name in inside if name.startswith(prefix)))
+
+    def _require_writable(self, grant: Grant) -> None:
+        if grant.name not in self._asked.filesystem.write_roots:
+            raise HostRefusal(Status.DENIED)
+
+    async def channel_send(self, grant: Grant, text: str) -> None:
+        self.messages.append((grant.name, text))
+
+    def log(self, line: LogLine) -> LogLine:
+        return line
+
+
+def _read_folder(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }

@@ -1,0 +1,112 @@
+"""A skill's project as its author keeps it: how it is built, and the examples that test it."""
+
+import re
+import tomllib
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from palyra.errors import InvalidInput
+from palyra.skills.manifest import SkillManifest
+from palyra.strict_json import NotStrictJson, parse_strict
+
+BUILD_VERSION: Final = 1
+BUILD_NAME: Final = "build.toml"
+EXAMPLES: Final = "examples/"
+BUILD_FOLDER: Final = "build"
+# A relative path of ordinary names: a project builds from its own files.
+_SOURCE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_MAX_SOURCES: Final = 256
+
+
+class Language(StrEnum):
+    C = "c"
+    ASSEMBLYSCRIPT = "assemblyscript"
+    PYTHON = "python"
+    RUST = "rust"
+    WAT = "wat"
+
+
+class BadProject(InvalidInput):
+    code = "skill.bad_project"
+    hint = "a project has skill.toml, build.toml, its sources and examples/*.json; `palyra skill new` makes one"
+
+
+class ModuleBuild(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``sources`` are files of the project, the one to compile first. All of them go into the provenance."""
+
+    sources: tuple[str, ...]
+
+
+class BuildPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    build_version: int
+    language: Language
+    modules: dict[str, ModuleBuild]
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One request that an example expects, and what it is answered."""
+
+    host: str
+    path: str
+    method: str = "GET"
+    status: int = 200
+    headers: dict[str, str] = {}
+    body: str = ""
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call and how it ends: with ``output``, or with ``error`` within the message of the skill.
+
+    ``storage`` is there before (``prefix/key`` to text), ``storage_after`` is what must be there afterwards.
+    """
+
+    tool: str
+    input: dict[str, Any]
+    output: dict[str, Any] | None = None
+    error: str | None = None
+    http: tuple[Exchange, ...] = ()
+    storage: dict[str, str] = {}
+    storage_after: dict[str, str] | None = None
+    messages: tuple[tuple[str, str], ...] | None = None
+
+
+def parse_build_plan(raw: bytes) -> BuildPlan:
+    try:
+        tree = tomllib.loads(raw.decode("utf-8"))
+        if tree.get("build_version") != BUILD_VERSION:
+            raise BadProject(f"{BUILD_NAME} must begin with build_version = {BUILD_VERSION}")
+        plan = msgspec.convert(tree, BuildPlan)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadProject(f"{BUILD_NAME} is not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise BadProject(f"{BUILD_NAME}: {error}") from error
+    for module, build in plan.modules.items():
+        if not 1 <= len(build.sources) <= _MAX_SOURCES:
+            raise BadProject(f"{BUILD_NAME}: {module} has {len(build.sources)} sources")
+        for source in build.sources:
+            if not _SOURCE.fullmatch(source):
+                raise BadProject(f"{BUILD_NAME}: {source[:80]!r} is not the path of a file in the project")
+    return plan
+
+
+def require_modules(plan: BuildPlan, manifest: SkillManifest) -> None:
+    """Every module that a tool runs in is built, and nothing else."""
+    wanted, built = set(manifest.modules()), set(plan.modules)
+    for module in sorted(wanted - built):
+        raise BadProject(f'{BUILD_NAME} does not say how {module} is built: write [modules."{module}"]')
+    for module in sorted(built - wanted):
+        raise BadProject(f"{BUILD_NAME} builds {module}, which no tool of skill.toml runs in")
+
+
+def parse_example(name: str, raw: bytes) -> Example:
+    try:
+        example = msgspec.convert(parse_strict(raw, any_number_spelling=True), Example)
+    except NotStrictJson as error:
+        raise BadProject(f"{name} is not JSON: {error.message}") from error
+    except msgspec.ValidationError as error:
+        raise BadProject(f"{name}: {error}") from error
+    if (example.output is None) == (example.error is None):
+        raise BadProject(f"{name} has to expect either an output or an error")
+    return example

@@ -1,0 +1,129 @@
+"""Projects on disk: templates that ship with Palyra, and reading and writing a project's folder."""
+
+import os
+from collections.abc import Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palyra.errors import Failed
+from palyra.skills.limits import MAX_ENTRIES, MAX_ENTRY_BYTES
+from palyra.skills.manifest import MANIFEST_NAME, SkillManifest, parse_manifest
+from palyra.skills.manifest_limits import MAX_MANIFEST_BYTES
+from palyra.skills.project import (
+    BUILD_NAME,
+    EXAMPLES,
+    BadProject,
+    BuildPlan,
+    Example,
+    Language,
+    parse_build_plan,
+    parse_example,
+    require_modules,
+)
+
+_ASSETS: Final = "assets"
+_MAX_EXAMPLE_BYTES: Final = 4 * 1024 * 1024
+
+
+class ProjectExists(Failed):
+    code = "skill.project_exists"
+    hint = "choose another folder with --dir, or remove this one"
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    folder: Path
+    manifest_bytes: bytes
+    manifest: SkillManifest
+    plan: BuildPlan
+    sources: dict[str, bytes]
+    assets: dict[str, bytes]
+    examples: dict[str, Example]
+
+
+def languages() -> tuple[Language, ...]:
+    """Those that have a template."""
+    shipped = {one.name for one in _templates().iterdir() if one.is_dir()}
+    return tuple(language for language in Language if language.value in shipped)
+
+
+def template(language: Language) -> dict[str, str]:
+    """The files of a template by their path."""
+    found: dict[str, str] = {}
+    _collect(_templates() / language.value, "", found)
+    if not found:
+        raise BadProject(f"there is no template for {language.value}")
+    return found
+
+
+def _templates() -> Traversable:
+    return resources.files("palyra.skills") / "templates"
+
+
+def _collect(folder: Traversable, prefix: str, found: dict[str, str]) -> None:
+    if not folder.is_dir():
+        return
+    for one in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if one.is_dir():
+            _collect(one, f"{prefix}{one.name}/", found)
+        else:
+            found[f"{prefix}{one.name}"] = one.read_text("utf-8")
+
+
+def write_project(folder: Path, files: Mapping[str, str]) -> None:
+    """Writes a new project; nothing that exists is touched."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ProjectExists(f"{folder} exists and is not empty")
+    for path, text in files.items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("x", encoding="utf-8") as file:
+            file.write(text)
+
+
+def read_project(folder: Path) -> Project:
+    manifest_bytes = _read(folder / MANIFEST_NAME, MAX_MANIFEST_BYTES)
+    manifest = parse_manifest(manifest_bytes)
+    plan = parse_build_plan(_read(folder / BUILD_NAME, MAX_MANIFEST_BYTES))
+    require_modules(plan, manifest)
+    names = sorted({source for build in plan.modules.values() for source in build.sources})
+    return Project(
+        folder=folder,
+        manifest_bytes=manifest_bytes,
+        manifest=manifest,
+        plan=plan,
+        sources={name: _read(folder / name, MAX_ENTRY_BYTES) for name in names},
+        assets=_tree(folder / _ASSETS),
+        examples={
+            path.name: parse_example(path.name, _read(path, _MAX_EXAMPLE_BYTES))
+            for path in sorted((folder / EXAMPLES).glob("*.json"))
+        },
+    )
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for parent, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            path = Path(parent, name)
+            found[path.relative_to(folder).as_posix()] = _read(path, MAX_ENTRY_BYTES)
+            if len(found) > MAX_ENTRIES:
+                raise BadProject(f"{_ASSETS} has more than {MAX_ENTRIES} files")
+    return found
+
+
+def _read(path: Path, most: int) -> bytes:
+    try:
+        if not path.is_file():
+            raise BadProject(f"{path} is missing")
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise BadProject(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > most:
+        raise BadProject(f"{path} has more than {most} bytes")
+    return data

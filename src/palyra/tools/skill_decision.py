@@ -1,0 +1,54 @@
+"""The second question about a skill's tool: ``skill.execute``, asked in addition to ``tool.execute``."""
+
+from typing import Any, Final
+
+from palyra.policy.decision import Decision, Outcome
+from palyra.policy.entities import EntityRef
+from palyra.policy.obligations import strictest
+from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.tools.arguments import Arguments
+from palyra.tools.call import ToolCallConfig, ToolRequestContext
+from palyra.tools.spec import SkillOfTool
+
+SKILL_EXECUTE: Final = "skill.execute"
+_FROM_MILD_TO_STRICT: Final = (Outcome.ALLOW, Outcome.NEEDS_APPROVAL, Outcome.DENY)
+
+
+def skill_request_for(
+    config: ToolCallConfig, context: ToolRequestContext, skill: SkillOfTool, arguments: Arguments
+) -> PolicyRequest:
+    directory = config.directory
+    channel = directory.channel(context.channel)
+    asked: dict[str, Any] = {
+        APPROVED: False,
+        "channel": channel.uid,
+        "workspace": config.workspace,
+        "run": context.run,
+        "entrypoint": skill.entrypoint,
+        "argument_bytes": len(arguments.canonical),
+    }
+    if context.session:
+        asked["session"] = context.session
+    if context.device:
+        asked["device"] = EntityRef("Device", context.device)
+    return PolicyRequest(
+        principal=directory.principal(context.principal),
+        action=SKILL_EXECUTE,
+        resource=skill.entity,
+        context=asked,
+        entities=(channel,),
+    )
+
+
+def together(first: Decision, second: Decision) -> Decision:
+    """Both have to allow: the stricter outcome speaks, and what either obliges to holds."""
+    stricter = max(first, second, key=lambda one: _FROM_MILD_TO_STRICT.index(one.outcome))
+    same = [one for one in (first, second) if one.outcome is stricter.outcome]
+    return Decision(
+        outcome=stricter.outcome,
+        policies=tuple(dict.fromkeys(policy for one in same for policy in one.policies)),
+        reasons=tuple(dict.fromkeys(reason for one in same for reason in one.reasons)),
+        obligations=strictest((first.obligations, second.obligations)),
+        bundle_digest=stricter.bundle_digest,
+        missing_grant=stricter.missing_grant,
+    )

@@ -1,0 +1,221 @@
+"""What skills do outside: requests with attached secrets, storage, messages; and what they cannot do."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.fetch_scene import answer
+from fakes.house import House, open_house
+from fakes.loopback import ScriptedServer, read_request
+from fakes.skill_scene import SKILL
+from fakes.wasm_guests import imported, text_at
+from fakes.wasm_skills import TOOL, put_in_use, status_module, text_module
+from palyra.secret import Secret
+from palyra.tools.budget import BudgetKind
+from palyra.vault.ref import SecretRef
+from palyra.wasm.abi import Status
+
+TOKEN = "tok-0123456789"
+OWN = f"skill:{SKILL}/token"
+HEAD = json.dumps({"method": "GET", "path": "/data?x=1", "headers": []})
+HTTP = imported("http-send", 5) + imported("secret-attach", 6) + imported("secret-reveal", 1)
+DATA = text_at(8, HEAD) + text_at(512, "Authorization") + text_at(544, "Bearer ")
+ATTACH = """(drop (call $secret-attach (i32.const 20000) (i32.const {http})
+    (i32.const 512) (i32.const 13) (i32.const 544) (i32.const 7)))"""
+SEND = f"(call $http-send (i32.const {{http}}) (i32.const 8) (i32.const {len(HEAD)}) (i32.const 0) (i32.const 0))"
+
+
+def asking(http: int = 10000, *, attach: bool = True) -> bytes:
+    """Sends one request and answers with the status that the host function gave, or the length."""
+    before = ATTACH.format(http=http) if attach else ""
+    return status_module(f"(block (result i32) {before} {SEND.format(http=http)})", imports=HTTP, data=DATA)
+
+
+def wishes(*hosts: str, more: str = "") -> str:
+    return f'http_egress_allowlist = {json.dumps(hosts)}\nsecrets = ["token"]\n{more}'
+
+
+class Web:
+    """A server that repeats the secret, as careless ones do. ``heard`` are the requests."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.server = ScriptedServer([self._answer] * 4)
+
+    def _answer(self, connection: socket.socket) -> None:
+        if request := read_request(connection):
+            self.heard.append(request.decode("latin-1"))
+            connection.sendall(answer(b"hello " + TOKEN.encode()))
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    web = Web()
+    with web.server:
+        yield web
+
+
+def settings(web: Web) -> dict[str, Any]:
+    hosts = [f"web.test:{web.port}", f"other.test:{web.port}"]
+    return {
+        "egress": {
+            "allowed_hosts": hosts,
+            "private_targets": hosts,
+            "static_hosts": {"web.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]},
+        },
+        "tools": {"preapproved": ["skill.*"]},
+    }
+
+
+async def keep(house: House, ref: str = OWN) -> None:
+    await house.gateway.vault.put(SecretRef.parse(ref), Secret(TOKEN), actor="user:operator")
+
+
+async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, tmp_path: Path) -> None:
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        await put_in_use(house, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
+        record = await house.call(TOOL, {})
+        assert record.state.value == "succeeded" and record.result["s"].startswith("+"), (record.result, record.error)
+        assert "GET /data?x=1 HTTP/1.1" in web.heard[0] and f"Authorization: Bearer {TOKEN}" in web.heard[0]
+        kinds = house.kinds(call=record.call_id)
+        assert {"egress.connected", "vault.secret_used", "egress.credential_used", "egress.response_redacted"} <= set(kinds)
+        layers = {line["layer"]: line["got"] for line in record.receipt}
+        assert layers["credentials"] == f"{OWN} to web.test:{web.port}"
+        assert house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 100
+
+
+async def test_the_answer_comes_back_without_the_secret(web: Web, tmp_path: Path) -> None:
+    # The last bytes of the answer are its body.
+    body = f"""(block (result i32) {ATTACH.format(http=10000)} (local.set $n {SEND.format(http=10000)})
+      (drop (call $result-read (i32.sub (local.get $n) (i32.const {6 + len(TOKEN)})) (i32.const 512)
+        (i32.const {6 + len(TOKEN)})))
+      (drop (call $storage-put (i32.const 30000) (i32.const 600) (i32.const 1) (i32.const 512)
+        (i32.const {6 + len(TOKEN)})))
+      (call $storage-get (i32.const 30000) (i32.const 600) (i32.const 1)))"""
+    module = text_module(
+        body,
+        imports=HTTP + imported("storage-put", 5) + imported("storage-get", 3),
+        data=DATA + text_at(600, "k"),
+    )
+    capabilities = wishes(f"web.test:{web.port}", more='filesystem = { write_roots = ["notes"] }')
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        await put_in_use(house, module=module, capabilities=capabilities)
+        record = await house.call(TOOL, {})
+        assert record.result == {"t": "hello " + "*" * len(TOKEN)}, record.error
+
+
+async def test_only_hosts_of_manifest_and_settings_are_reached(web: Web, tmp_path: Path) -> None:
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        # Handle 10001 is nobody's: the manifest names one host.
+        await put_in_use(house, module=asking(10001, attach=False), capabilities=wishes(f"web.test:{web.port}"))
+        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.BAD_HANDLE:04}"}
+        # The manifest asks for a host that the settings do not allow.
+        await put_in_use(house, "1.1.0", module=asking(attach=False), capabilities=wishes("elsewhere.test:8080"))
+        record = await house.call(TOOL, {})
+        assert record.result == {"s": f"-{-Status.DENIED:04}"}
+        assert "egress.refused" in house.kinds(call=record.call_id)
+    assert web.heard == []
+
+
+async def test_policy_may_take_a_host_from_a_skill(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "mine.cedar").write_text(
+        '@id("mine") forbid (principal, action == Action::"egress.connect", resource)'
+        f' when {{ context has skill && context.skill == Skill::"{SKILL}" }};'
+    )
+    async with open_house(tmp_path, settings(web)) as house:
+        await put_in_use(house, module=asking(attach=False), capabilities=wishes(f"web.test:{web.port}"))
+        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
+    assert web.heard == []
+
+
+async def test_a_secret_is_read_only_with_a_grant_of_its_own(web: Web, tmp_path: Path) -> None:
+    reveal = text_module("(call $secret-reveal (i32.const 20000))", imports=HTTP, data=DATA)
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        await put_in_use(house, module=reveal, capabilities='secrets = ["token"]')
+        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:02}"}
+        granted = 'secrets = ["token"]\nreveal_secrets = ["token"]'
+        await put_in_use(house, "1.1.0", module=reveal, capabilities=granted)
+        record = await house.call(TOOL, {})
+        # The guest read it; what it returns is redacted on the way to the agent.
+        assert record.state.value == "succeeded" and set(record.result) == {"t"} and TOKEN not in str(record.result)
+        assert "vault.secret_used" in house.kinds(call=record.call_id)
+
+
+async def test_a_shared_secret_needs_a_persons_approval(web: Web, tmp_path: Path) -> None:
+    capabilities = wishes(f"web.test:{web.port}").replace('"token"', '"global/token"')
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house, "global/token")
+        await put_in_use(house, module=asking(), capabilities=capabilities)
+        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.DENIED:04}"}
+    assert web.heard == []
+
+
+def storing(body: str, *data: str) -> bytes:
+    imports = "".join(
+        imported(name, count)
+        for name, count in (("storage-put", 5), ("storage-get", 3), ("storage-delete", 3), ("storage-list", 3))
+    )
+    return status_module(body, imports=imports, data="".join(data))
+
+
+PUT = "(call $storage-put (i32.const {handle}) (i32.const 8) (i32.const {length}) (i32.const 64) (i32.const 5))"
+
+
+async def test_storage_stays_beneath_its_root_and_quota(tmp_path: Path) -> None:
+    free = {"tools": {"preapproved": ["skill.*"]}}
+    value = text_at(64, "hello")
+    roots = 'filesystem = { read_roots = ["a"], write_roots = ["b"] }\nquotas = { storage_bytes = 80 }'
+    cases = (
+        (PUT.format(handle=30001, length=1), "k", Status.OK),
+        (PUT.format(handle=30000, length=1), "k", Status.DENIED),
+        (PUT.format(handle=30002, length=1), "k", Status.BAD_HANDLE),
+        (PUT.format(handle=30001, length=4), "../k", Status.BAD_REQUEST),
+        (PUT.format(handle=30001, length=2), "/k", Status.BAD_REQUEST),
+        (PUT.format(handle=30001, length=40), "k" * 40, Status.QUOTA),
+        ("(call $storage-get (i32.const 30000) (i32.const 8) (i32.const 1))", "k", Status.NOT_FOUND),
+        ("(call $storage-get (i32.const 30001) (i32.const 8) (i32.const 1))", "k", 5),
+        ("(call $storage-delete (i32.const 30000) (i32.const 8) (i32.const 1))", "k", Status.DENIED),
+        ("(call $storage-delete (i32.const 30001) (i32.const 8) (i32.const 1))", "k", Status.OK),
+        ("(call $storage-get (i32.const 30001) (i32.const 8) (i32.const 1))", "k", Status.NOT_FOUND),
+    )
+    async with open_house(tmp_path, free) as house:
+        for number, (body, name, expected) in enumerate(cases):
+            module = storing(body, text_at(8, name), value)
+            await put_in_use(house, f"1.{number}.0", module=module, capabilities=roots)
+            record = await house.call(TOOL, {})
+            assert record.result == {"s": f"{int(expected):+05}"}, (number, record.result, record.error)
+    kept = tmp_path / "state" / "skills" / SKILL / "data"
+    assert list(kept.iterdir()) == [] and kept.stat().st_mode & 0o777 == 0o700
+
+
+async def test_messages_reach_listeners_and_the_journal(tmp_path: Path) -> None:
+    module = status_module(
+        "(call $channel-send (i32.const 40000) (i32.const 8) (i32.const 5))",
+        imports=imported("channel-send", 3),
+        data=text_at(8, "hello"),
+    )
+    async with open_house(tmp_path) as house:
+        await put_in_use(house, module=module, capabilities='channels = ["news"]')
+        listening = house.gateway.channels.listen("news")
+        assert listening is not None
+        with listening:
+            record = await house.call(TOOL, {})
+            message = await asyncio.wait_for(anext(listening), 10)
+        assert (message.text, message.skill, message.call) == ("hello", SKILL, record.call_id)
+        assert record.result == {"s": "+0000"}
+        sent = [payload for kind, payload in house.events(call=record.call_id) if kind == "channel.message"]
+        assert sent == [{"channel": "news", "skill": SKILL, "text": "hello"}]
