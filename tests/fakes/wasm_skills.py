@@ -51,7 +51,9 @@ def text_module(body: str, *, imports: str = "", data: str = "") -> bytes:
     )
 
 
-async def put_in_use(house: House, version: str = "1.0.0", *, module: bytes | None = None, **options: Any) -> SkillVersion:
+async def put_in_use(
+    house: House, version: str = "1.0.0", *, module: bytes | None = None, **options: Any
+) -> SkillVersion:
     """Trusted, installed, approved."""
     registry = house.gateway.skills
     await registry.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor=ACTOR)

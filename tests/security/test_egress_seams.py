@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import contextlib
+import http.client
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,11 +17,11 @@ import msgspec
 import pytest
 from cryptography import x509
 
-from fakes.fetch_scene import answer, redirect
+from fakes.fetch_scene import Authority, answer, redirect
 from fakes.house import House, open_house
 from fakes.loopback import Script, ScriptedServer, read_request
-from palyra.daemons import egress_journal
-from palyra.daemons.egress_parts import SandboxDoor
+from palyra.daemons import egress_journal, policed_egress
+from palyra.daemons.egress_parts import BUNDLE_PATH, SandboxDoor
 from palyra.daemons.policed_egress import CallOfGrant, GrantedSecrets, GrantsInUse, connect_request
 from palyra.egress import run_ca
 from palyra.egress.events import Connected, Refused
@@ -300,8 +302,6 @@ async def test_a_fault_on_the_way_is_on_record(tmp_path: Path, monkeypatch: pyte
 
 
 def _client_hello() -> bytes:
-    import ssl
-
     outgoing = ssl.MemoryBIO()
     tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="api.test")
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -537,3 +537,66 @@ def test_an_authority_for_names_vouches_for_no_address() -> None:
     constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
     excluded = [str(each.value) for each in constraints.excluded_subtrees or ()]
     assert excluded == ["0.0.0.0/0", "::/0"]
+
+
+@pytest.mark.parametrize("character", ['"', "\\", "a", "\x7e"])
+async def test_no_request_can_make_an_entry_that_takes_others_with_it(tmp_path: Path, character: str) -> None:
+    """Entries are written many at once: one that the journal refuses must not cost those of other calls."""
+    async with sandboxed(tmp_path) as it:
+        observer = it.house.gateway.egress.observer
+        innocent = EgressGrant(grant_id="g2", principal="agent:other", run="r2", call="c2", tool="t", rules=())
+        there = Target.from_url("https://a.example/")
+        got = await it.get("/" + character * 31_000)
+        observer.happened(innocent, Connected(target=there, address="192.0.2.1", face="connect"))
+        await it.door.close()
+        assert it.house.kinds(call="c2") == ["egress.connected"]
+        assert ("egress.credential_used" in it.house.kinds(call="c1")) == got.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_call_fills_the_journal_with_uses_of_its_secret_only_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policed_egress, "MAX_CREDENTIAL_USES_PER_CALL", 3)
+    async with sandboxed(tmp_path) as it:
+        answers = [(await it.get()).split(b" ", 2)[1] for _ in range(5)]
+        assert answers == [b"200"] * 3 + [b"403"] * 2
+        assert it.house.kinds(call="c1").count("vault.secret_used") == 3
+        await it.door.close()
+        assert not vars(it.house.gateway.egress.grants)["_uses"]
+
+
+async def test_an_answer_that_somebody_on_the_way_cut_off_does_not_look_whole(tmp_path: Path) -> None:
+    """TLS tells a client so; a proxy that ends TLS in between must not lose it."""
+    authority = Authority(tmp_path)
+
+    def cut(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(OK + b"Connection: close\r\n\r\nthe order is cancelled")
+        socket.socket(fileno=connection.detach()).close()
+
+    with ScriptedServer([cut], authority.server_context("api.test")) as server:
+        tree = settings(server.port, ca_file=str(authority.ca_file))
+        async with open_house(tmp_path, tree) as house:
+            await put(house)
+            plan = plan_of(house)
+            profile, door = house.gateway.egress.sandbox_door(plan, profile_of(house, f"api.test:{server.port}"))
+            assert door is not None
+            listening = socket.create_server(("127.0.0.1", 0))
+            kind = SimpleNamespace(kind=SimpleNamespace(value="proxy"))
+            sockets: Any = [SimpleNamespace(plan=kind, socket=listening)]
+            await door.opened(profile, sockets)
+            bundle = dict(profile.extra_files)[BUNDLE_PATH].decode()
+            with pytest.raises((OSError, ssl.SSLError)):
+                await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
+            await door.close()
+            assert "egress.refused" in house.kinds(call="c1")
+
+
+def _read_all(proxy: Any, port: int, bundle: str) -> bytes:
+    connection = http.client.HTTPSConnection(*proxy, context=ssl.create_default_context(cadata=bundle), timeout=20)
+    connection.set_tunnel("api.test", port)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().read()
+    finally:
+        connection.close()

@@ -86,7 +86,6 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "fs.*",
         "process.*",
         "http.fetch",
-        "plugin.run",
         "skill.*",
     )
     preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
@@ -208,6 +207,14 @@ class SkillsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         bool,
         _says("Let unknown publishers' skills into quarantine; approving one pins publisher and skill id to its key."),
     ] = False
+    builder_enabled: Annotated[bool, _says("Whether `palyra skill builder` may make skills (experimental).")] = False
+    builder_command: Annotated[
+        tuple[str, ...],
+        _says("Program and arguments that generate a skill: JSON in, JSON out; empty means the built-in templates."),
+    ] = ()
+    builder_timeout_seconds: Annotated[
+        int, Meta(ge=1, le=3600), _says("How long that program may take.")
+    ] = 120
 
 
 class WasmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

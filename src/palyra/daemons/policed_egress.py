@@ -4,6 +4,7 @@ The list is the operator's ceiling. A policy narrows it for one principal, tool 
 connection, so that a change of policy holds from the next one on.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ import msgspec
 
 from palyra.egress.grant import EgressGrant
 from palyra.egress.judge import EgressProxyPolicyService
+from palyra.egress.limits import MAX_CREDENTIAL_USES_PER_CALL
 from palyra.egress.refusal import CredentialMissing, CredentialNotAllowed, HostNotAllowed
 from palyra.egress.rules import HostRule, find_rule, parse_rules
 from palyra.egress.target import Target
@@ -51,12 +53,14 @@ class GrantsInUse:
 
     def __init__(self) -> None:
         self._calls: dict[str, CallOfGrant] = {}
+        self._uses: Counter[str] = Counter()
 
     def enter(self, grant_id: str, call: CallOfGrant) -> None:
         self._calls[grant_id] = call
 
     def leave(self, grant_id: str) -> None:
         self._calls.pop(grant_id, None)
+        self._uses.pop(grant_id, None)
 
     def of(self, grant: EgressGrant, target: Target) -> CallOfGrant:
         try:
@@ -65,6 +69,16 @@ class GrantsInUse:
             raise HostNotAllowed(
                 "the call that was allowed this has ended", host=target.host, port=target.port
             ) from None
+
+    def count_use(self, grant: EgressGrant, target: Target) -> None:
+        """Every use of a secret is an entry in the journal, be it allowed or not: one call fills it only so far."""
+        if self._uses[grant.grant_id] >= MAX_CREDENTIAL_USES_PER_CALL:
+            raise CredentialNotAllowed(
+                f"this call has asked for credentials {MAX_CREDENTIAL_USES_PER_CALL} times already",
+                host=target.host,
+                port=target.port,
+            )
+        self._uses[grant.grant_id] += 1
 
 
 class PolicedEgress(EgressProxyPolicyService):
@@ -128,6 +142,7 @@ class GrantedSecrets:
 
     async def reveal(self, grant: EgressGrant, secret_ref: str, target: Target) -> Secret:
         call = self._grants.of(grant, target)
+        self._grants.count_use(grant, target)
         use = SecretUse(
             principal=call.principal,
             channel=call.channel,

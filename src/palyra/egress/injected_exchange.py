@@ -112,6 +112,9 @@ class InjectedExchange:
         while True:
             data = await self._server.read(CHUNK_BYTES)
             try:
+                if not data and getattr(self._server, "cut_off", False):
+                    # Our client would be told of a proper end in TLS, and could not find out that there was none.
+                    raise MalformedTraffic("it ended without saying so in TLS")
                 commands = reader.receive(data) if data else reader.closed()
                 out = []
                 ended = False

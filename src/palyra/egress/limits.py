@@ -37,6 +37,8 @@ OWN_ADDRESSES_FRESH_SECONDS: Final = 10.0
 # The file of host names is read whole.
 MAX_HOSTS_FILE_BYTES: Final = 1 * MIB
 
+# Times that one call may ask for credentials: each is an entry in the journal that must not be left out.
+MAX_CREDENTIAL_USES_PER_CALL: Final = 10_000
 # A header's name and a path prefix of a credential binding: far above any in use.
 MAX_HEADER_NAME_CHARS: Final = 128
 MAX_PATH_PREFIX_CHARS: Final = 1_024

@@ -28,6 +28,8 @@ class TlsStream:
         )
         self._sending = asyncio.Lock()
         self._kept = b""
+        # Whether the peer's end came without being said in TLS: somebody on the way may have made it.
+        self.cut_off = False
 
     async def handshake(self, seconds: float = TLS_HANDSHAKE_SECONDS) -> None:
         """Raises ``MalformedTraffic`` for a peer that does not speak TLS or is not who it should be."""
@@ -63,8 +65,12 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 await self._flush()
                 if not await self._more():
+                    self.cut_off = True
                     return b""
-            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            except ssl.SSLZeroReturnError:
+                return b""
+            except ssl.SSLEOFError:
+                self.cut_off = True
                 return b""
             except ssl.SSLError as error:
                 raise MalformedTraffic(f"broken TLS: {_reason(error)}") from error

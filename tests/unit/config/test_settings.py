@@ -27,7 +27,7 @@ def test_the_defaults_are_safe() -> None:
     assert settings.daemon.host == "127.0.0.1"
     assert settings.daemon.port == 7142
     assert settings.tools.preapproved == ()
-    assert settings.tools.allowed == ("echo", "sleep", "fs.*", "process.*", "http.fetch")
+    assert settings.tools.allowed == ("echo", "sleep", "fs.*", "process.*", "http.fetch", "skill.*")
     assert settings.access.operators == ("user:operator",)
     assert settings.access.groups == {}
     assert {".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows"} <= set(

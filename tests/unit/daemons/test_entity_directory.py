@@ -28,6 +28,7 @@ def test_the_defaults_let_agents_use_the_harmless_and_the_file_tools_through_the
         ("fs.write", {"ToolSet::allowed"}),
         ("process.run", {"ToolSet::allowed"}),
         ("http.fetch", {"ToolSet::allowed"}),
+        ("skill.acme.notes.add", {"ToolSet::allowed"}),
         ("plugin.run", set()),
     ]:
         assert sets_of(directory.tool(tool, frozenset(), True, "builtin")) == found

@@ -88,7 +88,9 @@ async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, 
         assert record.state.value == "succeeded" and record.result["s"].startswith("+"), (record.result, record.error)
         assert "GET /data?x=1 HTTP/1.1" in web.heard[0] and f"Authorization: Bearer {TOKEN}" in web.heard[0]
         kinds = house.kinds(call=record.call_id)
-        assert {"egress.connected", "vault.secret_used", "egress.credential_used", "egress.response_redacted"} <= set(kinds)
+        assert {"egress.connected", "vault.secret_used", "egress.credential_used", "egress.response_redacted"} <= set(
+            kinds
+        )
         layers = {line["layer"]: line["got"] for line in record.receipt}
         assert layers["credentials"] == f"{OWN} to web.test:{web.port}"
         assert house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 100

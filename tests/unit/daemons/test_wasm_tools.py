@@ -16,7 +16,7 @@ FORBID = """
 @id("mine.no-notes")
 forbid (principal, action == Action::"skill.execute", resource == Skill::"acme.notes");
 """
-FREE: dict[str, Any] = {"tools": {"preapproved": ["skill.*", "plugin.run"]}}
+FREE: dict[str, Any] = {"tools": {"allowed": ["skill.*", "plugin.run"], "preapproved": ["skill.*", "plugin.run"]}}
 
 
 async def test_a_skill_is_callable_once_it_is_approved(tmp_path: Path) -> None:
@@ -141,7 +141,9 @@ async def test_output_that_breaks_the_schema_is_refused(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         await put_in_use(house, module=minimal("(i32.const 7)"))
         assert (await house.call(TOOL, {})).result == {"exit_code": 7}
-        await put_in_use(house, "1.1.0", module=wasm(ECHO.replace("(local.get 2) (local.get 3)", "(local.get 0) (local.get 1)")))
+        await put_in_use(
+            house, "1.1.0", module=wasm(ECHO.replace("(local.get 2) (local.get 3)", "(local.get 0) (local.get 1)"))
+        )
         assert (await house.call(TOOL, {})).error["code"] == "wasm.invalid_output"
 
 

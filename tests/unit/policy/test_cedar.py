@@ -76,7 +76,7 @@ def test_actions_on_the_gateway(
 
 HOST = Entity(uid=EntityRef("Host", "h:443"), attrs={"name": "h", "port": 443})
 SKILL = Entity(
-    uid=EntityRef("Skill", "s"), attrs={"publisher": "p", "version": "1", "trust": "verified", "status": "active"}
+    uid=EntityRef("Skill", "s"), attrs={"publisher": "p", "version": "1", "trust": "first_use", "status": "approved"}
 )
 TOOL = Entity(uid=EntityRef("Tool", "t"), attrs={"capabilities": [], "sensitive": True, "tier": "c"})
 
@@ -191,3 +191,41 @@ def test_a_trial_does_not_change_the_engine(engine_of: EngineOf, ask: Ask) -> No
     permit = '@id("t") permit(principal, action, resource);'
     assert engine.evaluate(request, added=permit).answer is Answer.ALLOW
     assert engine.evaluate(request).answer is Answer.DENY
+
+
+@pytest.mark.parametrize(
+    ("trust", "status", "outcome"),
+    [
+        ("allowlisted", "approved", Outcome.ALLOW),
+        ("pinned", "approved", Outcome.ALLOW),
+        ("first_use", "approved", Outcome.DENY),
+        ("allowlisted", "quarantined", Outcome.DENY),
+        ("allowlisted", "disabled", Outcome.DENY),
+    ],
+)
+def test_skills_run_when_they_are_approved_and_their_publisher_is_trusted(
+    engine_of: EngineOf, directory: EntityDirectory, trust: str, status: str, outcome: Outcome
+) -> None:
+    skill = Entity(
+        uid=EntityRef("Skill", "s"), attrs={"publisher": "p", "version": "1", "trust": trust, "status": status}
+    )
+    channel = directory.channel("cli")
+    request = PolicyRequest(
+        principal=directory.principal(Principal.parse("agent:bot")),
+        action="skill.execute",
+        resource=skill,
+        context={
+            "approved": False,
+            "channel": channel.uid,
+            "workspace": "",
+            "run": "",
+            "entrypoint": "e",
+            "argument_bytes": 0,
+        },
+        entities=(channel,),
+    )
+    assert engine_of().decide(request).outcome is outcome
+    # No permit of one's own lifts what is not in use.
+    opened = '@id("open") permit(principal, action == Action::"skill.execute", resource);'
+    expected = Outcome.ALLOW if status == "approved" else Outcome.DENY
+    assert engine_of(opened).decide(request).outcome is expected

@@ -40,6 +40,8 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.vault-operators",
         "baseline.reveal-is-for-operators",
         "baseline.skill-operators",
+        "baseline.approved-skills",
+        "baseline.skills-not-in-use",
     ]
 
 
