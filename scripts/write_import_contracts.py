@@ -95,7 +95,7 @@ ADAPTERS = {
         "waiting_sandbox",
         "warm_pool",
     ),
-    "skills": ("registry", "sqlite_publishers", "sqlite_skills", "store", "transitions"),
+    "skills": ("local_host", "registry", "sqlite_publishers", "sqlite_skills", "store", "toolchain", "transitions"),
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519",),
     "telemetry": ("prometheus",),
@@ -111,6 +111,34 @@ ADAPTERS = {
         "sqlite_vault",
         "terminal",
         "vault",
+    ),
+    "wasm": (
+        "answers",
+        "cache",
+        "compile_process",
+        "compiler",
+        "component_functions",
+        "component_guest",
+        "confinement",
+        "core_guest",
+        "core_linker",
+        "deadline",
+        "engine",
+        "guest_memory",
+        "guest_store",
+        "host_functions",
+        "libwasmtime",
+        "run_meter",
+        "runtime",
+        "wasi_components",
+        "wasi_stub",
+        "wit_types",
+        "worker",
+        "worker_channel",
+        "worker_link",
+        "worker_main",
+        "worker_pool",
+        "worker_source",
     ),
     "workspace": (
         "fs_list",
@@ -133,7 +161,7 @@ SYSTEM_CALLS = ("palyra.workspace.openat2",)
 OUTER = ("palyra.cli", "palyra.daemons", "palyra.api")
 INPUT_OUTPUT = (
     *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
-    *("cedarpy", "cryptography", "prometheus_client", "starlette", "uvicorn", "uvloop", "watchfiles"),
+    *("cedarpy", "cryptography", "prometheus_client", "starlette", "uvicorn", "uvloop", "wasmtime", "watchfiles"),
 )
 
 

@@ -111,7 +111,7 @@ def test_from_quarantine_to_rollback(tmp_path: Path) -> None:
     entries = workshop.palyra("journal", "tail", "-n", "200")
     kinds = [entry["kind"] for entry in entries["events"]]
     assert [kind for kind in kinds if kind.startswith("skill.")] == [
-        *("skill.ingested", "skill.audited", "skill.quarantined", "skill.approved"),
+        *("skill.publisher_added", "skill.ingested", "skill.audited", "skill.quarantined", "skill.approved"),
         *("skill.ingested", "skill.audited", "skill.quarantined", "skill.superseded", "skill.approved"),
         *("skill.superseded", "skill.rolled_back", "skill.disabled", "skill.enabled"),
     ]

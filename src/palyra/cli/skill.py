@@ -13,6 +13,7 @@ VERBS: Final = {
     "test": LazyCommand("palyra.cli.skill_try:test", "Run a project's examples."),
     "keygen": LazyCommand("palyra.cli.skill_author:keygen", "Make a publisher's key."),
     "sign": LazyCommand("palyra.cli.skill_author:sign", "Sign the archive of the last build."),
+    "builder": LazyCommand("palyra.cli.skill_builder:builder", "Make skills from descriptions and recorded runs."),
     "verify": LazyCommand("palyra.cli.skill_review:verify", "Verify an archive's signature and statements."),
     "audit": LazyCommand("palyra.cli.skill_review:audit", "Show what an audit finds in an archive or a skill."),
     "install": LazyCommand("palyra.cli.skill_life:install", "Put an archive into quarantine."),

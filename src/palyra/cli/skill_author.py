@@ -82,9 +82,7 @@ def build(invocation: Invocation, folder: Path) -> None:
     invocation.output.data(found, lambda _: labelled((key, shown(str(value))) for key, value in found.items()))
 
 
-def build_project(
-    invocation: Invocation, project: "Project", origin: dict[str, str] | None = None
-) -> "SkillArtifact":
+def build_project(invocation: Invocation, project: "Project", origin: dict[str, str] | None = None) -> "SkillArtifact":
     """Builds, packs and writes the unsigned archive into the project's build folder."""
     from importlib.resources import as_file, files
 

@@ -212,9 +212,7 @@ class SkillsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         tuple[str, ...],
         _says("Program and arguments that generate a skill: JSON in, JSON out; empty means the built-in templates."),
     ] = ()
-    builder_timeout_seconds: Annotated[
-        int, Meta(ge=1, le=3600), _says("How long that program may take.")
-    ] = 120
+    builder_timeout_seconds: Annotated[int, Meta(ge=1, le=3600), _says("How long that program may take.")] = 120
 
 
 class WasmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

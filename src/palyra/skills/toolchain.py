@@ -71,10 +71,31 @@ _C_FLAGS: Final = (
     *("-target", "wasm32-freestanding", "-std=c11", "-Os", "-Wall", "-Wextra", "-Wno-unused-function", "-nostdlib"),
     *("-Wl,--no-entry", "-Wl,--strip-all", f"-Wl,-z,stack-size={_STACK_BYTES}", f"-Wl,--max-memory={_MEMORY_BYTES}"),
 )
-_ASC_FLAGS: Final = ("-O2", "--runtime", "stub", "--use", "abort=", "--exportStart", "_initialize", "--maximumMemory", str(_MEMORY_PAGES))
+_ASC_FLAGS: Final = (
+    "-O2",
+    "--runtime",
+    "stub",
+    "--use",
+    "abort=",
+    "--exportStart",
+    "_initialize",
+    "--maximumMemory",
+    str(_MEMORY_PAGES),
+)
 _RUST_TARGET: Final = "wasm32-unknown-unknown"
 _RUST_FLAGS: Final = (
-    *("--edition", "2021", "--crate-type", "cdylib", "--target", _RUST_TARGET, "-C", "opt-level=s", "-C", "panic=abort"),
+    *(
+        "--edition",
+        "2021",
+        "--crate-type",
+        "cdylib",
+        "--target",
+        _RUST_TARGET,
+        "-C",
+        "opt-level=s",
+        "-C",
+        "panic=abort",
+    ),
     *("-C", "lto=yes", "-C", "strip=symbols", "-C", f"link-arg=--max-memory={_MEMORY_BYTES}"),
 )
 
@@ -161,7 +182,11 @@ class Toolchains:
         except OSError as error:
             raise ToolchainUnavailable(f"cannot write into {self._cache}: {error.strerror}") from error
         try:
-            wanted = f"{package.name}@{package.version}" if package.registry == "npm" else f"{package.name}=={package.version}"
+            wanted = (
+                f"{package.name}@{package.version}"
+                if package.registry == "npm"
+                else f"{package.name}=={package.version}"
+            )
             if package.registry == "npm":
                 command = [self._program("npm"), "install", "--prefix", str(scratch), "--ignore-scripts", "--no-audit"]
                 command += ["--no-fund", "--no-save", wanted]

@@ -41,6 +41,11 @@ class BadTrialOutput(Failed):
     hint = "the output is a JSON object that fits the tool's output_schema"
 
 
+class ExamplesFailed(Failed):
+    code = "skill.examples_failed"
+    hint = "`palyra skill test` in the project's folder shows what went wrong"
+
+
 def asked_names(asked: Capabilities) -> dict[Capability, tuple[str, ...]]:
     roots = dict.fromkeys((*asked.filesystem.read_roots, *asked.filesystem.write_roots))
     return {

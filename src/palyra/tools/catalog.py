@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 from palyra.tools.call import UnknownTool
 from palyra.tools.schema_check import SchemaCheck
-from palyra.tools.spec import ToolSpec
+from palyra.tools.spec import SKILL_TOOLS, ToolSpec
+
+NOT_IN_USE = "a skill's tools are there while an operator has it in use: `palyra skill list` shows what is installed"
 
 
 class CatalogEntry:
@@ -62,7 +64,8 @@ class Catalog:
         try:
             return self._entries[name]
         except KeyError:
-            raise UnknownTool(f"there is no tool named {name[:128]!r}", tool=name[:128]) from None
+            hint = NOT_IN_USE if name.startswith(SKILL_TOOLS) else None
+            raise UnknownTool(f"there is no tool named {name[:128]!r}", hint=hint, tool=name[:128]) from None
 
     def specs(self) -> list[ToolSpec]:
         entries = self._entries

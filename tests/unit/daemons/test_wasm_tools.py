@@ -129,7 +129,10 @@ async def test_a_loop_ends_with_its_fuel_and_the_run_with_its_budget(tmp_path: P
 
 
 async def test_configuration_reaches_the_guest(tmp_path: Path) -> None:
-    more = '[operator.configuration]\nschema = { type = "object", properties = { n = { type = "integer" } } }\ndefaults = { n = 3 }'
+    more = (
+        '[operator.configuration]\nschema = { type = "object", properties = { n = { type = "integer" } } }\n'
+        "defaults = { n = 3 }"
+    )
     async with open_house(tmp_path) as house:
         await put_in_use(house, more=more)
         assert (await house.call(TOOL, {"_config": "mine"})).result == {"_config": {"n": 3}}

@@ -1,0 +1,197 @@
+"""The skill builder (experimental): from a description or from recorded calls to a project that a person reviews.
+
+Generating is a port. Whatever a generator returns is a stranger's work: bounded, parsed as any project is, held to the
+capabilities that the recorded calls used, and kept in quarantine until a person promotes exactly what was reviewed.
+"""
+
+import hashlib
+import re
+import struct
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput
+from palyra.skills.inference import Needs, RecordedCall, infer_needs
+from palyra.skills.manifest import MANIFEST_NAME, SkillManifest, parse_manifest
+from palyra.skills.project import (
+    BUILD_NAME,
+    EXAMPLES,
+    Language,
+    parse_build_plan,
+    parse_example,
+    require_modules,
+)
+from palyra.skills.scaffold import ProjectNames
+
+CANDIDATE_VERSION: Final = 1
+MAX_PROMPT_CHARS: Final = 20_000
+MAX_CALLS: Final = 200
+MAX_FILES: Final = 100
+MAX_FILE_CHARS: Final = 1_000_000
+# No dot files, nothing absolute, no `..`: a generator writes into its candidate and nowhere else.
+_PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,4}")
+
+
+class BuilderDisabled(Denied):
+    code = "skill.builder_disabled"
+    hint = "the builder is experimental: set skills.builder_enabled = true to use it"
+
+
+class BadGeneration(InvalidInput):
+    code = "skill.bad_generation"
+    hint = "the generator's answer is not a project that Palyra takes; nothing of it was kept"
+
+
+class NothingToBuild(InvalidInput):
+    code = "skill.nothing_to_build"
+    hint = "give --prompt TEXT, or --from-runs with runs that made calls"
+
+
+class NotWhatWasReviewed(Denied):
+    code = "skill.candidate_changed"
+    hint = "look at it again with `palyra skill builder show`, and name the digest shown there"
+
+
+class CandidateClosed(InvalidInput):
+    code = "skill.candidate_closed"
+    hint = "only a candidate in quarantine can be promoted or discarded"
+
+
+class CandidateState(StrEnum):
+    QUARANTINED = "quarantined"
+    PROMOTED = "promoted"
+    DISCARDED = "discarded"
+
+
+class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    names: ProjectNames
+    language: Language
+    prompt: str = ""
+    calls: tuple[RecordedCall, ...] = ()
+    needs: Needs = Needs()
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Files by path, and what the generator wants a reviewer to know."""
+
+    files: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+class Generator(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def generate(self, request: GenerationRequest) -> Generated: ...
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a candidate. Its files lie beside it and may be edited until it is promoted."""
+
+    candidate_version: int = CANDIDATE_VERSION
+    id: str
+    skill_id: str
+    language: Language
+    generator: str
+    created_ms: int
+    prompt: str = ""
+    runs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    state: CandidateState = CandidateState.QUARANTINED
+    # Of the archive it became.
+    artifact_digest: str = ""
+
+    def closed(self, state: CandidateState, artifact_digest: str = "") -> "Candidate":
+        if self.state is not CandidateState.QUARANTINED:
+            raise CandidateClosed(f"{self.id} is {self.state}")
+        return msgspec.structs.replace(self, state=state, artifact_digest=artifact_digest)
+
+    def origin(self) -> dict[str, str]:
+        """For the provenance: where this came from, without repeating what people typed."""
+        found = {"generator": self.generator, "candidate": self.id}
+        if self.prompt:
+            found["prompt_sha256"] = hashlib.sha256(self.prompt.encode()).hexdigest()
+        if self.runs:
+            found["runs"] = ",".join(self.runs)
+        return found
+
+
+def generation_request(
+    names: ProjectNames, language: Language, prompt: str, calls: tuple[RecordedCall, ...]
+) -> GenerationRequest:
+    if not prompt.strip() and not calls:
+        raise NothingToBuild("there is neither a description nor a recorded call")
+    if len(prompt) > MAX_PROMPT_CHARS or len(calls) > MAX_CALLS:
+        raise NothingToBuild(f"at most {MAX_PROMPT_CHARS} characters and {MAX_CALLS} calls can be taken up")
+    return GenerationRequest(names=names, language=language, prompt=prompt, calls=calls, needs=infer_needs(calls))
+
+
+def require_generated(generated: Generated, request: GenerationRequest) -> SkillManifest:
+    """Raises unless the files are a project for this request that asks for no more than was recorded."""
+    if not 1 <= len(generated.files) <= MAX_FILES:
+        raise BadGeneration(f"it has {len(generated.files)} files; between 1 and {MAX_FILES} are allowed")
+    folded: set[str] = set()
+    for path, text in generated.files.items():
+        if not _PATH.fullmatch(path) or path.lower() in folded:
+            raise BadGeneration(f"a file may not be named {path[:80]!r}")
+        folded.add(path.lower())
+        if len(text) > MAX_FILE_CHARS:
+            raise BadGeneration(f"{path} has more than {MAX_FILE_CHARS} characters")
+    for needed in (MANIFEST_NAME, BUILD_NAME):
+        if needed not in generated.files:
+            raise BadGeneration(f"it has no {needed}")
+    manifest = parse_manifest(generated.files[MANIFEST_NAME].encode())
+    plan = parse_build_plan(generated.files[BUILD_NAME].encode())
+    require_modules(plan, manifest)
+    if plan.language is not request.language:
+        raise BadGeneration(f"it is in {plan.language}, and {request.language} was asked for")
+    for build in plan.modules.values():
+        for source in build.sources:
+            if source not in generated.files:
+                raise BadGeneration(f"it has no {source}, which {BUILD_NAME} names")
+    for path, text in generated.files.items():
+        if path.startswith(EXAMPLES) and path.endswith(".json"):
+            parse_example(path, text.encode())
+    _require_identity(manifest, request)
+    if request.calls:
+        _require_within(manifest, request.needs)
+    return manifest
+
+
+def _require_identity(manifest: SkillManifest, request: GenerationRequest) -> None:
+    names = request.names
+    if (manifest.skill_id, manifest.publisher) != (names.skill_id, names.publisher):
+        raise BadGeneration(f"it calls itself {manifest.skill_id} by {manifest.publisher}")
+
+
+def _require_within(manifest: SkillManifest, needs: Needs) -> None:
+    asked = manifest.capabilities
+    roots = {*needs.read_roots, *needs.write_roots}
+    beyond = [
+        *(f"host {one}" for one in asked.http_egress_allowlist if one not in needs.hosts),
+        *(f"storage {one}" for one in asked.filesystem.read_roots if one not in roots),
+        *(f"storage {one} for writing" for one in asked.filesystem.write_roots if one not in needs.write_roots),
+        *(f"secret {one}" for one in asked.secrets if one not in needs.secrets),
+        *(f"channel {one}" for one in asked.channels),
+        *(f"ability {one}" for one in (*asked.device, *asked.node)),
+    ]
+    if beyond:
+        raise BadGeneration(f"it asks for more than the recorded calls used: {', '.join(beyond[:5])}")
+
+
+def files_digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over names and contents, each after its length: what a reviewer names when promoting."""
+    found = hashlib.sha256(b"palyra.skill.candidate.v1")
+    for name in sorted(files):
+        for part in (name.encode(), files[name]):
+            found.update(struct.pack(">Q", len(part)) + part)
+    return found.hexdigest()
+
+
+def require_reviewed(reviewed: str, files: Mapping[str, bytes]) -> None:
+    current = files_digest(files)
+    if reviewed != current:
+        raise NotWhatWasReviewed(f"the candidate's files have the digest {current}, not {reviewed[:64]}")

@@ -1,0 +1,100 @@
+"""Candidates of the builder on disk: a folder for each, with its record and its project. Nothing in them ever runs here
+before a person promotes it."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palyra.errors import Failed, InvalidInput
+from palyra.ids import Ulid
+from palyra.skills.builder import CANDIDATE_VERSION, MAX_FILE_CHARS, MAX_FILES, Candidate
+from palyra.skills.project import BUILD_FOLDER
+
+_RECORD: Final = "candidate.json"
+_PROJECT: Final = "project"
+_FOLDER_MODE: Final = 0o700
+_MAX_RECORD_BYTES: Final = 1024 * 1024
+
+
+class NoSuchCandidate(InvalidInput):
+    code = "skill.no_such_candidate"
+    hint = "`palyra skill builder list` shows them"
+
+
+class CandidateBroken(Failed):
+    code = "skill.candidate_broken"
+    hint = "discard it and build it again"
+
+
+class Candidates:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add(self, candidate: Candidate, files: Mapping[str, str]) -> Path:
+        place = self._place(candidate.id)
+        place.mkdir(parents=True, mode=_FOLDER_MODE)
+        project = place / _PROJECT
+        for path, text in files.items():
+            target = project / path
+            target.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
+            with target.open("x", encoding="utf-8") as file:
+                file.write(text)
+        self.put(candidate)
+        return project
+
+    def put(self, candidate: Candidate) -> None:
+        place = self._place(candidate.id) / _RECORD
+        temporary = place.with_name(f".{_RECORD}.part")
+        temporary.write_bytes(msgspec.json.encode(candidate))
+        os.replace(temporary, place)
+
+    def all(self) -> tuple[Candidate, ...]:
+        if not self._folder.is_dir():
+            return ()
+        return tuple(self._read(path / _RECORD) for path in sorted(self._folder.iterdir()) if path.is_dir())
+
+    def get(self, candidate_id: str) -> Candidate:
+        place = self._place(candidate_id)
+        if not place.is_dir():
+            raise NoSuchCandidate(f"there is no candidate {candidate_id}")
+        return self._read(place / _RECORD)
+
+    def project(self, candidate_id: str) -> Path:
+        return self._place(candidate_id) / _PROJECT
+
+    def files(self, candidate_id: str) -> dict[str, bytes]:
+        """Everything that can go into a build, and so everything a review is about. What a build made is not."""
+        project = self.project(candidate_id)
+        found: dict[str, bytes] = {}
+        for parent, folders, names in os.walk(project):
+            if Path(parent) == project and BUILD_FOLDER in folders:
+                folders.remove(BUILD_FOLDER)
+            for name in names:
+                path = Path(parent, name)
+                if path.is_symlink() or not path.is_file():
+                    raise CandidateBroken(f"{path} is not an ordinary file")
+                data = path.read_bytes()
+                found[path.relative_to(project).as_posix()] = data
+                if len(data) > 4 * MAX_FILE_CHARS or len(found) > MAX_FILES:
+                    raise CandidateBroken("the candidate has grown beyond what a person reviews")
+        return found
+
+    def drop_files(self, candidate_id: str) -> None:
+        shutil.rmtree(self.project(candidate_id), ignore_errors=True)
+
+    def _place(self, candidate_id: str) -> Path:
+        return self._folder / Ulid.parse(candidate_id)
+
+    def _read(self, path: Path) -> Candidate:
+        try:
+            raw = path.read_bytes()[:_MAX_RECORD_BYTES]
+            candidate = msgspec.json.decode(raw, type=Candidate)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise CandidateBroken(f"{path} cannot be read: {error}") from error
+        if candidate.candidate_version != CANDIDATE_VERSION or candidate.id != path.parent.name:
+            raise CandidateBroken(f"{path} is not a candidate's record")
+        return candidate

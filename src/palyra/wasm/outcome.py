@@ -1,0 +1,133 @@
+"""The ways a guest's call ends. Each error kind is a leaf with what the call used until then."""
+
+import msgspec
+
+from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
+
+
+class WasmUsage(msgspec.Struct, frozen=True, kw_only=True):
+    fuel_used: int = 0
+    peak_memory_bytes: int = 0
+    duration_us: int = 0
+    # Every host function the guest called, and those of them that left the worker.
+    host_calls: int = 0
+    outside_calls: int = 0
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    level: str
+    text: str
+
+
+class WasmOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """``output`` is the text of an ordinary guest, or the exit code of the minimal form ``run: () -> i32``."""
+
+    output: bytes | int
+    usage: WasmUsage
+    logs: tuple[LogLine, ...] = ()
+    # Lines the guest wrote beyond its limits; they are gone.
+    logs_dropped: int = 0
+
+
+class _WithUsage(PalyraError):
+    """What was used, and what the guest said, before it ended badly."""
+
+    usage: WasmUsage = WasmUsage()
+    logs: tuple[LogLine, ...] = ()
+
+
+class CompileFailed(InvalidInput):
+    code = "wasm.compile"
+    hint = "the module is not valid WebAssembly for this runtime, is too large, or takes too long to compile"
+
+
+class LinkFailed(_WithUsage, InvalidInput):
+    code = "wasm.link"
+    hint = "modules import only from palyra:plugins/host-capabilities@0.1.0, palyra:skill/host@0.1.0 and WASI"
+
+
+class MissingExport(_WithUsage, InvalidInput):
+    code = "wasm.missing_export"
+    hint = "export `run` in one of the three forms that the documentation of plugins gives, and `palyra_alloc`"
+
+
+class Trapped(_WithUsage, Failed):
+    code = "wasm.trap"
+    hint = "the guest ended itself or broke a rule of WebAssembly; its log lines may say why"
+
+
+class TimedOut(_WithUsage, LimitExceeded):
+    code = "wasm.timed_out"
+    hint = "the guest did not finish in time and was stopped"
+
+
+class FuelExhausted(_WithUsage, LimitExceeded):
+    code = "wasm.fuel_exhausted"
+    hint = "the guest used up its instructions; raise its fuel quota if the work is honest"
+
+
+class MemoryExceeded(_WithUsage, LimitExceeded):
+    code = "wasm.memory_exceeded"
+    hint = "the guest's memories or tables, summed up, do not fit its limit"
+
+
+class CapabilityDenied(_WithUsage, Denied):
+    code = "wasm.capability_denied"
+    hint = "the capability is not granted to this plugin"
+
+
+class InvalidOutput(_WithUsage, Failed):
+    code = "wasm.invalid_output"
+    hint = "the guest returned a place outside its memory, too much, or text that is not UTF-8"
+
+
+class Quota(LimitExceeded):
+    code = "wasm.quota"
+    hint = "all places for guests are taken; try again"
+
+
+class InputTooLarge(LimitExceeded):
+    code = "wasm.input_too_large"
+    hint = "a plugin takes one document of bounded size; put larger data into storage"
+
+
+class GuestFailed(_WithUsage, Failed):
+    """The guest ran well and said that its work failed."""
+
+    code = "wasm.failed"
+    hint = "the message is the guest's own"
+
+
+class WorkerLost(_WithUsage, Unavailable):
+    """The process that ran the guest ended under it."""
+
+    code = "wasm.worker_lost"
+    hint = "the worker process died, for want of memory perhaps; it is replaced, try again"
+
+
+class NotCompiled(Unavailable):
+    code = "wasm.not_compiled"
+    hint = "the compiled form is gone; compile the module again"
+
+
+# The kinds a worker may report. What it says beyond them counts as a lost worker.
+REPORTED: dict[str, type[_WithUsage]] = {
+    leaf.code.removeprefix("wasm."): leaf
+    for leaf in (
+        LinkFailed,
+        MissingExport,
+        Trapped,
+        TimedOut,
+        FuelExhausted,
+        MemoryExceeded,
+        InvalidOutput,
+        GuestFailed,
+    )
+}
+
+
+def reported(kind: str, message: str, usage: WasmUsage, logs: tuple[LogLine, ...]) -> PalyraError:
+    leaf = REPORTED.get(kind, WorkerLost)
+    error = leaf(message)
+    error.usage, error.logs = usage, logs
+    return error

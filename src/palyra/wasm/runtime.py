@@ -1,0 +1,261 @@
+"""Tier A as the daemon sees it: compile a module once, run it as often as one likes, each time as if the first."""
+
+import asyncio
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palyra.secret import Secret
+from palyra.wasm.abi import LOG_LEVELS, RUN
+from palyra.wasm.answers import HostAnswers
+from palyra.wasm.cache import CompiledCache, Stored
+from palyra.wasm.compile_process import compile_in_process
+from palyra.wasm.entry import entry_form, shared_out
+from palyra.wasm.grants import NOTHING_GRANTED, CapabilityGrantSet
+from palyra.wasm.limits import DEFAULT_TIMEOUT_MS, PoolSettings, RuntimeLimits
+from palyra.wasm.log_text import shown
+from palyra.wasm.module_facts import ModuleFacts
+from palyra.wasm.outcome import (
+    CompileFailed,
+    InputTooLarge,
+    LogLine,
+    NotCompiled,
+    TimedOut,
+    WasmOutcome,
+    WasmUsage,
+    WorkerLost,
+    reported,
+)
+from palyra.wasm.ports import HostServices, NoServices
+from palyra.wasm.wire import Ask, Call, Done, Load, Loaded, Unload
+from palyra.wasm.worker_link import LinkBroken, WorkerLink
+from palyra.wasm.worker_pool import WorkerPool
+from palyra.wasm.worker_source import WorkerSource
+
+_LOG = logging.getLogger("palyra.wasm")
+_MS_PER_SECOND: Final = 1_000
+_US_PER_MS: Final = 1_000
+# Loading the largest module takes a third of a second on a busy machine.
+_LOAD_SECONDS: Final = 60.0
+_NO_SERVICES: Final = NoServices()
+
+
+class CompiledModule(msgspec.Struct, frozen=True, kw_only=True):
+    """A module this runtime can run: the SHA-256 of its bytes, and what it says about itself."""
+
+    digest: str
+    facts: ModuleFacts
+
+
+class WasmRuntime:
+    def __init__(
+        self,
+        *,
+        cache_directory: Path,
+        key: Secret,
+        limits: RuntimeLimits | None = None,
+        pool: PoolSettings | None = None,
+        source: WorkerSource | None = None,
+    ) -> None:
+        self._limits = limits or RuntimeLimits()
+        self._settings = pool or PoolSettings()
+        self._source = source or WorkerSource()
+        self.pool = WorkerPool(self._source, self._settings, self._limits.max_instances)
+        self.refused_cache_files = 0
+        self._cache = CompiledCache(
+            cache_directory,
+            hashlib.sha256(key.reveal().encode()).digest(),
+            memory_bytes=self._settings.memory_cache_bytes,
+            on_refused=self._refused,
+        )
+        self._compiling = asyncio.Semaphore(max(1, self._settings.compiling))
+        self._being_compiled: dict[bytes, asyncio.Lock] = {}
+
+    @property
+    def limits(self) -> RuntimeLimits:
+        """The most that any call may have."""
+        return self._limits
+
+    @property
+    def cache(self) -> CompiledCache:
+        return self._cache
+
+    def _refused(self, name: str, why: str) -> None:
+        self.refused_cache_files += 1
+        _LOG.warning("a compiled module in the cache was not used: %s: %s", name, why)
+
+    async def start(self) -> None:
+        """Starts workers ahead of the first call. Without it the first call does."""
+        await self.pool.start()
+
+    async def close(self) -> None:
+        """Ends every worker and whatever runs in it."""
+        await self.pool.close()
+        await self._source.close()
+        self._cache.close()
+
+    async def compile(self, module: bytes) -> CompiledModule:
+        """Quick for a module that was compiled before. Raises ``CompileFailed`` or ``LinkFailed``."""
+        if len(module) > self._settings.max_module_bytes:
+            raise CompileFailed(
+                f"the module has {len(module)} bytes, {self._settings.max_module_bytes} are allowed", size=len(module)
+            )
+        await self.pool.start()
+        digest = (await asyncio.to_thread(hashlib.sha256, module)).digest()
+        lock = self._being_compiled.setdefault(digest, asyncio.Lock())
+        try:
+            async with lock:
+                stored = await self._stored(digest)
+                if stored is None:
+                    async with self._compiling:
+                        stored = await compile_in_process(self._source, self._settings, module)
+                    # Before it is kept: what is kept may be let go at any time, and its descriptor with it.
+                    await asyncio.to_thread(self._cache.write, digest, self.pool.engine, stored)
+                    self._cache.keep(digest, self.pool.engine, stored)
+                return CompiledModule(digest=digest.hex(), facts=stored.facts)
+        finally:
+            if not lock.locked():
+                self._being_compiled.pop(digest, None)
+
+    async def _stored(self, digest: bytes) -> Stored | None:
+        stored = self._cache.in_memory(digest, self.pool.engine)
+        if stored is None:
+            stored = await asyncio.to_thread(self._cache.read, digest, self.pool.engine)
+            if stored is not None:
+                self._cache.keep(digest, self.pool.engine, stored)
+        return stored
+
+    async def run(
+        self,
+        module: CompiledModule,
+        *,
+        entry: str = RUN,
+        tool: str = "",
+        input: bytes = b"",  # noqa: A002 - what it is
+        grants: CapabilityGrantSet = NOTHING_GRANTED,
+        services: HostServices = _NO_SERVICES,
+        limits: RuntimeLimits | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> WasmOutcome:
+        """Runs a guest to its end. Every error but ``Quota`` and ``NotCompiled`` tells what was used and logged."""
+        within = (limits or self._limits).within(self._limits)
+        if len(input) > within.max_input_bytes:
+            raise InputTooLarge(f"the input has {len(input)} bytes, {within.max_input_bytes} are allowed")
+        entry_form(module.facts, entry)
+        memory_bytes, table_elements = shared_out(module.facts, within)
+        digest = bytes.fromhex(module.digest)
+        call = Call(
+            digest=digest,
+            entry=entry,
+            tool=tool,
+            input=input,
+            counts=grants.counts(),
+            timeout_us=max(1, timeout_ms) * _US_PER_MS,
+            fuel=within.fuel_budget,
+            memory_bytes=memory_bytes,
+            table_elements=table_elements,
+            max_output_bytes=within.max_output_bytes,
+            max_log_bytes=within.max_log_bytes,
+            max_log_lines=within.max_log_lines,
+            max_log_line_chars=within.max_log_line_chars,
+            max_host_calls=within.max_host_calls,
+            max_request_bytes=within.max_request_bytes,
+            host_call_timeout_ms=within.host_call_timeout_ms,
+            clock_ms=grants.clock_ms,
+            random_seed=grants.random_seed,
+        )
+        answers = HostAnswers(grants, services, within)
+        await self.pool.start()
+        wait = min(self._settings.wait_ms, timeout_ms) / _MS_PER_SECOND
+        link = await self.pool.take(digest, wait)
+        done: Done | None = None
+        try:
+            if digest not in link.loaded:
+                await self._load(link, digest)
+            done = await self._converse(link, call, answers, timeout_ms)
+        finally:
+            if done is None or done.spent:
+                self.pool.discard(link)
+            else:
+                self.pool.release(link)
+        return _outcome(done, answers, services, within)
+
+    async def _load(self, link: WorkerLink, digest: bytes) -> None:
+        stored = await self._stored(digest)
+        if stored is None:
+            raise NotCompiled("the compiled module is neither in memory nor on disk")
+        while len(link.loaded) >= self._settings.loaded_per_worker:
+            oldest = next(iter(link.loaded))
+            del link.loaded[oldest]
+            await link.send(Unload(digest=oldest))
+            stored = await self._stored(digest) or stored
+        # Another call may make the cache let go of the original while this one is on its way.
+        descriptor = os.dup(stored.descriptor)
+        frame = Load(digest=digest, form=stored.facts.form, size=stored.size, facts=stored.facts)
+        try:
+            async with asyncio.timeout(_LOAD_SECONDS):
+                await link.send(frame, (descriptor,))
+                answer = await link.receive()
+        except (LinkBroken, TimeoutError) as problem:
+            raise WorkerLost("the worker process ended while it loaded the module") from problem
+        finally:
+            os.close(descriptor)
+        if not isinstance(answer, Loaded) or answer.digest != digest:
+            raise WorkerLost("the worker process does not keep the protocol")
+        if answer.problem:
+            raise NotCompiled(f"the compiled module cannot be loaded: {shown(answer.problem, 500)}")
+        link.loaded[digest] = None
+
+    async def _converse(self, link: WorkerLink, call: Call, answers: HostAnswers, timeout_ms: int) -> Done:
+        """From the call to its end, with the guest's questions between. The guest stops itself in time; who does not is
+        killed with its worker."""
+        try:
+            async with asyncio.timeout((timeout_ms + self._settings.kill_grace_ms) / _MS_PER_SECOND):
+                await link.send(call)
+                while True:
+                    frame = await link.receive()
+                    match frame:
+                        case Done():
+                            return frame
+                        case Ask():
+                            with self.pool.parked():
+                                answer = await answers.answer(frame)
+                            await link.send(answer)
+                        case _:
+                            raise LinkBroken("it does not keep the protocol")
+        except TimeoutError:
+            error = TimedOut(f"the guest did not end within {timeout_ms} ms and its worker was killed")
+            error.usage = WasmUsage(duration_us=timeout_ms * _US_PER_MS, outside_calls=answers.count)
+            raise error from None
+        except LinkBroken as problem:
+            lost = WorkerLost(f"the worker process was lost: {problem}")
+            lost.usage = WasmUsage(outside_calls=answers.count)
+            raise lost from None
+
+
+def _outcome(done: Done, answers: HostAnswers, services: HostServices, limits: RuntimeLimits) -> WasmOutcome:
+    usage = WasmUsage(
+        fuel_used=done.fuel_used,
+        peak_memory_bytes=done.peak_memory_bytes,
+        duration_us=done.duration_us,
+        host_calls=done.host_calls,
+        outside_calls=answers.count,
+    )
+    logs = tuple(
+        services.log(LogLine(level=_level(level), text=shown(text, limits.max_log_line_chars)))
+        for level, text in done.logs[: limits.max_log_lines]
+    )
+    if done.kind:
+        message = services.log(LogLine(level=LOG_LEVELS[-1], text=shown(done.message, limits.max_log_line_chars))).text
+        raise reported(done.kind, message, usage, logs)
+    if isinstance(done.output, bytes) and len(done.output) > limits.max_output_bytes:
+        raise reported("invalid_output", "the guest's output is longer than allowed", usage, logs)
+    return WasmOutcome(output=done.output, usage=usage, logs=logs, logs_dropped=done.logs_dropped)
+
+
+def _level(number: int) -> str:
+    return LOG_LEVELS[number] if 0 <= number < len(LOG_LEVELS) else LOG_LEVELS[-1]

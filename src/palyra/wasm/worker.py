@@ -1,0 +1,140 @@
+"""What a worker process does all day: loads modules, runs guests, passes their questions on. One guest at a time."""
+
+import time
+from typing import Final
+
+import wasmtime
+
+from palyra.errors import PalyraError
+from palyra.wasm import classify, libwasmtime
+from palyra.wasm.abi import Status
+from palyra.wasm.component_guest import ComponentGuests, LoadedComponent
+from palyra.wasm.core_guest import CoreGuests, LoadedCore
+from palyra.wasm.core_linker import Desk
+from palyra.wasm.deadline import Deadline
+from palyra.wasm.host_calls import HostCalls
+from palyra.wasm.module_facts import CORE
+from palyra.wasm.run_meter import GuestEnded, ProcessMemory, RunMeter
+from palyra.wasm.wire import Answer, Ask, Call, Done, Load, Loaded, Unload
+from palyra.wasm.worker_channel import WorkerChannel
+
+# The daemon's own limit ends a question first; this is for a daemon that is stuck.
+_ANSWER_SLACK_SECONDS: Final = 2.0
+_US_PER_SECOND: Final = 1_000_000
+_MS_PER_SECOND: Final = 1_000
+
+
+class Guests:
+    """Both kinds of guests over one engine. Made before the fork, used after it."""
+
+    def __init__(self, engine: wasmtime.Engine) -> None:
+        self.engine = engine
+        self.desk = Desk()
+        self.core = CoreGuests(engine, self.desk)
+        self.components = ComponentGuests(engine, self.desk)
+
+    def load(self, form: str, compiled: bytes, frame: Load) -> LoadedCore | LoadedComponent:
+        if form == CORE:
+            return self.core.load(compiled, frame.facts)
+        return self.components.load(compiled, frame.facts)
+
+    def run(self, loaded: LoadedCore | LoadedComponent, call: Call, meter: RunMeter) -> bytes | int:
+        if isinstance(loaded, LoadedCore):
+            return self.core.run(loaded, call, meter)
+        return self.components.run(loaded, call, meter)
+
+
+class Worker:
+    def __init__(self, channel: WorkerChannel, guests: Guests, memory: ProcessMemory) -> None:
+        self._channel = channel
+        self._guests = guests
+        self._memory = memory
+        self._deadline = Deadline(libwasmtime.address_of(guests.engine))
+        self._loaded: dict[bytes, LoadedCore | LoadedComponent] = {}
+        self._ends_at = 0.0
+        self._answer_seconds = 0.0
+
+    def serve(self) -> None:
+        """Until the daemon is gone."""
+        while True:
+            frame = self._channel.receive()
+            match frame:
+                case Call():
+                    self._channel.send(self._run(frame))
+                case Load():
+                    self._channel.send(self._load(frame))
+                case Unload():
+                    self._loaded.pop(frame.digest, None)
+                case _:  # an answer that came too late
+                    continue
+
+    def _load(self, frame: Load) -> Loaded:
+        compiled = self._channel.take_file(frame.size)
+        try:
+            self._loaded[frame.digest] = self._guests.load(frame.form, compiled, frame)
+        except (wasmtime.WasmtimeError, GuestEnded) as problem:
+            return Loaded(digest=frame.digest, problem=classify.cause(str(problem)) or "it cannot be loaded")
+        return Loaded(digest=frame.digest)
+
+    def _run(self, call: Call) -> Done:
+        meter = RunMeter(self._memory)
+        calls = HostCalls(call, self._ask)
+        desk = self._guests.desk
+        desk.begin(calls)
+        self._ends_at = time.monotonic() + call.timeout_us / _US_PER_SECOND
+        self._answer_seconds = call.host_call_timeout_ms / _MS_PER_SECOND + _ANSWER_SLACK_SECONDS
+        kind = message = ""
+        faulty = False
+        output: bytes | int = b""
+        self._deadline.arm(call.timeout_us)
+        try:
+            output = self._guests.run(self._loaded[call.digest], call, meter)
+        except GuestEnded as end:
+            kind, message = classify.with_memory(end.kind, meter.memory_bytes, call.memory_bytes), end.message
+        except PalyraError as problem:
+            kind, message = problem.code.removeprefix("wasm."), problem.message
+        except Exception as fault:
+            # A value that could not be passed between guest and host. Nothing of it may reach the next guest.
+            kind, message, faulty = "trap", f"a host function could not answer: {type(fault).__name__}", True
+        finally:
+            spent = self._deadline.disarm() or faulty
+            desk.begin(None)
+        calls.finish_printing()
+        if not kind and calls.failure is not None:
+            kind, message, output = "failed", calls.failure, b""
+        if not kind and isinstance(output, bytes) and not _is_text(output):
+            kind, message, output = "invalid_output", "the guest's output is not UTF-8", b""
+        if desk.fault is not None and kind:
+            message = f"{message} (a host function failed: {type(desk.fault).__name__})"
+        return Done(
+            kind=kind,
+            message=message,
+            output=output,
+            fuel_used=meter.fuel_used,
+            peak_memory_bytes=meter.memory_bytes,
+            duration_us=meter.duration_us,
+            host_calls=calls.count,
+            logs=tuple(calls.logs),
+            logs_dropped=calls.logs_dropped,
+            spent=spent,
+        )
+
+    def _ask(self, question: Ask) -> Answer:
+        """Sends a guest's question on and waits. A guest whose time is over gets no answer."""
+        self._channel.send(question)
+        until = min(time.monotonic() + self._answer_seconds, self._ends_at)
+        while (left := until - time.monotonic()) > 0:
+            frame = self._channel.receive(left)
+            if frame is None:
+                break
+            if isinstance(frame, Answer) and frame.number == question.number:
+                return frame
+        return Answer(number=question.number, status=Status.TIMED_OUT)
+
+
+def _is_text(output: bytes) -> bool:
+    try:
+        output.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""The workers: a few kept ready, more when guests wait for the outside, none beyond the number of instances allowed.
+
+A place is a right to have a guest running. Calls wait for one in order; who waits too long gets ``wasm.quota``. A guest
+that waits for the outside keeps its worker but lets another compute.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from palyra.wasm.limits import PoolSettings
+from palyra.wasm.outcome import Quota
+from palyra.wasm.wire import VERSION, Ready
+from palyra.wasm.worker_link import LinkBroken, WorkerLink
+from palyra.wasm.worker_source import WORKER, WorkerSource, WorkersUnavailable
+
+_READY_SECONDS: Final = 60.0
+# After trouble with starting workers, before the next try.
+_RETRY_SECONDS: Final = 1.0
+
+
+class WorkerPool:
+    def __init__(self, source: WorkerSource, settings: PoolSettings, max_instances: int) -> None:
+        self._source = source
+        self._settings = settings
+        self._max_instances = max(1, max_instances)
+        self._computing_most = settings.computing or 2 * (os.cpu_count() or 1)
+        self._idle: list[WorkerLink] = []
+        self._busy = 0
+        self._parked = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._attention = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        # The name of the engine that workers run, once one has said it.
+        self.engine = ""
+
+    @property
+    def busy(self) -> int:
+        """Places in use: guests that run or wait for the outside."""
+        return self._busy
+
+    @property
+    def idle(self) -> int:
+        return len(self._idle)
+
+    async def start(self) -> None:
+        """Returns when the first worker is ready."""
+        if self._keeper is not None:
+            return
+        async with self._starting:
+            if self._keeper is None:
+                self._idle.append(await self._make())
+                self._keeper = asyncio.create_task(self._keep(), name="palyra-wasm-pool")
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+            self._keeper = None
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _make(self) -> WorkerLink:
+        connection, process = await self._source.make(WORKER)
+        link = WorkerLink(connection, process)
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                hello = await link.receive()
+            if not isinstance(hello, Ready) or hello.version != VERSION:
+                raise LinkBroken("it did not greet")
+            if self.engine and hello.engine != self.engine:
+                raise LinkBroken("it has another engine")
+        except (LinkBroken, TimeoutError) as problem:
+            link.close()
+            raise WorkersUnavailable(f"a worker process did not get ready: {problem}") from problem
+        except BaseException:
+            link.close()
+            raise
+        self.engine = hello.engine
+        return link
+
+    async def _keep(self) -> None:
+        """Keeps the wanted number ready and ends spare workers that nobody needed for a while."""
+        while True:
+            pause = self._settings.idle_seconds
+            self._attention.clear()
+            now = asyncio.get_running_loop().time()
+            spare = [link for link in self._idle if link.broken is not None]
+            old = [link for link in self._idle if now - link.idle_since > self._settings.idle_seconds]
+            spare += old[: max(0, len(self._idle) - self._settings.ready)]
+            for link in dict.fromkeys(spare):
+                self._idle.remove(link)
+                link.close()
+            while len(self._idle) + self._busy < self._settings.ready:
+                try:
+                    self._idle.append(await self._make())
+                except WorkersUnavailable:
+                    pause = _RETRY_SECONDS
+                    break
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._attention.wait()
+
+    def _has_place(self) -> bool:
+        return self._busy < self._max_instances and self._busy - self._parked < self._computing_most
+
+    def _admit(self) -> None:
+        while self._waiting and self._has_place():
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                self._busy += 1
+                waiting.set_result(None)
+
+    async def _place(self, wait_seconds: float) -> None:
+        if not self._waiting and self._has_place():
+            self._busy += 1
+            return
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await waiting
+        except BaseException as problem:
+            if waiting.done() and not waiting.cancelled():
+                self._give_back()
+            if isinstance(problem, TimeoutError):
+                raise Quota(f"no place for a guest within {wait_seconds:g} seconds", running=self._busy) from None
+            raise
+
+    def _give_back(self) -> None:
+        self._busy -= 1
+        self._admit()
+
+    async def take(self, digest: bytes, wait_seconds: float) -> WorkerLink:
+        """A worker for one guest, better one that has the module loaded. To be given to ``release`` or ``discard``."""
+        await self._place(wait_seconds)
+        try:
+            return self._pick(digest) or await self._make()
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _pick(self, digest: bytes) -> WorkerLink | None:
+        while self._idle:
+            found = next((link for link in reversed(self._idle) if digest in link.loaded), self._idle[-1])
+            self._idle.remove(found)
+            if found.waits():
+                return found
+            found.close()
+        return None
+
+    def release(self, link: WorkerLink) -> None:
+        """The worker is well and can take the next guest."""
+        link.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(link)
+        self._give_back()
+
+    def discard(self, link: WorkerLink) -> None:
+        """Ends the worker, whatever it does. Another is started when one is needed."""
+        link.close()
+        self._give_back()
+        self._attention.set()
+
+    @contextlib.contextmanager
+    def parked(self) -> Iterator[None]:
+        """While a guest waits for the outside."""
+        self._parked += 1
+        self._admit()
+        try:
+            yield
+        finally:
+            self._parked -= 1

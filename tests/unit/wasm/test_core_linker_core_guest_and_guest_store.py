@@ -1,0 +1,99 @@
+"""Core modules run in this process, without a worker around them."""
+
+import msgspec
+import pytest
+import wasmtime
+
+from fakes.wasm_guests import ECHO, imported, minimal, text_at, wasm
+from palyra.wasm import libwasmtime
+from palyra.wasm.engine import make_engine
+from palyra.wasm.guest_memory import GuestMemory
+from palyra.wasm.guest_store import GuestStore
+from palyra.wasm.host_calls import HostCalls
+from palyra.wasm.module_facts import module_facts
+from palyra.wasm.run_meter import GuestEnded, ProcessMemory, RunMeter
+from palyra.wasm.wire import Answer
+from palyra.wasm.worker import Guests
+from palyra.wasm.worker_main import _warm_call, warm_up
+
+CALL = msgspec.structs.replace(
+    _warm_call(), max_host_calls=3, max_log_lines=9, max_log_bytes=999, max_log_line_chars=99, counts=(1, 0, 0, 0)
+)
+
+
+@pytest.fixture
+def guests():
+    return Guests(make_engine())
+
+
+@pytest.fixture
+def memory():
+    made = ProcessMemory()
+    yield made
+    made.close()
+
+
+def _run(guests, memory, module, call=CALL):
+    loaded = guests.core.load(bytes(wasmtime.Module(guests.engine, module).serialize()), module_facts(module))
+    calls = HostCalls(call, lambda ask: Answer(number=ask.number, status=0))
+    guests.desk.begin(calls)
+    meter = RunMeter(memory)
+    try:
+        return guests.core.run(loaded, call, meter), meter, calls
+    finally:
+        guests.desk.begin(None)
+
+
+def test_a_run_is_metered(guests, memory):
+    output, meter, _ = _run(guests, memory, wasm(ECHO))
+    assert output == b"{}"
+    assert (meter.memory_bytes, meter.fuel_used > 0) == (131_072, True)
+
+
+def test_memory_that_is_not_exported_is_metered_too(guests, memory):
+    text = """(module (memory 3) (memory 5) (func (export "run") (result i32)
+      (drop (memory.grow 1 (i32.const 2))) (i32.const 0)))"""
+    _, meter, _ = _run(guests, memory, wasm(text))
+    assert meter.memory_bytes == 10 * 65_536
+
+
+def test_host_functions_beyond_the_number_are_refused_and_all_are_counted(guests, memory):
+    body = "(i32.add (i32.add (call $http-count) (call $http-count)) (i32.add (call $http-count) (call $http-count)))"
+    output, _, calls = _run(guests, memory, minimal(body, before=imported("http-count", 0)))
+    assert output == 3 - 7
+    assert calls.count == 4
+
+
+def test_a_store_that_was_never_entered_can_be_closed(guests):
+    store = GuestStore(libwasmtime.address_of(guests.engine), CALL, module_facts(wasm("(module)")))
+    assert store.fuel_used() == 0
+    store.close()
+
+
+def test_a_start_function_that_traps_harms_neither_meter_nor_store(guests, memory):
+    text = """(module (memory (export "memory") 1) (func $s unreachable) (start $s)
+      (func (export "run") (result i32) (i32.const 0)))"""
+    with pytest.raises(GuestEnded, match="unreachable"):
+        _run(guests, memory, wasm(text))
+    assert _run(guests, memory, wasm(ECHO))[0] == b"{}"
+
+
+def test_a_log_from_the_start_function_is_kept(guests, memory):
+    text = f"""(module {imported("log", 3)} (memory (export "memory") 1) {text_at(0, "early")}
+      (func $s (drop (call $log (i32.const 1) (i32.const 0) (i32.const 5)))) (start $s)
+      (func (export "run") (result i32) (i32.const 0)))"""
+    _, _, calls = _run(guests, memory, wasm(text))
+    assert calls.logs == [(1, "early")]
+
+
+def test_a_memory_nobody_pointed_to_is_empty():
+    empty = GuestMemory()
+    assert empty.size == 0
+    assert empty.read(0, 1, 10) < 0
+    assert empty.read(0, 0, 10) == b""
+    assert empty.write(0, b"x") < 0
+
+
+def test_warming_up_leaves_nothing_behind(guests):
+    warm_up(guests)
+    assert guests.desk.calls is None

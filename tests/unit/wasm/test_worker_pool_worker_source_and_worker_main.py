@@ -1,0 +1,114 @@
+import asyncio
+import sys
+
+import pytest
+
+from palyra.wasm.limits import PoolSettings
+from palyra.wasm.outcome import Quota
+from palyra.wasm.worker_main import COMPILER as SAID_COMPILER
+from palyra.wasm.worker_main import WORKER as SAID_WORKER
+from palyra.wasm.worker_pool import WorkerPool
+from palyra.wasm.worker_source import COMPILER, WORKER, WorkerSource, WorkersUnavailable
+
+
+@pytest.fixture
+async def source():
+    made = WorkerSource()
+    yield made
+    await made.close()
+
+
+async def _pool(source, max_instances=3, **settings):
+    pool = WorkerPool(source, PoolSettings(**({"ready": 1, "computing": 2} | settings)), max_instances)
+    await pool.start()
+    return pool
+
+
+def test_both_sides_say_the_same_words():
+    assert (WORKER, COMPILER) == (SAID_WORKER, SAID_COMPILER)
+
+
+async def test_places_are_given_in_order_and_taken_back(source):
+    pool = await _pool(source, computing=1)
+    first = await pool.take(b"", 5)
+    order = []
+
+    async def waiting(number):
+        link = await pool.take(b"", 30)
+        order.append(number)
+        pool.release(link)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(waiting(number))
+        await asyncio.sleep(0.01)
+        assert order == []
+        pool.release(first)
+    assert order == [0, 1, 2, 3, 4]
+    assert (pool.busy, pool.idle) == (0, 1)
+    await pool.close()
+
+
+async def test_who_waits_too_long_is_told_and_leaves_no_trace(source):
+    pool = await _pool(source, computing=1)
+    link = await pool.take(b"", 5)
+    with pytest.raises(Quota):
+        await pool.take(b"", 0.01)
+    waiting = asyncio.create_task(pool.take(b"", 30))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    pool.release(link)
+    assert pool.busy == 0
+    pool.release(await pool.take(b"", 5))
+    await pool.close()
+
+
+async def test_a_guest_that_waits_lets_another_compute_but_never_beyond_the_instances(source):
+    pool = await _pool(source, max_instances=2, computing=1)
+    first = await pool.take(b"", 5)
+    with pool.parked():
+        second = await pool.take(b"", 5)
+        with pool.parked(), pytest.raises(Quota):
+            await pool.take(b"", 0.01)
+        pool.release(second)
+    pool.release(first)
+    await pool.close()
+
+
+async def test_a_worker_with_the_module_is_preferred(source):
+    pool = await _pool(source)
+    one, two = await pool.take(b"", 5), await pool.take(b"", 5)
+    one.loaded[b"digest"] = None
+    pool.release(one)
+    pool.release(two)
+    assert await pool.take(b"digest", 5) is one
+    pool.release(one)
+    await pool.close()
+
+
+async def test_spare_workers_end_and_dead_ones_are_replaced(source):
+    pool = await _pool(source, idle_seconds=0.05)
+    links = [await pool.take(b"", 5) for _ in range(2)]
+    for link in links:
+        pool.release(link)
+    while pool.idle > 1:
+        await asyncio.sleep(0.01)
+    link = await pool.take(b"", 5)
+    pool.discard(link)
+    while pool.idle < 1:
+        await asyncio.sleep(0.01)
+    await pool.close()
+
+
+async def test_a_program_that_cannot_start_is_told():
+    missing = WorkerSource(python="/nonexistent/python")
+    with pytest.raises(WorkersUnavailable):
+        await missing.make(WORKER)
+    ends = WorkerSource(python="/bin/true" if sys.platform == "linux" else sys.executable)
+    with pytest.raises(WorkersUnavailable):
+        await ends.make(WORKER)
+    await ends.close()
+    with pytest.raises(WorkersUnavailable, match="closed"):
+        await ends.make(WORKER)
