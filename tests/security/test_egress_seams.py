@@ -26,7 +26,8 @@ from palyra.egress import run_ca
 from palyra.egress.events import Connected, Refused
 from palyra.egress.grant import EgressGrant
 from palyra.egress.injection import inject, needles_of, plan_injection
-from palyra.egress.refusal import CredentialNotAllowed, HostNotAllowed, MalformedTraffic
+from palyra.egress.refusal import CredentialNotAllowed, HostNotAllowed, MalformedTraffic, NameUnresolved
+from palyra.egress.resolver import SystemResolver
 from palyra.egress.response_scan import ResponseScan, spellings
 from palyra.egress.rules import parse_rules
 from palyra.egress.target import Target
@@ -604,3 +605,51 @@ def _read_all(proxy: Any, port: int, bundle: str) -> bytes:
             while data := secured.recv(65536):
                 heard += data
             return heard
+
+
+async def test_names_of_a_server_that_never_answers_do_not_keep_others_from_theirs(tmp_path: Path) -> None:
+    """A call that may reach everything below one domain asks for more names there than there are threads."""
+    released = threading.Event()
+
+    def lookup(name: str) -> tuple[str, ...]:
+        if name.endswith(".slow.example."):
+            released.wait(30)
+        return ("192.0.2.1",)
+
+    resolver = SystemResolver({}, lookup=lookup, hosts_file=tmp_path / "none", timeout_seconds=20)
+    slow = [asyncio.create_task(resolver.resolve(f"n{number}.slow.example")) for number in range(300)]
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            assert await resolver.resolve("a.quick.example") == ("192.0.2.1",)
+    finally:
+        released.set()
+    found = await asyncio.gather(*slow, return_exceptions=True)
+    assert 0 < sum(isinstance(each, NameUnresolved) for each in found) < 200
+    assert {each for each in found if not isinstance(each, BaseException)} == {("192.0.2.1",)}
+    assert not vars(resolver)["_lines"] and not vars(resolver)["_under_way"]
+    resolver.close()
+
+
+@pytest.mark.parametrize("wanted", ["auto", "raw_base64", "text"])
+async def test_a_budget_that_ends_in_the_middle_of_a_secret_gives_no_half_of_it(tmp_path: Path, wanted: str) -> None:
+    """Whoever opens a run chooses its budget, and with it the byte at which a reply that repeats the key breaks off."""
+    said = answer(b"you sent " + TOKEN.encode(), length=1000)
+    sent: list[bytes] = []
+
+    def script(connection: socket.socket) -> None:
+        sent.append(read_request(connection))
+        connection.sendall(said)
+        connection.recv(1)
+
+    with ScriptedServer([script, script]) as server:
+        async with open_house(tmp_path, settings(server.port)) as house:
+            await put(house)
+            arguments = {"url": f"http://api.test:{server.port}/", "format": wanted, "timeout_ms": 1500}
+            run = await house.open_run(egress_bytes=100_000)
+            await house.call("http.fetch", arguments, run_id=run)
+            run = await house.open_run(egress_bytes=len(sent[0]) + len(said) - 1)
+            record = await house.call("http.fetch", arguments, run_id=run)
+            assert record.result is not None and record.result["truncated"]
+            got = record.result.get("text") or base64.b64decode(record.result["base64"]).decode()
+            assert got.startswith("you sent") and TOKEN[:4] not in got

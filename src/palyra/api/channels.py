@@ -31,8 +31,6 @@ async def follow_channel(service: ApiService, request: Request) -> Response:
     listening = service.channels.listen(name)
     if listening is None:
         raise TooManyListeners("as many programs follow channels as may")
-    # It listens before the answer begins: what is sent from then on is not missed.
-    listening.__enter__()
     return StreamingResponse(
         _messages(service, listening),
         media_type="text/event-stream",
@@ -41,21 +39,16 @@ async def follow_channel(service: ApiService, request: Request) -> Response:
 
 
 async def _messages(service: ApiService, listening: Listening) -> AsyncIterator[bytes]:
-    try:
-        with service.streaming(listening):
-            yield b": listening\n\n"
-            while True:
-                try:
-                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
-                        message = await anext(listening)
-                except TimeoutError:
-                    yield b": still here\n\n"
-                    continue
-                except StopAsyncIteration:
-                    return
-                yield b"event: channel.message\nid: %d\ndata: %s\n\n" % (
-                    message.seq,
-                    msgspec.json.encode(message),
-                )
-    finally:
-        listening.__exit__()
+    with listening, service.streaming(listening):
+        # Whoever reads this line misses nothing that is sent from then on.
+        yield b": listening\n\n"
+        while True:
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                    message = await anext(listening)
+            except TimeoutError:
+                yield b": still here\n\n"
+                continue
+            except StopAsyncIteration:
+                return
+            yield b"event: channel.message\nid: %d\ndata: %s\n\n" % (message.seq, msgspec.json.encode(message))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from palyra.sandbox.profile import SandboxTier
 
 DIGEST_CHARS_SHOWN: Final = 16
+# (module (func (export "run") (result i32) (i32.const 42)))
+_SMALLEST_GUEST: Final = bytes.fromhex("0061736d010000000105016000017f030201000707010372756e00000a06010400412a0b")
 _OTHER_NAMESPACES: Final = (
     "pid_namespace",
     "network_namespace",
@@ -77,6 +79,7 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
         ("nested namespaces", "can be switched off", False, lambda: sandbox_layers(("nested_userns_off",))),
         ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
+        ("webassembly", "runs skills in confined workers", False, webassembly),
         ("daemon", "answers calls", False, lambda: running_daemon(invocation)),
     )
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
@@ -103,6 +106,34 @@ def _capabilities() -> "Capabilities":
     from palyra.sandbox.probe import examine
 
     return examine()
+
+
+def webassembly() -> "Finding":
+    """Compiles and runs the smallest guest, in a worker process as skills have it."""
+    import tempfile
+    from pathlib import Path
+
+    from palyra.doctor.report import missing, ok
+    from palyra.secret import Secret
+    from palyra.wasm.limits import PoolSettings
+    from palyra.wasm.runtime import WasmRuntime
+
+    async def tried(folder: str) -> str:
+        runtime = WasmRuntime(
+            cache_directory=Path(folder), key=Secret("of this probe alone"), pool=PoolSettings(ready=1)
+        )
+        try:
+            outcome = await runtime.run(await runtime.compile(_SMALLEST_GUEST), timeout_ms=10_000)
+            engine = " ".join(runtime.pool.engine.split()[:2])
+            return f"{engine}: a guest answered {outcome.output!r}"
+        finally:
+            await runtime.close()
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return ok(asyncio.run(tried(folder)))
+    except (PalyraError, ImportError, OSError) as error:
+        return missing(str(error), getattr(error, "hint", "") or "install Palyra again, with its dependencies")
 
 
 def running_daemon(invocation: Invocation) -> "Finding":

@@ -1,4 +1,4 @@
-"""``palyra skill builder`` (experimental): from a description or from recorded runs to a skill that waits for review."""
+"""``palyra skill builder`` (experimental): from a description or recorded runs to a skill that waits for review."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ def create(
         generated = generator.generate(request)
     require_generated(generated, request)
     candidate = Candidate(
-        id=Ulid.new(),
+        id=str.__str__(Ulid.new()),
         skill_id=name,
         language=request.language,
         generator=generator.name,

@@ -64,9 +64,7 @@ class WasmDisabled(Unavailable):
 
 class WorkspaceModulesRefused(Denied):
     code = "wasm.workspace_modules_refused"
-    hint = (
-        "operators may run modules of the workspace where wasm.workspace_modules is on; others use skills"
-    )
+    hint = "operators may run modules of the workspace where wasm.workspace_modules is on; others use skills"
 
 
 class NoModule(InvalidInput):

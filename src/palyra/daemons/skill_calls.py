@@ -12,10 +12,10 @@ from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.fetch_tool import BoundCredentials
 from palyra.daemons.policed_egress import CallOfGrant, RevealsSecrets
-from palyra.daemons.skill_http import SkillHttp, reachable
+from palyra.daemons.skill_http import SkillHttp
 from palyra.daemons.skill_services import SkillServices
 from palyra.daemons.skill_storage import SkillStorage
-from palyra.daemons.skill_tools import DEFAULT_REQUESTS, DEFAULT_STORAGE_BYTES, ActiveTool
+from palyra.daemons.skill_tools import DEFAULT_STORAGE_BYTES, ActiveTool
 from palyra.egress.grant import EgressGrant
 from palyra.egress.rules import parse_rules
 from palyra.fetch.client import FetchClient
@@ -55,34 +55,36 @@ class SkillCalls:
     @asynccontextmanager
     async def open(self, plan: ExecutionPlan, active: ActiveTool) -> AsyncIterator[SkillServices]:
         """What the call did at the way out is in the journal before it ends."""
-        asked = active.module.manifest.capabilities
-        call = self._call(plan, active)
-        grant = self._grant(plan, active)
-        quota = asked.quotas
         services = SkillServices(
             plan,
-            call,
-            http=SkillHttp(self._client, self._egress.proxy.dialler, self._credentials, grant),
-            max_requests=DEFAULT_REQUESTS if quota.http_requests is None else quota.http_requests,
+            active,
+            call=lambda: self._call(plan, active),
+            http=lambda: self._http(plan, active),
             secrets=self._secrets,
-            storage=SkillStorage(
-                self._state.path(DATA.format(skill_id=active.module.skill_id)),
-                most_bytes=DEFAULT_STORAGE_BYTES if quota.storage_bytes is None else quota.storage_bytes,
-            ),
-            roots=asked.filesystem,
+            storage=lambda: self._storage(active),
             channels=self._channels,
             redactor=self._redactor,
         )
-        if not asked.http_egress_allowlist:
+        if not active.asked.http_egress_allowlist:
             yield services
             return
-        self._egress.grants.enter(grant.grant_id, call)
+        self._egress.grants.enter(plan.call_id, services.call)
         try:
             yield services
         finally:
-            self._egress.grants.leave(grant.grant_id)
+            self._egress.grants.leave(plan.call_id)
             await asyncio.shield(self._egress.observer.flush())
-            self._egress.observer.forget(grant.grant_id)
+            self._egress.observer.forget(plan.call_id)
+
+    def _storage(self, active: ActiveTool) -> SkillStorage:
+        most = active.asked.quotas.storage_bytes
+        return SkillStorage(
+            self._state.path(DATA.format(skill_id=active.module.skill_id)),
+            most_bytes=DEFAULT_STORAGE_BYTES if most is None else most,
+        )
+
+    def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
+        return SkillHttp(self._client, self._egress.proxy.dialler, self._credentials, self._grant(plan, active))
 
     def _call(self, plan: ExecutionPlan, active: ActiveTool) -> CallOfGrant:
         metadata = active.spec.metadata
@@ -97,17 +99,14 @@ class SkillCalls:
 
     def _grant(self, plan: ExecutionPlan, active: ActiveTool) -> EgressGrant:
         settings = self._settings
-        private = parse_rules(settings.private_targets)
-        asked = active.module.manifest.capabilities.http_egress_allowlist
-        hosts = tuple(reachable(asked, settings.allowed_hosts, private))
         return EgressGrant(
             grant_id=plan.call_id,
             principal=plan.principal,
             run=plan.run_id,
             call=plan.call_id,
             tool=plan.tool,
-            rules=parse_rules(hosts),
-            private_targets=private,
+            rules=active.hosts,
+            private_targets=parse_rules(settings.private_targets),
             max_bytes=min(settings.max_call_bytes, plan.granted.get(BudgetKind.EGRESS_BYTES, 0)),
             max_tunnels=settings.max_tunnels,
         )

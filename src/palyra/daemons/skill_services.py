@@ -2,14 +2,17 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.policed_egress import CallOfGrant, RevealsSecrets
 from palyra.daemons.skill_http import SkillHttp
 from palyra.daemons.skill_storage import SkillStorage
+from palyra.daemons.skill_tools import DEFAULT_REQUESTS, ActiveTool
 from palyra.journal.redact import Redactor
-from palyra.skills.capabilities import STAR, FilesystemRequest
+from palyra.skills.capabilities import STAR
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan
 from palyra.vault.ref import SecretRef
@@ -31,34 +34,41 @@ class SkillServices:
     def __init__(
         self,
         plan: ExecutionPlan,
-        call: CallOfGrant,
+        active: ActiveTool,
         *,
-        http: SkillHttp,
-        max_requests: int,
+        call: Callable[[], CallOfGrant],
+        http: Callable[[], SkillHttp],
         secrets: RevealsSecrets,
-        storage: SkillStorage,
-        roots: FilesystemRequest,
+        storage: Callable[[], SkillStorage],
         channels: ChannelHub,
         redactor: Redactor,
     ) -> None:
+        """What is given as a function is made when it is first needed: most calls of most skills need little of it."""
         self._plan = plan
-        self._call = call
-        self._http = http
-        self._max_requests = max_requests
+        self._active = active
+        self._make_call = call
+        self._make_http = http
         self._secrets = secrets
-        self._storage = storage
-        # A root with a star is the whole of the skill's storage, which grants know by no name.
-        self._writable = frozenset("" if root == STAR else root for root in roots.write_roots)
+        self._make_storage = storage
         self._channels = channels
         self._redactor = redactor
         self.used: Counter[str] = Counter()
 
-    @property
-    def _skill(self) -> str:
-        return "" if self._call.skill is None else self._call.skill.uid.id
+    @cached_property
+    def call(self) -> CallOfGrant:
+        return self._make_call()
+
+    @cached_property
+    def _http(self) -> SkillHttp:
+        return self._make_http()
+
+    @cached_property
+    def _storage(self) -> SkillStorage:
+        return self._make_storage()
 
     async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
-        if self.used["requests"] >= self._max_requests:
+        most = self._active.asked.quotas.http_requests
+        if self.used["requests"] >= (DEFAULT_REQUESTS if most is None else most):
             raise HostRefusal(Status.QUOTA)
         self.used["requests"] += 1
         try:
@@ -69,13 +79,13 @@ class SkillServices:
     async def secret_reveal(self, grant: Grant) -> str:
         """The runtime has checked that this secret may be revealed at all; policy decides on this use."""
         use = SecretUse(
-            principal=self._call.principal,
-            channel=self._call.channel,
+            principal=self.call.principal,
+            channel=self.call.channel,
             run=self._plan.run_id,
             call=self._plan.call_id,
-            tool=self._call.tool,
-            skill=self._call.skill,
-            approved=self._call.approved,
+            tool=self.call.tool,
+            skill=self.call.skill,
+            approved=self.call.approved,
         )
         secret = await self._secrets.reveal(SecretRef.parse(grant.name), use)
         self.used["secrets revealed"] += 1
@@ -116,7 +126,7 @@ class SkillServices:
         await self._channels.send(
             grant.name,
             self._redactor.text(text),
-            skill=self._skill,
+            skill=self._active.module.skill_id,
             principal=self._plan.principal,
             run=self._plan.run_id,
             call=self._plan.call_id,
@@ -126,14 +136,17 @@ class SkillServices:
         return LogLine(level=line.level, text=self._redactor.text(line.text))
 
     def receipt(self) -> list[dict[str, Any]]:
-        lines = self._http.receipt()
-        if self.used:
-            got = ", ".join(f"{count} {what}" for what, count in sorted(self.used.items()))
+        used = +self.used
+        lines = self._http.receipt() if used["requests"] else []
+        if used:
+            got = ", ".join(f"{count} {what}" for what, count in sorted(used.items()))
             lines.append({"layer": "host services", "asked": "only what the manifest was granted", "got": got})
         return lines
 
     def _require_writable(self, grant: Grant) -> None:
-        if grant.name not in self._writable or self._plan.obligations.read_only:
+        # A root with a star is the whole of the skill's storage, which grants know by no name.
+        root = grant.name or STAR
+        if root not in self._active.asked.filesystem.write_roots or self._plan.obligations.read_only:
             raise HostRefusal(Status.DENIED)
 
 

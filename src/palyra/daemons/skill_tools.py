@@ -7,7 +7,7 @@ import msgspec
 
 from palyra.config.settings import EgressSettings, WasmSettings
 from palyra.daemons.skill_http import reachable
-from palyra.egress.rules import parse_rules
+from palyra.egress.rules import HostRule, parse_rules
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.skills.capabilities import STAR, Capabilities, WasiGroup
 from palyra.skills.installed import ResolvedInstalledSkillModule
@@ -34,13 +34,34 @@ class ActiveTool(msgspec.Struct, frozen=True, kw_only=True):
     spec: ToolSpec
     tool: SkillTool
     module: ResolvedInstalledSkillModule
+    # What every call of it begins with.
+    limits: RuntimeLimits
+    grants: CapabilityGrantSet
+    # The hosts of the manifest that the settings allow too.
+    hosts: tuple[HostRule, ...]
+
+    @property
+    def asked(self) -> Capabilities:
+        return self.module.manifest.capabilities
 
 
 def active_tools(
     module: ResolvedInstalledSkillModule, wasm: WasmSettings, egress: EgressSettings
 ) -> tuple[ActiveTool, ...]:
     bare = msgspec.structs.replace(module, module_bytes=b"")
-    return tuple(ActiveTool(spec=skill_spec(bare, tool, wasm, egress), tool=tool, module=bare) for tool in module.tools)
+    asked = module.manifest.capabilities
+    private = parse_rules(egress.private_targets)
+    return tuple(
+        ActiveTool(
+            spec=skill_spec(bare, tool, wasm, egress),
+            tool=tool,
+            module=bare,
+            limits=skill_limits(asked, wasm),
+            grants=skill_grants(asked),
+            hosts=parse_rules(tuple(reachable(asked.http_egress_allowlist, egress.allowed_hosts, private))),
+        )
+        for tool in module.tools
+    )
 
 
 def skill_spec(
@@ -117,7 +138,7 @@ def call_limits(plan: ExecutionPlan, limits: RuntimeLimits) -> RuntimeLimits:
     )
 
 
-def skill_grants(asked: Capabilities, now_ms: int) -> CapabilityGrantSet:
+def skill_grants(asked: Capabilities) -> CapabilityGrantSet:
     """Every line of the manifest has its handle, allowed by the settings or not: numbers in a module stay right."""
     roots = {*asked.filesystem.read_roots, *asked.filesystem.write_roots}
     return CapabilityGrantSet(
@@ -126,8 +147,18 @@ def skill_grants(asked: Capabilities, now_ms: int) -> CapabilityGrantSet:
         revealable_secrets=asked.reveal_secrets,
         storage_prefixes=tuple("" if root == STAR else root for root in roots),
         channels=asked.channels,
-        clock_ms=now_ms if WasiGroup.CLOCKS in asked.wasi else 0,
-        random_seed=random.token_bytes(_SEED_BYTES) if WasiGroup.RANDOM in asked.wasi else b"",
+    )
+
+
+def call_grants(active: ActiveTool, now_ms: int) -> CapabilityGrantSet:
+    """With the time and the random bytes of this call, where the manifest asks for them."""
+    wasi = active.asked.wasi
+    if WasiGroup.CLOCKS not in wasi and WasiGroup.RANDOM not in wasi:
+        return active.grants
+    return msgspec.structs.replace(
+        active.grants,
+        clock_ms=now_ms if WasiGroup.CLOCKS in wasi else 0,
+        random_seed=random.token_bytes(_SEED_BYTES) if WasiGroup.RANDOM in wasi else b"",
     )
 
 

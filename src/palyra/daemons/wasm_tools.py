@@ -19,11 +19,10 @@ from palyra.daemons.skill_calls import SkillCalls
 from palyra.daemons.skill_tools import (
     WASM_EXECUTOR,
     ActiveTool,
+    call_grants,
     call_limits,
     guest_input,
     most_limits,
-    skill_grants,
-    skill_limits,
 )
 from palyra.daemons.wasm_parts import make_runtime
 from palyra.errors import PalyraError
@@ -111,9 +110,8 @@ class WasmTools:
             return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
 
     async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> Outcome:
-        module = active.module
-        asked = module.manifest.capabilities
-        limits = call_limits(plan, skill_limits(asked, self._settings))
+        module, asked = active.module, active.asked
+        limits = call_limits(plan, active.limits)
         compiled = await self._skills.compiled(module, self._compile)
         async with self._calls.open(plan, active) as services:
             error: PalyraError | None = None
@@ -123,7 +121,7 @@ class WasmTools:
                     compiled,
                     tool=active.tool.id,
                     input=guest_input(active, plan.arguments),
-                    grants=skill_grants(asked, self._clock.now_ms()),
+                    grants=call_grants(active, self._clock.now_ms()),
                     services=services,
                     limits=limits,
                     timeout_ms=min(plan.timeout_ms, asked.quotas.timeout_ms or self._settings.timeout_ms),

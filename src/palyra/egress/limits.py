@@ -31,6 +31,9 @@ MAX_ANSWERS: Final = 64
 # A lookup holds a thread until the system gives up: this many at once, the next ones wait, the rest are refused.
 RESOLVER_THREADS: Final = 8
 MAX_WAITING_LOOKUPS: Final = 256
+# Names below one domain may have a server that never answers: they hold half of the threads and of the line at most.
+LOOKUPS_OF_A_DOMAIN: Final = 4
+MAX_WAITING_LOOKUPS_OF_A_DOMAIN: Final = 128
 RESOLVE_TIMEOUT_SECONDS: Final = 5.0
 # A machine seldom gets a new address; until this has passed an address that is new and public is not known as our own.
 OWN_ADDRESSES_FRESH_SECONDS: Final = 10.0

@@ -9,17 +9,20 @@ import asyncio
 import ipaddress
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from palyra.egress.host_name import canonical_host, is_address
 from palyra.egress.limits import (
+    LOOKUPS_OF_A_DOMAIN,
     MAX_ANSWERS,
     MAX_HOSTS_FILE_BYTES,
     MAX_WAITING_LOOKUPS,
+    MAX_WAITING_LOOKUPS_OF_A_DOMAIN,
     RESOLVE_TIMEOUT_SECONDS,
     RESOLVER_THREADS,
 )
@@ -33,6 +36,14 @@ def system_lookup(name: str) -> tuple[str, ...]:
     """Every address that the system has for a name, in its order of preference. Blocks."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class _Line:
+    """The names of one domain that wait for a thread, and how many have one."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[str] = deque()
+        self.running = 0
 
 
 class SystemResolver:
@@ -52,6 +63,8 @@ class SystemResolver:
         self._timeout = timeout_seconds
         self._threads = ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="egress-resolver")
         self._under_way: dict[str, asyncio.Future[Sequence[str]]] = {}
+        self._lines: dict[str, _Line] = {}
+        self._closed = False
         self._file_seen: tuple[int, int] = (0, 0)
         self._from_file: dict[str, tuple[str, ...]] = {}
 
@@ -76,24 +89,46 @@ class SystemResolver:
 
     def close(self) -> None:
         """Lookups that wait are dropped; those under way end by themselves."""
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _started(self, host: str) -> "asyncio.Future[Sequence[str]]":
         future = self._under_way.get(host)
         if future is None:
-            if len(self._under_way) >= MAX_WAITING_LOOKUPS:
+            domain = _domain_of(host)
+            line = self._lines.get(domain) or _Line()
+            if len(self._under_way) >= MAX_WAITING_LOOKUPS or len(line.waiting) >= MAX_WAITING_LOOKUPS_OF_A_DOMAIN:
                 raise NameUnresolved(f"too many names are being looked up to begin with {host}", host=host)
-            asked = f"{host}." if "." in host else host
-            future = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, asked)
-            self._under_way[host] = future
-            future.add_done_callback(partial(self._ended, host))
+            future = self._under_way[host] = asyncio.get_running_loop().create_future()
+            self._lines[domain] = line
+            line.waiting.append(host)
+            self._begin(domain, line)
         return future
 
-    def _ended(self, host: str, future: "asyncio.Future[Any]") -> None:
-        self._under_way.pop(host, None)
-        # Whoever waited may have given up; an error that nobody takes is not worth a warning.
-        if not future.cancelled():
+    def _begin(self, domain: str, line: "_Line") -> None:
+        """Gives threads to those who wait, and leaves some to the names of other domains."""
+        while line.waiting and line.running < LOOKUPS_OF_A_DOMAIN and not self._closed:
+            host = line.waiting.popleft()
+            asked = f"{host}." if "." in host else host
+            line.running += 1
+            looking = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, asked)
+            looking.add_done_callback(partial(self._ended, domain, host))
+        if not line.running:
+            del self._lines[domain]
+
+    def _ended(self, domain: str, host: str, looking: "asyncio.Future[Sequence[str]]") -> None:
+        future = self._under_way.pop(host)
+        if looking.cancelled():
+            future.cancel()
+        elif error := looking.exception():
+            future.set_exception(error)
+            # Whoever waited may have given up; an error that nobody takes is not worth a warning.
             future.exception()
+        else:
+            future.set_result(looking.result())
+        line = self._lines[domain]
+        line.running -= 1
+        self._begin(domain, line)
 
     def _hosts_file_answers(self, host: str) -> tuple[str, ...]:
         try:
@@ -105,6 +140,11 @@ class SystemResolver:
         except OSError:
             return ()
         return self._from_file.get(host, ())
+
+
+def _domain_of(host: str) -> str:
+    """The last two labels: no rule with a star covers the names of more than one such domain."""
+    return ".".join(host.split(".")[-2:])
 
 
 def parse_hosts_file(text: str) -> dict[str, tuple[str, ...]]:

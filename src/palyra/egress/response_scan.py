@@ -104,6 +104,11 @@ class ResponseScan:
         """For a text that is there in full, such as a header's value."""
         return self._overwritten(data, data, seen=0)
 
+    def broken_off(self, data: bytes) -> bytes:
+        """For a text whose end is missing: without what may be the beginning of a secret either."""
+        sure = len(data) - self._undecided(data)
+        return self.whole(data)[:sure] + _FILLER * (len(data) - sure)
+
     def _overwritten(self, text: bytes, clean: bytes, *, seen: int) -> bytes:
         """``clean`` without what ``text`` has of secrets. What ends within ``seen`` bytes was counted before.
 

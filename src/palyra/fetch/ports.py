@@ -45,6 +45,10 @@ class Redaction(Protocol):
         """The same bytes with every spelling of a secret in them overwritten."""
         ...
 
+    def broken_off(self, data: bytes) -> bytes:
+        """The same for bytes whose end is missing: what may be the beginning of a secret is overwritten too."""
+        ...
+
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """Headers with credentials in them: for the wire and for nothing else."""

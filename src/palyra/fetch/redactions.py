@@ -21,6 +21,11 @@ class Redactions:
             data = each.whole(data)
         return data
 
+    def broken_off(self, data: bytes) -> bytes:
+        for each in self._each:
+            data = each.broken_off(data)
+        return data
+
     def found_in(self, text: str) -> bool:
         raw = text.encode("utf-8", "surrogatepass")
         return self.whole(raw) != raw

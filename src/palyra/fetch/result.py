@@ -56,7 +56,8 @@ def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_outp
     clean = _cleaner(answer.redaction)
     media = MediaType.parse(answer.header("content-type"))
     # Taken out before the cut, so that no half of a secret is left at its edge.
-    content = answer.redaction.whole(answer.content)
+    redact = answer.redaction.broken_off if answer.truncated else answer.redaction.whole
+    content = redact(answer.content)
     truncated = answer.truncated or len(content) > max_bytes
     content = content[:max_bytes]
     result: dict[str, Any] = {
@@ -80,7 +81,7 @@ def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_outp
     }
     as_text = not answer.left_encoded and wanted is not ContentFormat.RAW_BASE64
     if as_text and (wanted is not ContentFormat.AUTO or media.is_text(content)):
-        body = _text_fields(answer, media, content, wanted, clean)
+        body = _text_fields(answer, media, content, wanted, clean, truncated=truncated)
     else:
         body = {"format": "base64", "base64": base64.b64encode(content).decode()}
         if answer.left_encoded:
@@ -90,7 +91,13 @@ def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_outp
 
 
 def _text_fields(
-    answer: Answer, media: MediaType, content: bytes, wanted: ContentFormat, clean: Callable[[str, int], str]
+    answer: Answer,
+    media: MediaType,
+    content: bytes,
+    wanted: ContentFormat,
+    clean: Callable[[str, int], str],
+    *,
+    truncated: bool,
 ) -> dict[str, Any]:
     html = looks_like_html(media, content)
     text, charset = decode_text(content, media, html=html)
@@ -105,16 +112,17 @@ def _text_fields(
         fields["format"] = "text"
     text, fields["hidden_characters"] = visible(text)
     # Once more: charsets, character references and hidden characters can spell a secret that the bytes do not.
-    return fields | {"text": _redacted(answer.redaction, text)}
+    redact = answer.redaction.broken_off if truncated else answer.redaction.whole
+    return fields | {"text": _redacted(redact, text)}
 
 
 def _cleaner(redaction: Redaction) -> Callable[[str, int], str]:
-    return lambda text, most: one_line(_redacted(redaction, text), most)
+    return lambda text, most: one_line(_redacted(redaction.whole, text), most)
 
 
-def _redacted(redaction: Redaction, text: str) -> str:
+def _redacted(redact: Callable[[bytes], bytes], text: str) -> str:
     raw = text.encode("utf-8", "replace")
-    clean = redaction.whole(raw)
+    clean = redact(raw)
     return text if clean == raw else clean.decode("utf-8", "replace")
 
 

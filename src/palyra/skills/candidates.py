@@ -35,16 +35,22 @@ class Candidates:
         self._folder = folder
 
     def add(self, candidate: Candidate, files: Mapping[str, str]) -> Path:
+        """Puts a candidate in place whole, or not at all."""
         place = self._place(candidate.id)
-        place.mkdir(parents=True, mode=_FOLDER_MODE)
-        project = place / _PROJECT
-        for path, text in files.items():
-            target = project / path
-            target.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
-            with target.open("x", encoding="utf-8") as file:
-                file.write(text)
-        self.put(candidate)
-        return project
+        self._folder.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
+        scratch = self._folder / f".{candidate.id}.part"
+        scratch.mkdir(mode=_FOLDER_MODE)
+        try:
+            for path, text in files.items():
+                target = scratch / _PROJECT / path
+                target.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
+                with target.open("x", encoding="utf-8") as file:
+                    file.write(text)
+            (scratch / _RECORD).write_bytes(msgspec.json.encode(candidate))
+            os.rename(scratch, place)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return place / _PROJECT
 
     def put(self, candidate: Candidate) -> None:
         place = self._place(candidate.id) / _RECORD
@@ -55,7 +61,7 @@ class Candidates:
     def all(self) -> tuple[Candidate, ...]:
         if not self._folder.is_dir():
             return ()
-        return tuple(self._read(path / _RECORD) for path in sorted(self._folder.iterdir()) if path.is_dir())
+        return tuple(self._read(path / _RECORD) for path in sorted(self._folder.iterdir()) if path.name[0] != ".")
 
     def get(self, candidate_id: str) -> Candidate:
         place = self._place(candidate_id)

@@ -4,6 +4,7 @@ It is the operator's own program, named in the settings and run as given, withou
 What it writes is bounded and then judged as any generator's work.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -125,8 +126,6 @@ def _collect(stream: Any, taken: _Taken, field: str, most: int) -> None:
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Ends the program and whatever it started and left in its session."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     process.wait()

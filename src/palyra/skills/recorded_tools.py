@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from palyra.skills.inference import STORAGE_ROOT, RecordedCall, host_and_path, infer_object_schema
-from palyra.skills.manifest_limits import MAX_TOOL_ID_CHARS
+from palyra.skills.manifest_limits import MAX_DESCRIPTION_CHARS, MAX_TOOL_ID_CHARS
 
 _MAX_EXAMPLES: Final = 20
 _NOT_IN_AN_ID: Final = re.compile(r"[^a-z0-9_-]+")
@@ -55,13 +55,18 @@ def plan_tools(calls: Iterable[RecordedCall], hosts: tuple[str, ...]) -> tuple[R
     return tuple(tools)
 
 
+def in_one_line(text: str) -> str:
+    """Text of a stranger for a manifest: what is not visible becomes a space."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+
+
 def described_tool(prompt: str) -> RecordedTool:
     """For a description alone: one tool whose body and schemas the author has to make precise."""
     return RecordedTool(
         id="run",
         source="prompt",
         behaviour=Behaviour.UNWRITTEN,
-        description=" ".join(prompt.split())[:2_000],
+        description=in_one_line(prompt)[:MAX_DESCRIPTION_CHARS],
         input_schema={"type": "object"},
         output_schema={"type": "object"},
     )
@@ -93,7 +98,7 @@ def _planned(tool_id: str, name: str, calls: list[RecordedCall], hosts: tuple[st
         id=tool_id,
         source=name,
         behaviour=Behaviour.ECHO if echoes else Behaviour.UNWRITTEN,
-        description=f"Does what {name} did in the recorded calls.",
+        description=f"Does what {in_one_line(name)} did in the recorded calls.",
         input_schema=infer_object_schema([call.arguments for call in calls]),
         output_schema=infer_object_schema([call.result for call in answered]),
         examples=_distinct(examples),

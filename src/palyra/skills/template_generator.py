@@ -1,4 +1,4 @@
-"""The built-in generator: templates and inference. It invents nothing: what it cannot take over, it leaves unwritten."""
+"""The built-in generator: templates and inference. It invents nothing: what it cannot take over stays unwritten."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any, Final
 from palyra.skills.builder import BadGeneration, Generated, GenerationRequest
 from palyra.skills.manifest_limits import MAX_DESCRIPTION_CHARS, MAX_SUMMARY_CHARS
 from palyra.skills.project import Language
-from palyra.skills.recorded_tools import Behaviour, RecordedTool, described_tool, plan_tools
+from palyra.skills.recorded_tools import Behaviour, RecordedTool, described_tool, in_one_line, plan_tools
 from palyra.skills.scaffold import fill
 
 LANGUAGES: Final = (Language.C, Language.ASSEMBLYSCRIPT)
@@ -60,7 +60,7 @@ class TemplateGenerator:
 
 def _manifest(request: GenerationRequest, tools: tuple[RecordedTool, ...]) -> str:
     names, needs = request.names, request.needs
-    described = " ".join(request.prompt.split()) or "Made from recorded calls."
+    described = in_one_line(request.prompt) or "Made from recorded calls."
     lines = [
         "manifest_version = 1",
         f"skill_id = {_toml(names.skill_id)}",
@@ -103,7 +103,7 @@ def _toml(value: Any) -> str:
 
 def _comment(text: str) -> str:
     """A line that cannot end its comment."""
-    return "".join(one if one.isprintable() else " " for one in text).replace("*/", "* /").rstrip("\\")
+    return in_one_line(text).replace("*/", "* /").rstrip("\\")
 
 
 def _literal(text: str) -> str:
@@ -131,7 +131,8 @@ _C_FETCH: Final = """static void TOOL(struct text input, struct out *out) {
   put_word(out, "{\\"status\\":");
   put_text(out, json_member((struct text){whole.at, line}, "status"));
   put_word(out, ",\\"body\\":");
-  put_string(out, line < whole.length ? (struct text){whole.at + line + 1, whole.length - line - 1} : (struct text){"", 0});
+  u32 body = line < whole.length ? line + 1 : line;
+  put_string(out, (struct text){whole.at + body, whole.length - body});
   put_word(out, "}");
 }
 """
@@ -233,7 +234,8 @@ def _assemblyscript_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ..
     listed = ", ".join(map(_literal, hosts))
     parts = [
         'import { Value, parse, quoted } from "./json";\nimport {\n  fail, hostResult, httpHandle, httpSend, packed,'
-        ' storageGet, storageHandle, storagePut, textAt,\n} from "./palyra";\n\nexport { palyra_alloc } from "./palyra";\n'
+        ' storageGet, storageHandle, storagePut, textAt,\n} from "./palyra";\n\n'
+        'export { palyra_alloc } from "./palyra";\n'
     ]
     for tool in tools:
         body = _AS[tool.behaviour].replace("TOOL", _function(tool)).replace("HOSTS", listed)

@@ -4,12 +4,14 @@ Nothing is installed into the system, the environment of Palyra or its state dir
 program on the author's machine: it is not sandboxed, and it sees the project as it is.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -175,34 +177,39 @@ class Toolchains:
         place = self._cache / package.folder
         if place.is_dir():
             return place
-        self._say(f"fetching {package.name} {package.version} from {package.registry} into {self._cache}")
+        with self._fetching(package):
+            if not place.is_dir():
+                self._fetch(package, place)
+        return place
+
+    @contextmanager
+    def _fetching(self, package: Package) -> Iterator[None]:
+        """One fetch of a package at a time: other builds wait, and find it done."""
         try:
             self._cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            scratch = Path(tempfile.mkdtemp(prefix=f".{package.folder}-", dir=self._cache))
+            lock = open(self._cache / f".{package.folder}.lock", "wb")  # noqa: SIM115 - closed below
         except OSError as error:
             raise ToolchainUnavailable(f"cannot write into {self._cache}: {error.strerror}") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _fetch(self, package: Package, place: Path) -> None:
+        self._say(f"fetching {package.name} {package.version} from {package.registry} into {self._cache}")
+        scratch = Path(tempfile.mkdtemp(prefix=f".{package.folder}-", dir=self._cache))
         try:
-            wanted = (
-                f"{package.name}@{package.version}"
-                if package.registry == "npm"
-                else f"{package.name}=={package.version}"
-            )
             if package.registry == "npm":
+                wanted = f"{package.name}@{package.version}"
                 command = [self._program("npm"), "install", "--prefix", str(scratch), "--ignore-scripts", "--no-audit"]
                 command += ["--no-fund", "--no-save", wanted]
             else:
+                wanted = f"{package.name}=={package.version}"
                 command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
                 command += ["--no-deps", "--only-binary", ":all:", "--no-compile", "--target", str(scratch), wanted]
             self._run(command, scratch, {}, _SECONDS_TO_INSTALL, ToolchainUnavailable, f"fetching {wanted}")
-            try:
-                os.rename(scratch, place)
-            except OSError:
-                # Another build was quicker; its copy is as good.
-                if not place.is_dir():
-                    raise
+            os.rename(scratch, place)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        return place
 
     def _program(self, name: str) -> str:
         found = shutil.which(name, path=self._environ.get("PATH"))

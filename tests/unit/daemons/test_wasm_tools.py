@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fakes.house import open_house
-from fakes.skill_scene import ACTOR, SKILL, archive
+from fakes.skill_scene import ACTOR, SKILL
 from fakes.wasm_guests import ECHO, imported, minimal, text_at, wasm
 from fakes.wasm_skills import TOOL, put_in_use, status_module
-from palyra.skills.installed import NotRunnable
 from palyra.tools.budget import BudgetKind
 
 FORBID = """
@@ -37,48 +34,6 @@ async def test_a_skill_is_callable_once_it_is_approved(tmp_path: Path) -> None:
         await registry.disable(SKILL, actor=ACTOR)
         assert (await house.call(TOOL, {"a": 1})).error["code"] == "tool.unknown"
         assert TOOL not in house.gateway.catalog
-
-
-async def test_an_upgrade_runs_when_it_is_approved_and_a_rollback_restores(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        registry = house.gateway.skills
-        await put_in_use(house, module=status_module("(i32.const 1)"))
-        newer = await registry.install(
-            archive("1.1.0", modules={"main.wasm": status_module("(i32.const 2)")}), actor=ACTOR
-        )
-        assert (await house.call(TOOL, {})).result == {"s": "+0001"}
-        await registry.approve(SKILL, "1.1.0", newer.digest, actor=ACTOR)
-        assert (await house.call(TOOL, {})).result == {"s": "+0002"}
-        await registry.rollback(SKILL, actor=ACTOR)
-        assert (await house.call(TOOL, {})).result == {"s": "+0001"}
-
-
-async def test_what_was_decided_on_is_what_runs(tmp_path: Path) -> None:
-    """A plan made for one archive does not run another one, though it has the same name."""
-    async with open_house(tmp_path) as house:
-        old = await put_in_use(house)
-        await house.gateway.broker.freshen_catalog()
-        new = await put_in_use(house, "1.1.0", module=status_module("(i32.const 2)"))
-        skills = house.gateway.wasm._skills
-        with pytest.raises(NotRunnable):
-            skills.tool(TOOL, old.digest)
-        await skills.freshen()
-        assert skills.tool(TOOL, new.digest).module.version == "1.1.0"
-        with pytest.raises(NotRunnable):
-            skills.tool(TOOL, old.digest)
-
-
-async def test_the_approved_module_runs_after_the_file_was_swapped(tmp_path: Path) -> None:
-    async with open_house(tmp_path) as house:
-        version = await put_in_use(house)
-        assert (await house.call(TOOL, {"a": 1})).result == {"a": 1}
-        file = tmp_path / "state" / "skills" / "artifacts" / f"{version.digest}.skill"
-        file.write_bytes(archive("1.0.0", modules={"main.wasm": status_module("(i32.const 66)")}))
-        assert (await house.call(TOOL, {"a": 1})).result == {"a": 1}
-        house.gateway.wasm._skills.forget_compiled()
-        refused = await house.call(TOOL, {"a": 1})
-        assert refused.error is not None and refused.error["code"] == "tool.unknown"
-        assert "skill.failed" in house.kinds()
 
 
 async def test_policy_has_the_last_word_on_a_skill(tmp_path: Path) -> None:
@@ -148,31 +103,6 @@ async def test_output_that_breaks_the_schema_is_refused(tmp_path: Path) -> None:
             house, "1.1.0", module=wasm(ECHO.replace("(local.get 2) (local.get 3)", "(local.get 0) (local.get 1)"))
         )
         assert (await house.call(TOOL, {})).error["code"] == "wasm.invalid_output"
-
-
-async def test_plugin_run_runs_a_skills_module_without_its_grants(tmp_path: Path) -> None:
-    module = status_module("(call $storage-count)", imports=imported("storage-count", 0))
-    async with open_house(tmp_path, FREE) as house:
-        await put_in_use(house, module=module, capabilities='filesystem = { read_roots = ["notes"] }')
-        assert (await house.call(TOOL, {})).result == {"s": "+0001"}
-        record = await house.call("plugin.run", {"skill_id": SKILL, "tool": "add", "input": {}})
-        assert record.state.value == "succeeded" and record.result["output"] == {"s": "+0000"}, record.error
-        missing = await house.call("plugin.run", {"skill_id": "acme.other"})
-        assert missing.error is not None and missing.error["code"] == "skill.not_active"
-
-
-async def test_plugin_run_of_a_file_is_for_operators_and_off_by_default(tmp_path: Path) -> None:
-    async with open_house(tmp_path, FREE) as house:
-        (house.workspace / "m.wasm").write_bytes(minimal("(i32.const 5)"))
-        refused = await house.call("plugin.run", {"path": "m.wasm"}, principal="user:operator")
-        assert refused.error is not None and refused.error["code"] == "wasm.workspace_modules_refused"
-    async with open_house(tmp_path, {**FREE, "wasm": {"workspace_modules": True}}) as house:
-        refused = await house.call("plugin.run", {"path": "m.wasm"})
-        assert refused.error is not None and refused.error["code"] == "wasm.workspace_modules_refused"
-        done = await house.call("plugin.run", {"path": "m.wasm"}, principal="user:operator")
-        assert done.result["exit_code"] == 5
-        outside = await house.call("plugin.run", {"path": "../m.wasm"}, principal="user:operator")
-        assert outside.state.value in ("failed", "refused")
 
 
 async def test_switched_off_nothing_runs(tmp_path: Path) -> None:

@@ -32,3 +32,23 @@ def test_a_schema_is_compiled_once_and_checks_both_ways() -> None:
     for check, wrong in [(entry.input_check, {"text": 1}), (entry.output_check, {"text": "x", "more": 1})]:
         with pytest.raises(SchemaMismatch):
             check.require(wrong)
+
+
+def test_a_group_is_replaced_whole_and_what_is_fixed_stays() -> None:
+    catalog = Catalog([ECHO])
+    catalog.replace_group("more", [SLEEP])
+    check = catalog.entry("sleep").input_check
+    assert "sleep" in catalog and [str(spec.name) for spec in catalog.specs()] == ["echo", "sleep"]
+    catalog.replace_group("more", [SLEEP])
+    assert catalog.entry("sleep").input_check is check
+    with pytest.raises(ValueError, match="two tools are named echo"):
+        catalog.replace_group("more", [ECHO])
+    assert "sleep" in catalog
+    catalog.replace_group("more", [])
+    assert "sleep" not in catalog and catalog.entry("echo").spec is ECHO
+
+
+def test_a_skill_that_is_not_in_use_is_told_of() -> None:
+    with pytest.raises(UnknownTool) as caught:
+        Catalog([]).entry("skill.acme.notes.add")
+    assert "palyra skill list" in caught.value.hint

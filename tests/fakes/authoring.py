@@ -1,0 +1,44 @@
+"""Walks through the commands of `write-a-skill` against a real daemon, as somebody who has never done it."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from fakes.daemon import PALYRA, Place
+from fakes.documented import commands_under
+
+PAGE = "how-to/write-a-skill.md"
+TOO_MANY = 10
+
+
+def follow_the_page(heading: str, root: Path) -> Any:
+    """Runs the page's commands one after the other; the result of the last one, the call."""
+    place = Place(root / "home")
+    folder = root / "work"
+    folder.mkdir()
+    commands = commands_under(PAGE, heading)
+    assert len([words for words in commands if words[0] == "palyra"]) < TOO_MANY
+    answers: dict[str, Any] = {}
+    with place.daemon():
+        for words in commands:
+            if words[0] == "cd":
+                folder /= words[1]
+                continue
+            if words[:3] == ["palyra", "skill", "approve"]:
+                # At a terminal the command asks; here it is told what install printed.
+                words = [*words, "--digest", answers["install"]["digest"]]
+            done = subprocess.run(
+                [*PALYRA, *words[1:], "--json"],
+                env=place.environment,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, (words, done.stdout, done.stderr)
+            answers[words[2] if words[1] == "skill" else words[1]] = json.loads(done.stdout)["data"]
+    assert answers["test"]["failed"] == 0
+    assert answers["install"]["state"] == "quarantined"
+    return answers["call"]

@@ -1,0 +1,107 @@
+import json
+
+import pytest
+
+from fakes.skill_project import Author, working_in
+
+
+def test_the_project_is_the_current_folder_by_default(tmp_path):
+    author = Author(tmp_path)
+    with working_in(author.new("hello", "wat")):
+        assert author.data("skill", "build")["file"] == "build/hello-0.1.0.unsigned"
+        assert author.data("skill", "test")["passed"] == 1
+
+
+def test_a_new_project_goes_into_a_folder_of_its_name(tmp_path):
+    author = Author(tmp_path)
+    with working_in(tmp_path):
+        made = author.data("skill", "new", "hello")
+    assert (made["folder"], made["language"]) == ("hello", "c")
+    assert (tmp_path / "hello" / "src" / "main.c").exists()
+    with working_in(tmp_path):
+        assert author.error("skill", "new", "hello")["code"] == "skill.project_exists"
+        assert author.error("skill", "new", "../x")["code"] == "skill.bad_name"
+
+
+def test_a_folder_without_a_project_is_a_clear_error(tmp_path):
+    error = Author(tmp_path).error("skill", "build", "--dir", str(tmp_path))
+    assert error["code"] == "skill.bad_project"
+    assert "skill.toml is missing" in error["message"]
+
+
+def test_run_shows_grants_output_and_usage(tmp_path):
+    author = Author(tmp_path)
+    folder = str(author.new("hello", "wat"))
+    ran = author.data("skill", "run", "--dir", folder, "--input", '{"a": [1]}')
+    assert ran["output"] == {"input": {"a": [1]}}
+    assert ran["grants"] == []
+    assert ran["usage"]["fuel_used"] > 0
+    assert "granted: nothing" in author.notes
+    (tmp_path / "in.json").write_text('{"b": 2}')
+    again = author.data("skill", "run", "--dir", folder, "--tool", "echo", "--input", f"@{tmp_path / 'in.json'}")
+    assert again["output"] == {"input": {"b": 2}}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--input", "[]"), "skill.bad_input"),
+        (("--input", "{"), "json.not_strict"),
+        (("--tool", "other"), "skill.no_such_tool"),
+        (("--grant", "http"), None),
+        (("--grant", "http:evil.example"), "skill.not_asked_for"),
+    ],
+)
+def test_run_refuses_what_does_not_fit(tmp_path, words, code):
+    author = Author(tmp_path)
+    folder = str(author.new("hello", "wat"))
+    status, document = author.run("skill", "run", "--dir", folder, *words)
+    if code is None:
+        assert status == 0
+    elif code == "json.not_strict":
+        assert status == 2
+    else:
+        assert document["error"]["code"] == code
+
+
+def test_a_trial_keeps_storage_in_the_build_folder_and_grants_no_more_than_asked(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "c")
+    manifest = folder / "skill.toml"
+    manifest.write_text(
+        manifest.read_text()
+        .replace('"name": {"type": "string", "maxLength": 200}', '"name": {"type": "string"}')
+        .replace("[compat]", '[capabilities.filesystem]\nwrite_roots = ["names"]\n\n[compat]')
+    )
+    source = folder / "src" / "main.c"
+    source.write_text(
+        source.read_text().replace(
+            "  struct out greeting",
+            '  if (storage_put(storage_handle(0), "last", 4, name.at, name.length) < 0) {\n'
+            '    fail("not stored");\n    return;\n  }\n  struct out greeting',
+        )
+    )
+    ran = author.data("skill", "run", "--dir", str(folder), "--input", '{"name": "Ada"}')
+    assert ran["grants"] == ["storage:names as handle 30000"]
+    assert (folder / "build" / "storage" / "names" / "last").read_text() == "Ada"
+    refused = author.error("skill", "run", "--dir", str(folder), "--grant", "http", "--input", '{"name": "Ada"}')
+    assert (refused["code"], refused["message"]) == ("wasm.failed", "not stored")
+
+
+def test_a_failing_example_is_told_with_what_came_instead(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    (folder / "examples" / "wrong.json").write_text(json.dumps({"tool": "echo", "input": {}, "output": {"x": 1}}))
+    status, document = author.run("skill", "test", "--dir", str(folder))
+    assert status == 1
+    (problem,) = next(one["problems"] for one in document["data"]["examples"] if one["name"] == "wrong.json")
+    assert problem == 'expected {"x":1}, got {"input":{}}'
+
+
+def test_signing_needs_a_build_and_a_key(tmp_path):
+    author = Author(tmp_path)
+    folder = str(author.new("hello", "wat"))
+    key = str(tmp_path / "k.key")
+    assert author.error("skill", "sign", "--dir", folder, "--key", key)["code"] == "signing_key.unavailable"
+    author.data("skill", "keygen", key)
+    assert author.error("skill", "sign", "--dir", folder, "--key", key)["code"] == "skill.not_built"

@@ -1,0 +1,52 @@
+"""The catalog follows the registry, and what was approved is what runs."""
+
+from pathlib import Path
+
+import pytest
+
+from fakes.house import open_house
+from fakes.skill_scene import ACTOR, SKILL, archive
+from fakes.wasm_skills import TOOL, put_in_use, status_module
+from palyra.skills.installed import NotRunnable
+
+
+async def test_an_upgrade_runs_when_it_is_approved_and_a_rollback_restores(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        registry = house.gateway.skills
+        await put_in_use(house, module=status_module("(i32.const 1)"))
+        newer = await registry.install(
+            archive("1.1.0", modules={"main.wasm": status_module("(i32.const 2)")}), actor=ACTOR
+        )
+        assert (await house.call(TOOL, {})).result == {"s": "+0001"}
+        await registry.approve(SKILL, "1.1.0", newer.digest, actor=ACTOR)
+        assert (await house.call(TOOL, {})).result == {"s": "+0002"}
+        await registry.rollback(SKILL, actor=ACTOR)
+        assert (await house.call(TOOL, {})).result == {"s": "+0001"}
+
+
+async def test_what_was_decided_on_is_what_runs(tmp_path: Path) -> None:
+    """A plan made for one archive does not run another one, though it has the same name."""
+    async with open_house(tmp_path) as house:
+        old = await put_in_use(house)
+        await house.gateway.broker.freshen_catalog()
+        new = await put_in_use(house, "1.1.0", module=status_module("(i32.const 2)"))
+        skills = house.gateway.wasm._skills
+        with pytest.raises(NotRunnable):
+            skills.tool(TOOL, old.digest)
+        await skills.freshen()
+        assert skills.tool(TOOL, new.digest).module.version == "1.1.0"
+        with pytest.raises(NotRunnable):
+            skills.tool(TOOL, old.digest)
+
+
+async def test_the_approved_module_runs_after_the_file_was_swapped(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        version = await put_in_use(house)
+        assert (await house.call(TOOL, {"a": 1})).result == {"a": 1}
+        file = tmp_path / "state" / "skills" / "artifacts" / f"{version.digest}.skill"
+        file.write_bytes(archive("1.0.0", modules={"main.wasm": status_module("(i32.const 66)")}))
+        assert (await house.call(TOOL, {"a": 1})).result == {"a": 1}
+        house.gateway.wasm._skills.forget_compiled()
+        refused = await house.call(TOOL, {"a": 1})
+        assert refused.error is not None and refused.error["code"] == "tool.unknown"
+        assert "skill.failed" in house.kinds()

@@ -1,0 +1,33 @@
+"""Where a host of a manifest leads. The requests themselves are in test_skill_services.py."""
+
+import pytest
+
+from palyra.daemons.skill_http import reachable, target_of
+from palyra.egress.rules import HostRule, parse_rules
+
+PRIVATE = parse_rules(("lan.test:8080", "lan.test:8443"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "target"),
+    [
+        ("api.test", "https://api.test:443"),
+        ("api.test:80", "http://api.test:80"),
+        ("api.test:8080", "https://api.test:8080"),
+        ("lan.test:8080", "http://lan.test:8080"),
+        ("lan.test:8443", "https://lan.test:8443"),
+        ("[::1]:8080", "https://[::1]:8080"),
+    ],
+)
+def test_tls_unless_the_port_or_a_private_network_says_otherwise(rule: str, target: str) -> None:
+    assert str(target_of(HostRule.parse(rule), PRIVATE)) == target
+
+
+def test_only_what_manifest_and_settings_both_allow_is_reachable() -> None:
+    assert target_of(HostRule.parse("*.api.test"), PRIVATE) is None
+    asked = ("a.api.test", "b.test:8080", "c.test", "*.api.test")
+    found = reachable(asked, ("*.api.test", "b.test", "c.test:443"), PRIVATE)
+    assert {host: str(target) for host, target in found.items()} == {
+        "a.api.test": "https://a.api.test:443",
+        "c.test": "https://c.test:443",
+    }

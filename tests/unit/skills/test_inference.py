@@ -1,0 +1,81 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palyra.skills.inference import (
+    RecordedCall,
+    host_and_path,
+    infer_needs,
+    infer_object_schema,
+    infer_schema,
+)
+from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1000, 1000) | st.floats(-10, 10) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(JSON, min_size=1, max_size=4))
+def test_every_recorded_value_fits_the_schema_made_of_it(values):
+    check = SchemaCheck(infer_schema(values))
+    for value in values:
+        check.require(value)
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), JSON, max_size=4), min_size=1, max_size=4))
+def test_objects_give_a_schema_of_objects(values):
+    schema = infer_object_schema(values)
+    assert schema["type"] == "object"
+    for value in values:
+        SchemaCheck(schema).require(value)
+
+
+def test_what_is_always_there_is_required_and_nothing_else_is_let_in():
+    schema = infer_object_schema([{"a": 1, "b": "x"}, {"a": 2.5}])
+    assert schema["required"] == ["a"]
+    assert schema["properties"]["a"] == {"type": "number"}
+    with pytest.raises(SchemaMismatch):
+        SchemaCheck(schema).require({"a": 1, "c": 1})
+    with pytest.raises(SchemaMismatch):
+        SchemaCheck(schema).require({"b": "x"})
+
+
+def test_without_examples_any_object_fits():
+    assert infer_object_schema([None, 3]) == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("https://api.example.com/v1?x=1#y", ("api.example.com", "/v1?x=1")),
+        ("https://api.example.com:8443/", ("api.example.com:8443", "/")),
+        ("https://api.example.com", ("api.example.com", "/")),
+        ("https://api.example.com?q", ("api.example.com", "/?q")),
+        ("http://api.example.com/", None),
+        ("https://10.0.0.1/", None),
+        ("https://user@api.example.com/", None),
+        (7, None),
+    ],
+)
+def test_hosts_are_named_and_reached_over_https(url, found):
+    assert host_and_path(url) == found
+
+
+def test_needs_are_what_the_calls_used():
+    calls = (
+        RecordedCall(tool="http.fetch", arguments={"url": "https://b.example/x"}),
+        RecordedCall(tool="http.fetch", arguments={"url": "https://a.example/"}),
+        RecordedCall(tool="http.fetch", arguments={"url": "http://c.example/"}),
+        RecordedCall(tool="fs.read", arguments={"path": "a"}),
+        RecordedCall(tool="process.run", arguments={}),
+        RecordedCall(tool="echo", arguments={}),
+    )
+    needs = infer_needs(calls)
+    assert needs.hosts == ("a.example", "b.example")
+    assert (needs.read_roots, needs.write_roots) == (("files",), ())
+    assert [one.partition(":")[0] for one in needs.beyond] == ["http.fetch", "process.run"]
+    writing = infer_needs((*calls, RecordedCall(tool="fs.write", arguments={})))
+    assert (writing.read_roots, writing.write_roots) == ((), ("files",))

@@ -1,0 +1,109 @@
+import json
+
+import pytest
+
+from fakes.skill_project import Author
+from palyra.skills.project import BadProject, Language, parse_build_plan, parse_example
+from palyra.skills.project_files import ProjectExists, read_project, write_project
+
+PLAN = 'build_version = 1\nlanguage = "c"\n[modules."a.wasm"]\nsources = ["src/a.c"]\n'
+
+
+def test_a_plan_is_read():
+    plan = parse_build_plan(PLAN.encode())
+    assert plan.language is Language.C
+    assert plan.modules["a.wasm"].sources == ("src/a.c",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (PLAN.replace("= 1", "= 2"), "build_version"),
+        (PLAN.replace('"c"', '"cobol"'), "cobol"),
+        (PLAN.replace("sources", "files"), "files"),
+        (PLAN.replace("src/a.c", "../a.c"), "not the path"),
+        (PLAN.replace("src/a.c", "/etc/passwd"), "not the path"),
+        (PLAN.replace("src/a.c", "-o"), "not the path"),
+        (PLAN.replace('"src/a.c"', ""), "0 sources"),
+        ("build_version = ", "not TOML"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said(text, words):
+    with pytest.raises(BadProject, match=words):
+        parse_build_plan(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ('{"tool": "a", "input": {}}', "either an output or an error"),
+        ('{"tool": "a", "input": {}, "output": {}, "error": "x"}', "either an output or an error"),
+        ('{"tool": "a", "input": {}, "output": {}, "outptu": {}}', "outptu"),
+        ('{"tool": "a", "input": []}', "input"),
+        ("{", "not JSON"),
+    ],
+)
+def test_what_is_wrong_with_an_example_is_said(document, words):
+    with pytest.raises(BadProject, match=words):
+        parse_example("a.json", document.encode())
+
+
+def test_modules_of_plan_and_manifest_must_be_the_same(tmp_path):
+    folder = Author(tmp_path).new("hello", "wat")
+    plan = folder / "build.toml"
+    plan.write_text(plan.read_text().replace("hello.wasm", "other.wasm"))
+    with pytest.raises(BadProject, match=r"does not say how hello\.wasm is built"):
+        read_project(folder)
+
+
+def test_a_missing_source_is_named(tmp_path):
+    folder = Author(tmp_path).new("hello", "wat")
+    (folder / "src" / "main.wat").unlink()
+    with pytest.raises(BadProject, match=r"main\.wat is missing"):
+        read_project(folder)
+
+
+def test_assets_are_part_of_a_project(tmp_path):
+    folder = Author(tmp_path).new("hello", "wat")
+    (folder / "assets" / "deep").mkdir(parents=True)
+    (folder / "assets" / "deep" / "words.txt").write_text("one")
+    assert read_project(folder).assets == {"deep/words.txt": b"one"}
+
+
+def test_nothing_that_exists_is_overwritten(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("mine")
+    with pytest.raises(ProjectExists):
+        write_project(tmp_path / "there", {"file": "theirs"})
+    assert (tmp_path / "there" / "file").read_text() == "mine"
+
+
+def test_an_archive_of_older_sources_is_not_signed(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    author.data("skill", "build", "--dir", str(folder))
+    key = str(tmp_path / "k.key")
+    author.data("skill", "keygen", key)
+    source = folder / "src" / "main.wat"
+    source.write_text(source.read_text() + ";; changed\n")
+    assert author.error("skill", "sign", "--dir", str(folder), "--key", key)["code"] == "skill.not_built"
+    author.data("skill", "build", "--dir", str(folder))
+    author.data("skill", "sign", "--dir", str(folder), "--key", key)
+    assert author.error("skill", "keygen", key)["code"] == "skill.key_exists"
+
+
+def test_signing_twice_gives_the_same_bytes(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    author.data("skill", "build", "--dir", str(folder))
+    key = str(tmp_path / "k.key")
+    author.data("skill", "keygen", key)
+    first = author.data("skill", "sign", "--dir", str(folder), "--key", key)
+    second = author.data("skill", "sign", "--dir", str(folder), "--key", key)
+    assert first == second
+
+
+def test_example_documents_of_a_project_are_read(tmp_path):
+    folder = Author(tmp_path).new("hello", "wat")
+    (folder / "examples" / "more.json").write_text(json.dumps({"tool": "echo", "input": {}, "error": "no"}))
+    assert set(read_project(folder).examples) == {"echo.json", "more.json"}

@@ -1,0 +1,167 @@
+import pytest
+
+from palyra.skills.capabilities import Capabilities, FilesystemRequest, Quotas
+from palyra.skills.local_host import LocalHost
+from palyra.skills.manifest import SkillTool, parse_manifest
+from palyra.skills.project import Example, Exchange
+from palyra.skills.trial import (
+    BadTrialInput,
+    BadTrialOutput,
+    NoSuchTool,
+    NotAskedFor,
+    checked_input,
+    checked_output,
+    chosen_tool,
+    shortcomings,
+    shown_grants,
+    trial_grants,
+    trial_limits,
+)
+from palyra.wasm.abi import Status
+from palyra.wasm.grants import Capability
+from palyra.wasm.ports import GuestRequest, HostRefusal
+
+ASKED = Capabilities(
+    http_egress_allowlist=("a.example", "b.example:8443"),
+    secrets=("skill:x/key", "global/other"),
+    reveal_secrets=("skill:x/key",),
+    channels=("news",),
+    filesystem=FilesystemRequest(read_roots=("old",), write_roots=("notes",)),
+    quotas=Quotas(fuel_budget=77, storage_bytes=10, timeout_ms=5),
+)
+REQUEST = GuestRequest(method="GET", path="/x", max_response_bytes=100)
+
+
+def test_without_a_word_only_what_stays_here_is_granted():
+    grants = trial_grants(ASKED, ())
+    assert (grants.http_hosts, grants.secret_keys) == ((), ())
+    assert (grants.storage_prefixes, grants.channels) == (("notes", "old"), ("news",))
+    assert shown_grants(grants)[0] == "storage:notes as handle 30000"
+
+
+def test_grants_are_by_kind_or_by_name():
+    grants = trial_grants(ASKED, ("http", "secret:key"))
+    assert grants.http_hosts == ("a.example", "b.example:8443")
+    assert grants.secret_keys == grants.revealable_secrets == ("skill:x/key",)
+    assert trial_grants(ASKED, ("http:a.example",)).http_hosts == ("a.example",)
+    assert trial_grants(ASKED, ("all",)).counts() == (2, 2, 2, 1)
+
+
+@pytest.mark.parametrize("word", ["http:c.example", "files", "storage:", "channel:other"])
+def test_nothing_is_granted_that_the_manifest_does_not_ask_for(word):
+    with pytest.raises(NotAskedFor):
+        trial_grants(ASKED, (word,))
+
+
+def test_limits_are_the_quotas():
+    limits, timeout_ms = trial_limits(ASKED)
+    assert (limits.fuel_budget, timeout_ms) == (77, 5)
+
+
+def tool(**options):
+    words = {"id": "t", "title": "t", "description": "d", "module": "m.wasm", **options}
+    return SkillTool(**{"input_schema": {"type": "object"}, "output_schema": {"type": "object"}, **words})
+
+
+def test_input_and_output_are_held_to_their_schemas():
+    strict = {"type": "object", "required": ["a"]}
+    assert checked_input(tool(input_schema=strict), {"a": 1}) == b'{"a":1}'
+    for value in ({}, [1]):
+        with pytest.raises(BadTrialInput):
+            checked_input(tool(input_schema=strict), value)
+    assert checked_output(tool(), b'{"x": 1}') == {"x": 1}
+    assert checked_output(tool(), 3) == 3
+    for raw in (b"{", b"[]", b'{"a": 1, "a": 2}'):
+        with pytest.raises(BadTrialOutput):
+            checked_output(tool(), raw)
+
+
+def test_a_tool_is_chosen_by_id():
+    text = 'manifest_version = 1\nskill_id = "a"\nname = "a"\nversion = "1.0.0"\npublisher = "p"\n'
+    for name in ("one", "two"):
+        text += f'[[entrypoints.tools]]\nid = "{name}"\ndescription = "d"\nmodule = "m.wasm"\n'
+        text += 'input_schema = {type = "object"}\noutput_schema = {type = "object"}\n'
+    manifest = parse_manifest(text.encode())
+    assert chosen_tool(manifest, "two").id == "two"
+    for wrong in (None, "three"):
+        with pytest.raises(NoSuchTool, match="one, two"):
+            chosen_tool(manifest, wrong)
+
+
+def judged(example, **options):
+    given = {"output": {"a": 1}, "error": None, "stored": {}, "messages": (), "unused": 0, **options}
+    return shortcomings(example, **given)
+
+
+def test_an_example_is_held_to_what_it_says():
+    expected = Example(tool="t", input={}, output={"a": 1})
+    assert judged(expected) == []
+    assert judged(expected, output={"a": 2})
+    assert judged(expected, error="broken")
+    assert judged(expected, unused=1)
+    failing = Example(tool="t", input={}, error="no such")
+    assert judged(failing, error="there is no such note") == []
+    assert judged(failing)
+    assert judged(failing, error="other")
+    stored = Example(tool="t", input={}, output={"a": 1}, storage_after={"n/a": "x"}, messages=(("news", "hi"),))
+    assert judged(stored, stored={"n/a": b"x"}, messages=[("news", "hi")]) == []
+    assert len(judged(stored, stored={"n/a": b"y"}, messages=[])) == 2
+
+
+async def refused(awaitable):
+    with pytest.raises(HostRefusal) as refusal:
+        await awaitable
+    return refusal.value.status
+
+
+async def test_storage_keeps_within_its_roots_and_quota():
+    grants = trial_grants(ASKED, ())
+    notes, old = grants.handles(Capability.STORAGE)
+    host = LocalHost(ASKED, stored={"old/a": b"1"})
+    await host.storage_put(notes, "b", b"12345")
+    assert host.stored == {"old/a": b"1", "notes/b": b"12345"}
+    assert await host.storage_list(notes, "") == ("b",)
+    assert await host.storage_get(old, "a") == b"1"
+    assert await refused(host.storage_get(notes, "a")) is Status.NOT_FOUND
+    assert await refused(host.storage_put(old, "a", b"")) is Status.DENIED
+    assert await refused(host.storage_delete(old, "a")) is Status.DENIED
+    assert await refused(host.storage_put(notes, "c", b"123456")) is Status.QUOTA
+    await host.storage_delete(notes, "b")
+    assert await refused(host.storage_delete(notes, "b")) is Status.NOT_FOUND
+
+
+async def test_storage_in_a_folder_stays(tmp_path):
+    notes = trial_grants(ASKED, ()).handles(Capability.STORAGE)[0]
+    await LocalHost(ASKED, folder=tmp_path / "s").storage_put(notes, "deep/b", b"x")
+    again = LocalHost(ASKED, folder=tmp_path / "s")
+    assert await again.storage_get(notes, "deep/b") == b"x"
+    await again.storage_delete(notes, "deep/b")
+    assert LocalHost(ASKED, folder=tmp_path / "s").stored == {}
+
+
+async def test_requests_are_answered_from_the_example_once():
+    host_grant = trial_grants(ASKED, ("http",)).handles(Capability.HTTP)[0]
+    host = LocalHost(ASKED, exchanges=(Exchange(host="a.example", path="/x", status=201, body="hi"),))
+    answer = await host.http(host_grant, REQUEST)
+    assert (answer.status, answer.body) == (201, b"hi")
+    assert host.unused_exchanges == ()
+    assert await refused(host.http(host_grant, REQUEST)) is Status.UNAVAILABLE
+
+
+async def test_a_host_that_is_not_there_is_a_status():
+    host_grant = trial_grants(Capabilities(http_egress_allowlist=("127.0.0.1:9",)), ("http",)).handles(Capability.HTTP)
+    assert await refused(LocalHost(ASKED).http(host_grant[0], REQUEST)) is Status.UNAVAILABLE
+
+
+async def test_only_secrets_that_may_be_seen_are_shown():
+    other, key = trial_grants(ASKED, ("secret",)).handles(Capability.SECRET)
+    host = LocalHost(ASKED, secrets={"skill:x/key": "k", "global/other": "o"})
+    assert await host.secret_reveal(key) == "k"
+    assert await refused(host.secret_reveal(other)) is Status.DENIED
+    assert await refused(LocalHost(ASKED).secret_reveal(key)) is Status.NOT_FOUND
+
+
+async def test_messages_are_kept():
+    host = LocalHost(ASKED)
+    await host.channel_send(trial_grants(ASKED, ()).handles(Capability.CHANNEL)[0], "hi")
+    assert host.messages == [("news", "hi")]
