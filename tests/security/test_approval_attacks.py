@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fakes.house import House, open_house
+from palyra.daemons.tool_set import FilesExecutor
 from palyra.errors import PalyraError
 from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, SelfApproval
 from palyra.tools.budget import BudgetKind
-from palyra.tools.call import CallState
+from palyra.tools.call import CallState, ExecutionPlan, Outcome
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -177,3 +178,27 @@ async def test_what_a_person_approves_is_what_the_record_shows(tmp_path: Path) -
         with pytest.raises(PalyraError) as refused:
             await house.approve(asked.approval_id, argument_digest="0" * 64)
         assert refused.value.code == "approval.changed_call"
+
+
+@pytest.mark.parametrize(
+    ("scope", "exact"),
+    [(ApprovalScope.ONCE, True), (ApprovalScope.SESSION, True), (ApprovalScope.TIMEBOXED, False)],
+)
+async def test_a_yes_to_many_calls_is_no_yes_to_what_one_of_them_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: ApprovalScope, exact: bool
+) -> None:
+    """Secrets and hosts that need approval are opened by a person who was shown them, and by nothing wider."""
+    seen: list[bool] = []
+    execute = FilesExecutor.execute
+
+    async def watched(self: FilesExecutor, plan: ExecutionPlan) -> Outcome:
+        seen.append(plan.approved)
+        return await execute(self, plan)
+
+    monkeypatch.setattr(FilesExecutor, "execute", watched)
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.list", {"path": "."}, session="s")
+        await house.approve(asked.approval_id, scope=scope, expires_ms=house.gateway.clock.now_ms() + 60_000)
+        done = await house.call("fs.list", {"path": "."}, session="s")
+        assert done.state is CallState.SUCCEEDED
+    assert seen == [exact]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from palyra.config.settings import EgressSettings, SandboxSettings
-from palyra.daemons.egress_parts import EgressParts, SandboxDoor
+from palyra.daemons.egress_parts import EgressParts, SandboxDoor, bindings_for
 from palyra.egress.rules import BadHostRule, is_within, parse_rules
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
 from palyra.policy.obligations import EGRESS
@@ -86,7 +86,7 @@ def process_specs(settings: SandboxSettings, egress: EgressSettings | None = Non
             other_tiers=frozenset({ToolTier.B, ToolTier.C}),
             executor=PROCESS_EXECUTOR,
             max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
-            touches=_touches,
+            touches=_touches_of(settings, egress, name),
             reserves=_reserves(settings, egress, name),
             enforceable=_ENFORCEABLE,
         )
@@ -98,17 +98,28 @@ def _reserves(
     settings: SandboxSettings, egress: EgressSettings | None, name: str
 ) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]]:
     """Programs that are given hosts take their bytes out of the run's budget."""
-    if egress is None or not settings.allowed_hosts or settings.egress != "strict" or name not in STARTING:
+    if egress is None or not settings.allowed_hosts or name not in STARTING:
         return reserves_nothing
     most = {BudgetKind.EGRESS_BYTES: egress.max_call_bytes}
     return lambda _arguments: most
 
 
-def _touches(arguments: Mapping[str, Any]) -> Touches:
-    return Touches(
-        paths=(arguments["cwd"],) if "cwd" in arguments else (),
-        hosts=tuple(arguments.get("requested_egress_hosts", ())),
-    )
+def _touches_of(
+    settings: SandboxSettings, egress: EgressSettings | None, name: str
+) -> Callable[[Mapping[str, Any]], Touches]:
+    def touches(arguments: Mapping[str, Any]) -> Touches:
+        """Who approves is shown every host and secret that the program gets, not only those that it names."""
+        if name not in STARTING:
+            return Touches()
+        hosts = hosts_for(arguments, settings.allowed_hosts)
+        bound = () if egress is None else bindings_for(egress.bindings, parse_rules(hosts))
+        return Touches(
+            paths=(arguments["cwd"],) if "cwd" in arguments else (),
+            hosts=tuple(arguments.get("requested_egress_hosts", ())) or hosts,
+            secrets=tuple(dict.fromkeys(binding.secret_ref for binding in bound)),
+        )
+
+    return touches
 
 
 def profile_for(
@@ -199,7 +210,7 @@ class ProcessExecutor:
         watched = self.tools.sink is not None
         profile = profile_for(plan, self._settings, self._protected, watched=watched)
         door: SandboxDoor | None = None
-        if self._egress is not None:
+        if self._egress is not None and plan.tool in STARTING:
             profile, door = self._egress.sandbox_door(plan, profile)
         done = await self.tools.perform(plan, profile, door)
         if plan.tool == "process.start" and door is not None:

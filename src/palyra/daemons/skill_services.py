@@ -85,7 +85,7 @@ class SkillServices:
             call=self._plan.call_id,
             tool=self.call.tool,
             skill=self.call.skill,
-            approved=self.call.approved,
+            approved=self.call.approved and grant.name in self.call.secrets,
         )
         secret = await self._secrets.reveal(SecretRef.parse(grant.name), use)
         self.used["secrets revealed"] += 1

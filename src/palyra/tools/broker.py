@@ -293,7 +293,7 @@ class Broker:
             timeout_ms=begun.granted[BudgetKind.WALL_MS],
             principal=begun.record.principal,
             channel=begun.record.channel,
-            approved=begun.record.approval_id is not None,
+            approved=begun.approved,
             granted=begun.granted,
         )
         task = asyncio.create_task(self._execute(begun, entry, plan), name=f"call {plan.call_id}")

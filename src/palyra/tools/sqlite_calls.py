@@ -8,7 +8,7 @@ import msgspec
 
 from palyra.journal.event import NewEvent
 from palyra.tools import sqlite_approvals, sqlite_runs
-from palyra.tools.approval import Approval, ApprovalBinding
+from palyra.tools.approval import Approval, ApprovalBinding, ApprovalScope
 from palyra.tools.arguments import Arguments
 from palyra.tools.budget import BudgetKind, RunBudget
 from palyra.tools.call import CallState, ToolRequestContext, UnknownCall
@@ -43,8 +43,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """``approved``: a person said yes to exactly these arguments, having been shown what they touch. A yes to a pattern
+    of calls, or to a while, is a yes to the tool and to no secret or host in particular."""
+
     record: CallRecord
     granted: dict[BudgetKind, int]
+    approved: bool = False
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +133,8 @@ def _start(tx: Transaction, asked: Asked, approval: Approval | None) -> Started:
         reserved={kind.value: amount for kind, amount in granted.items()},
     )
     _put(tx, record, instance=asked.instance, reserved=granted)
-    return Started(record=record, granted=granted)
+    exact = approval is not None and approval.scope in (ApprovalScope.ONCE, ApprovalScope.SESSION)
+    return Started(record=record, granted=granted, approved=exact)
 
 
 def finish(

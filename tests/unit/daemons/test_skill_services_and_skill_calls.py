@@ -11,7 +11,7 @@ import pytest
 
 from fakes.fetch_scene import answer
 from fakes.house import House, open_house
-from fakes.loopback import ScriptedServer, read_request
+from fakes.loopback import Script, ScriptedServer, read_request
 from fakes.skill_scene import SKILL
 from fakes.wasm_guests import imported, text_at
 from fakes.wasm_skills import TOOL, put_in_use, status_module, text_module
@@ -43,9 +43,9 @@ def wishes(*hosts: str, more: str = "") -> str:
 class Web:
     """A server that repeats the secret, as careless ones do. ``heard`` are the requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Script | None = None) -> None:
         self.heard: list[str] = []
-        self.server = ScriptedServer([self._answer] * 4)
+        self.server = ScriptedServer([script or self._answer] * 4)
 
     def _answer(self, connection: socket.socket) -> None:
         if request := read_request(connection):
@@ -221,3 +221,67 @@ async def test_messages_reach_listeners_and_the_journal(tmp_path: Path) -> None:
         assert record.result == {"s": "+0000"}
         sent = [payload for kind, payload in house.events(call=record.call_id) if kind == "channel.message"]
         assert sent == [{"channel": "news", "skill": SKILL, "text": "hello"}]
+
+
+async def test_redirects_are_the_guests_to_judge_and_quotas_end_the_asking(tmp_path: Path) -> None:
+    def away(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
+
+    web = Web(away)
+    twice = f"(block (result i32) (drop {SEND.format(http=10000)}) {SEND.format(http=10000)})"
+    capabilities = f'http_egress_allowlist = ["web.test:{web.port}"]'
+    with web.server:
+        async with open_house(tmp_path, settings(web)) as house:
+            module = status_module(twice, imports=HTTP, data=DATA)
+            await put_in_use(house, module=module, capabilities=capabilities + "\nquotas = { http_requests = 1 }")
+            record = await house.call(TOOL, {})
+            assert record.result == {"s": f"-{-Status.QUOTA:04}"}
+            hosts = [payload["target"]["host"] for kind, payload in house.events() if kind == "egress.connected"]
+            assert hosts == ["web.test"]
+            used = next(line for line in record.receipt if line["layer"] == "host services")
+            assert used["got"] == "1 requests"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"method": "GET", "path": "/", "headers": [["X-Key", "{{vault:global/token}}"]]},
+        {"method": "GET", "path": "/", "headers": [["Host", "other.test"]]},
+        {"method": "GET", "path": "/", "headers": [["X-Forwarded-Host", "other.test"]]},
+        {"method": "GET", "path": "/", "headers": [["X-A", "1"], ["X-A", "2"]]},
+        {"method": "GET", "path": "//other.test/", "headers": [["X-A", "a\r\nHost: other.test"]]},
+        {"method": "TRACE", "path": "/", "headers": []},
+    ],
+)
+async def test_a_request_that_would_say_more_than_was_judged_is_not_sent(
+    web: Web, tmp_path: Path, head: dict[str, Any]
+) -> None:
+    text = json.dumps(head)
+    send = f"(call $http-send (i32.const 10000) (i32.const 8) (i32.const {len(text)}) (i32.const 0) (i32.const 0))"
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house, "global/token")
+        module = status_module(send, imports=HTTP, data=text_at(8, text))
+        await put_in_use(house, module=module, capabilities=f'http_egress_allowlist = ["web.test:{web.port}"]')
+        assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.BAD_REQUEST:04}"}
+    assert web.heard == []
+
+
+async def test_one_skill_never_has_anothers_secret_or_storage(web: Web, tmp_path: Path) -> None:
+    other = "acme.other"
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        module = storing(PUT.format(handle=30000, length=1), text_at(8, "k"), text_at(64, "hello"))
+        roots = 'filesystem = { write_roots = ["notes"] }'
+        await put_in_use(house, module=module, capabilities=roots)
+        assert (await house.call(TOOL, {})).result == {"s": "+0000"}
+        get = "(call $storage-get (i32.const 30000) (i32.const 8) (i32.const 1))"
+        reading = storing(get, text_at(8, "k"))
+        await put_in_use(house, module=reading, capabilities=roots, skill_id=other)
+        record = await house.call(f"skill.{other}.add", {})
+        assert record.result == {"s": f"-{-Status.NOT_FOUND:04}"}
+        await put_in_use(house, "1.1.0", module=asking(), capabilities=wishes(f"web.test:{web.port}"), skill_id=other)
+        # Its own secret of the same name is not there.
+        record = await house.call(f"skill.{other}.add", {})
+        assert record.result["s"].startswith("-")
+    assert web.heard == []

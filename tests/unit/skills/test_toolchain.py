@@ -121,3 +121,15 @@ def test_the_archive_tells_of_compiler_and_sources(tmp_path):
     assert {one["name"] for one in definition["resolvedDependencies"]} == {"src/main.c", "src/palyra.h", "src/json.h"}
     assert definition["externalParameters"]["language"] == "c"
     assert str(tmp_path) not in artifact.provenance.decode()
+
+
+def test_rust_builds_where_its_target_is_installed(tmp_path):
+    """On a machine without it, the way to get it is said."""
+    author = Author(tmp_path)
+    folder = str(author.new("hello", "rust"))
+    status, document = author.run("skill", "build", "--dir", folder)
+    if status:
+        assert document["error"]["code"] == "skill.toolchain_unavailable"
+        assert "wasm32-unknown-unknown" in document["error"]["hint"]
+    else:
+        assert author.data("skill", "test", "--dir", folder)["failed"] == 0
