@@ -17,7 +17,10 @@ KIND = re.compile(r"[a-z_]+\.[a-z_]+")
 # Functions that write an event and take its kind as an argument.
 WRITERS = {"NewEvent", "_append", "_record", "_event"}
 # Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
-CONCEPTS = ("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill.")
+CONCEPTS = (
+    *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
+    "channel.",
+)
 
 
 def documented() -> dict[str, set[str]]:

@@ -105,9 +105,13 @@ def build_project(invocation: Invocation, project: "Project", origin: dict[str, 
 
 def unsigned_place(project: "Project") -> Path:
     from palyra.skills.project import BUILD_FOLDER
+    from palyra.skills.project_files import require_plain
 
     manifest = project.manifest
-    return project.folder / BUILD_FOLDER / f"{manifest.skill_id}-{manifest.version}.unsigned"
+    return (
+        require_plain(project.folder, project.folder / BUILD_FOLDER)
+        / f"{manifest.skill_id}-{manifest.version}.unsigned"
+    )
 
 
 def signed_place(project: "Project") -> Path:

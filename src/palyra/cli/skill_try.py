@@ -56,7 +56,7 @@ def run(
     from palyra.cli.sources import read_text_argument
     from palyra.skills.local_host import LocalHost
     from palyra.skills.project import BUILD_FOLDER
-    from palyra.skills.project_files import read_project
+    from palyra.skills.project_files import read_project, require_plain
     from palyra.skills.trial import checked_input, checked_output, chosen_tool, shown_grants, trial_grants
     from palyra.strict_json import parse_strict
 
@@ -67,7 +67,8 @@ def run(
     grants = trial_grants(asked, words)
     artifact = fresh_artifact(invocation, project)
     invocation.output.note("granted: " + (", ".join(map(shown, shown_grants(grants))) or "nothing"))
-    host = LocalHost(asked, folder=folder / BUILD_FOLDER / "storage", secrets=_secrets(project, secrets))
+    storage = require_plain(folder, folder / BUILD_FOLDER / "storage")
+    host = LocalHost(asked, folder=storage, secrets=_secrets(project, secrets))
 
     async def tried() -> "WasmOutcome":
         async with local_runtime() as runtime:

@@ -16,7 +16,6 @@ from palyra.journal.sqlite import SqliteStore
 # Messages that wait for one listener.
 MAX_WAITING: Final = 256
 MAX_LISTENERS: Final = 64
-MESSAGE: Final = "channel.message"
 
 
 class ChannelMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +37,7 @@ class ChannelHub:
 
     async def send(self, channel: str, text: str, *, skill: str, principal: str, run: str, call: str) -> None:
         event = NewEvent(
-            kind=MESSAGE,
+            kind="channel.message",
             actor=self._actor,
             principal=principal,
             run=run,

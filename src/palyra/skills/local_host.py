@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from palyra.skills.capabilities import Capabilities
-from palyra.skills.project import Exchange
+from palyra.skills.project import BadProject, Exchange
 from palyra.wasm.abi import Status
 from palyra.wasm.grants import Grant
 from palyra.wasm.outcome import LogLine
@@ -135,6 +135,11 @@ class LocalHost:
 
 
 def _read_folder(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
+    """What is stored. A link in it could lead a skill that is only being tried out of its storage."""
+    found = {}
+    for path in (folder, *sorted(folder.rglob("*"))):
+        if path.is_symlink():
+            raise BadProject(f"{path} is a link; storage is made of ordinary files", hint="remove build/storage")
+        if path.is_file():
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return found

@@ -84,10 +84,20 @@ def write_project(folder: Path, files: Mapping[str, str]) -> None:
             file.write(text)
 
 
+def require_plain(folder: Path, path: Path) -> Path:
+    """Raises where a link stands on the way from the project to the path: a project reads and writes its own files."""
+    place = folder
+    for part in path.relative_to(folder).parts:
+        place /= part
+        if place.is_symlink():
+            raise BadProject(f"{place} is a link; a project is made of ordinary files")
+    return path
+
+
 def read_project(folder: Path) -> Project:
-    manifest_bytes = _read(folder / MANIFEST_NAME, MAX_MANIFEST_BYTES)
+    manifest_bytes = _read(folder, MANIFEST_NAME, MAX_MANIFEST_BYTES)
     manifest = parse_manifest(manifest_bytes)
-    plan = parse_build_plan(_read(folder / BUILD_NAME, MAX_MANIFEST_BYTES))
+    plan = parse_build_plan(_read(folder, BUILD_NAME, MAX_MANIFEST_BYTES))
     require_modules(plan, manifest)
     names = sorted({source for build in plan.modules.values() for source in build.sources})
     return Project(
@@ -95,28 +105,34 @@ def read_project(folder: Path) -> Project:
         manifest_bytes=manifest_bytes,
         manifest=manifest,
         plan=plan,
-        sources={name: _read(folder / name, MAX_ENTRY_BYTES) for name in names},
-        assets=_tree(folder / _ASSETS),
+        sources={name: _read(folder, name, MAX_ENTRY_BYTES) for name in names},
+        assets=_assets(folder),
         examples={
-            path.name: parse_example(path.name, _read(path, _MAX_EXAMPLE_BYTES))
+            path.name: parse_example(path.name, _read(folder, f"{EXAMPLES}{path.name}", _MAX_EXAMPLE_BYTES))
             for path in sorted((folder / EXAMPLES).glob("*.json"))
         },
     )
 
 
-def _tree(folder: Path) -> dict[str, bytes]:
+def _assets(folder: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for parent, folders, files in os.walk(folder):
+    top = require_plain(folder, folder / _ASSETS)
+    for parent, folders, files in os.walk(top):
         folders.sort()
+        for name in folders:
+            require_plain(folder, Path(parent, name))
         for name in sorted(files):
             path = Path(parent, name)
-            found[path.relative_to(folder).as_posix()] = _read(path, MAX_ENTRY_BYTES)
+            found[path.relative_to(top).as_posix()] = _read(
+                folder, path.relative_to(folder).as_posix(), MAX_ENTRY_BYTES
+            )
             if len(found) > MAX_ENTRIES:
                 raise BadProject(f"{_ASSETS} has more than {MAX_ENTRIES} files")
     return found
 
 
-def _read(path: Path, most: int) -> bytes:
+def _read(folder: Path, name: str, most: int) -> bytes:
+    path = require_plain(folder, folder / name)
     try:
         if not path.is_file():
             raise BadProject(f"{path} is missing")

@@ -1,5 +1,6 @@
 """The catalog follows the registry, and what was approved is what runs."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,27 @@ async def test_the_approved_module_runs_after_the_file_was_swapped(tmp_path: Pat
         refused = await house.call(TOOL, {"a": 1})
         assert refused.error is not None and refused.error["code"] == "tool.unknown"
         assert "skill.failed" in house.kinds()
+
+
+async def test_calls_go_on_while_versions_change(tmp_path: Path) -> None:
+    """Every call runs one whole version, or is refused because what it was decided on is not in use any more."""
+    async with open_house(tmp_path) as house:
+        await put_in_use(house, module=status_module("(i32.const 0)"))
+
+        async def call_often() -> set[str]:
+            seen = set()
+            for _ in range(10):
+                record = await house.call(TOOL, {})
+                seen.add(record.result["s"] if record.error is None else record.error["code"])
+            return seen
+
+        async def change_often() -> None:
+            for number in range(1, 5):
+                await put_in_use(house, f"1.{number}.0", module=status_module(f"(i32.const {number})"))
+
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(call_often()) for _ in range(4)]
+            group.create_task(change_often())
+        seen = set().union(*(task.result() for task in calls))
+        assert seen <= {*(f"+000{number}" for number in range(5)), "skill.not_active"}
+        assert (await house.call(TOOL, {})).result == {"s": "+0004"}

@@ -1,13 +1,21 @@
 """The skills of `examples/skills`: they build, pass their examples and an audit, and keep to the template."""
 
+import asyncio
+import csv
+import io
+import json
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
 from fakes.skill_project import Author
+from palyra.skills.artifact import SkillArtifact, read_artifact
+from palyra.skills.local_host import LocalHost
 from palyra.skills.project import Language
 from palyra.skills.project_files import template
+from palyra.skills.trial import checked_input, checked_output, chosen_tool, trial_grants
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 
@@ -31,3 +39,41 @@ def test_example_skills_use_the_headers_of_the_template(name):
     shipped = template(Language.C)
     for header in ("palyra.h", "json.h"):
         assert (EXAMPLES / name / "src" / header).read_text() == shipped[f"src/{header}.in"]
+
+
+async def test_json_csv_agrees_with_python_on_odd_tables(tmp_path):
+    """Quotes, separators, line ends, other scripts, nothing: what one writes the other reads."""
+    from palyra.cli.skill_try import call, local_runtime
+
+    author = Author(tmp_path)
+    shutil.copytree(EXAMPLES / "json-csv", tmp_path / "p", ignore=shutil.ignore_patterns("build"))
+    built = await asyncio.to_thread(author.data, "skill", "build", "--dir", str(tmp_path / "p"))
+    artifact = read_artifact(Path(built["file"]).read_bytes())
+    draw = random.Random(7)
+    pieces = ("a", '"', ",", "\n", "\r\n", " ", "é", "😀", "\\", "\t", "\u0001", "}", "]")
+
+    def text() -> str:
+        return "".join(draw.choice(pieces) for _ in range(draw.randrange(6)))
+
+    async with local_runtime() as runtime:
+
+        async def ask(tool_id: str, value: object) -> dict:
+            return await _asked(runtime, call, artifact, tool_id, value)
+
+        for _ in range(40):
+            columns = [f"c{index}" for index in range(draw.randrange(1, 4))]
+            rows = [{name: text() for name in columns} for _ in range(draw.randrange(5))]
+            written = (await ask("to_csv", {"rows": rows, "columns": columns}))["csv"]
+            if len(columns) > 1:
+                # A line of one empty cell is an empty line to Python, and a row to us.
+                read = list(csv.DictReader(io.StringIO(written, newline="")))
+                assert read == rows
+            back = await ask("to_json", {"csv": written})
+            assert (back["columns"], back["rows"]) == (columns, rows), json.dumps(rows)
+
+
+async def _asked(runtime, call, artifact: SkillArtifact, tool_id: str, value: object) -> dict:
+    tool = chosen_tool(artifact.manifest, tool_id)
+    asked = artifact.manifest.capabilities
+    outcome = await call(runtime, artifact, tool, checked_input(tool, value), trial_grants(asked, ()), LocalHost(asked))
+    return checked_output(tool, outcome.output)

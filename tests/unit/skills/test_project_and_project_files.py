@@ -107,3 +107,29 @@ def test_example_documents_of_a_project_are_read(tmp_path):
     folder = Author(tmp_path).new("hello", "wat")
     (folder / "examples" / "more.json").write_text(json.dumps({"tool": "echo", "input": {}, "error": "no"}))
     assert set(read_project(folder).examples) == {"echo.json", "more.json"}
+
+
+@pytest.mark.parametrize("name", ["skill.toml", "src/main.wat", "src", "examples/echo.json", "assets", "assets/deep"])
+def test_a_project_does_not_reach_out_of_itself(tmp_path, name):
+    """Who builds a stranger's project must not sign away files of their own."""
+    folder = Author(tmp_path).new("hello", "wat")
+    (folder / "assets" / "deep").mkdir(parents=True)
+    (folder / "assets" / "deep" / "a.txt").write_text("x")
+    moved = tmp_path / "elsewhere"
+    (folder / name).rename(moved)
+    (folder / name).symlink_to(moved)
+    with pytest.raises(BadProject, match="link"):
+        read_project(folder)
+
+
+@pytest.mark.parametrize("name", ["build", "build/storage", "build/storage/names", "build/storage/names/a"])
+def test_a_trial_does_not_follow_links_out_of_its_storage(tmp_path, name):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    private = tmp_path / "private"
+    private.mkdir()
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).symlink_to(private)
+    error = author.error("skill", "run", "--dir", str(folder))
+    assert (error["code"], "link" in error["message"]) == ("skill.bad_project", True)
+    assert list(private.iterdir()) == []

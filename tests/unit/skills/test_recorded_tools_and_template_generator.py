@@ -2,10 +2,11 @@ import json
 
 import pytest
 
+from fakes.skill_project import Author
 from palyra.skills.builder import BadGeneration, generation_request, require_generated
 from palyra.skills.inference import RecordedCall
 from palyra.skills.project import Language, parse_example
-from palyra.skills.project_files import template
+from palyra.skills.project_files import template, write_project
 from palyra.skills.recorded_tools import Behaviour, plan_tools
 from palyra.skills.scaffold import project_names
 from palyra.skills.template_generator import LANGUAGES, TemplateGenerator
@@ -84,3 +85,21 @@ def test_a_prompt_cannot_leave_its_place(language):
 def test_a_language_without_a_generator_is_refused():
     with pytest.raises(BadGeneration, match="python"):
         generator().generate(generation_request(project_names("acme.rec"), Language.PYTHON, "x", ()))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_taken_over_does_what_was_recorded(language, tmp_path):
+    """Built and run: each recorded call that a skill can make by itself gives the recorded result."""
+    more = (
+        RecordedCall(
+            tool="http.fetch",
+            arguments={"url": "https://b.example:8443/?q=1"},
+            result={"status": 200, "text": 'line\n"two" \\ 😀'},
+        ),
+        RecordedCall(tool="fs.read", arguments={"path": "empty"}, result={"content": ""}),
+    )
+    calls = (*(call for call in CALLS if call.tool != "acme.sum"), *more)
+    request = generation_request(project_names("acme.rec"), language, "", calls)
+    write_project(tmp_path / "rec", generator().generate(request).files)
+    tested = Author(tmp_path).data("skill", "test", "--dir", str(tmp_path / "rec"))
+    assert (tested["passed"], tested["failed"]) == (6, 0), tested
