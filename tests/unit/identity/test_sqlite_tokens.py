@@ -1,5 +1,6 @@
 """Tokens in the table: the secret is shown once and is nowhere on the disk."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +40,9 @@ def test_only_the_hash_of_a_token_is_kept(house: JournalHouse, store: SqliteStor
     secret = text.rpartition("_")[2].encode() if text.count("_") == 2 else text[31:].encode()
     store.seal()
     for file in house.folder.iterdir():
-        assert secret not in file.read_bytes(), file.name
+        # A checkpoint that is being written has another name for a moment.
+        with contextlib.suppress(FileNotFoundError):
+            assert secret not in file.read_bytes(), file.name
 
 
 def test_two_tokens_share_nothing(store: SqliteStore) -> None:
