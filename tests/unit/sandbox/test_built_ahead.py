@@ -12,8 +12,8 @@ from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
 
 
 def test_a_shared_network_has_the_filter_that_keeps_its_sockets_apart() -> None:
-    strict = SandboxProfile(workspace_root="/work/space")
-    shared = SandboxProfile(workspace_root="/work/space", egress=EgressEnforcementMode.PREFLIGHT)
+    strict = SandboxProfile(workspace_root="/srv/space")
+    shared = SandboxProfile(workspace_root="/srv/space", egress=EgressEnforcementMode.PREFLIGHT)
     assert filter_of(strict) == tier_c_program("x86_64") != tier_b_program("x86_64") == filter_of(shared)
 
 
@@ -32,9 +32,9 @@ async def test_isolated_profiles_are_served_with_hosts_and_without() -> None:
     launcher = Launcher(cgroups=cgroups)
     namespace_sockets = NamespaceSockets()
     ahead = BuiltAhead(launcher, cgroups, namespace_sockets, enabled=True)
-    assert await ahead.serves(SandboxProfile(workspace_root="/work/space"))
-    assert await ahead.serves(SandboxProfile(workspace_root="/work/space", allowed_egress_hosts=("a.example",)))
-    assert ahead.take(SandboxProfile(workspace_root="/work/space", tier=SandboxTier.B)) is None
+    assert await ahead.serves(SandboxProfile(workspace_root="/srv/space"))
+    assert await ahead.serves(SandboxProfile(workspace_root="/srv/space", allowed_egress_hosts=("a.example",)))
+    assert ahead.take(SandboxProfile(workspace_root="/srv/space", tier=SandboxTier.B)) is None
     assert ahead.waiting == ()
     await ahead.close()
     await launcher.close()
