@@ -18,6 +18,8 @@ from palyra.egress.host_name import canonical_host
 from palyra.egress.rules import HostRule, is_within, parse_rules
 from palyra.errors import InvalidInput, PalyraError
 from palyra.identity.principal import Principal
+from palyra.nodes import limits as pairing
+from palyra.nodes import rpc_limits as nodes
 from palyra.sandbox import limits as sandbox
 from palyra.wasm import limits as wasm
 
@@ -87,6 +89,7 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "process.*",
         "http.fetch",
         "skill.*",
+        "node.*",
     )
     preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
     timeout_ms: Annotated[Millis, _says("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
@@ -108,7 +111,7 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "agent:*",
         "user:*",
     )
-    channels: Annotated[Patterns, _says("Doors a call may come through.")] = ("cli", "api", "mcp", "console")
+    channels: Annotated[Patterns, _says("Doors a call may come through.")] = ("cli", "api", "mcp", "console", "node")
     operators: Annotated[Patterns, _says("Principals that may decide approvals and act for others.")] = (
         "user:operator",
     )
@@ -238,6 +241,44 @@ class WasmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = False
 
 
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    enabled: Annotated[bool, _says("Whether devices may be paired and used at all.")] = True
+    host: Annotated[str, Meta(min_length=1), _says("Address the listeners for devices are on.")] = "127.0.0.1"
+    port: Annotated[
+        int, Meta(ge=0, le=65535), _says("Port of paired devices; 0 takes a free one and keeps to it.")
+    ] = 0
+    pairing_port: Annotated[
+        int, Meta(ge=0, le=65535), _says("Port that pairing goes over; 0 takes a free one and keeps to it.")
+    ] = 0
+    advertise: Annotated[
+        tuple[HostName, ...],
+        _says("Names and addresses that devices reach this machine by, the best first; for codes and certificate."),
+    ] = ()
+    store: Annotated[
+        Literal["file", "sql"], _says("Where devices are kept: in `node-runtime.v1.json`, or in the database.")
+    ] = "file"
+    code_seconds: Annotated[
+        int,
+        Meta(ge=pairing.MIN_CODE_TTL_SECONDS, le=pairing.MAX_CODE_TTL_SECONDS),
+        _says("How long a pairing code works if its maker does not say."),
+    ] = pairing.DEFAULT_CODE_TTL_SECONDS
+    heartbeat_seconds: Annotated[
+        float,
+        Meta(ge=nodes.MIN_HEARTBEAT_SECONDS, le=nodes.MAX_HEARTBEAT_SECONDS),
+        _says("How often a connected device says that it is there."),
+    ] = nodes.DEFAULT_HEARTBEAT_SECONDS
+    heartbeat_timeout_seconds: Annotated[
+        float,
+        Meta(ge=nodes.MIN_HEARTBEAT_SECONDS, le=nodes.MAX_HEARTBEAT_SECONDS),
+        _says("Seconds of silence after which a device counts as gone."),
+    ] = nodes.DEFAULT_HEARTBEAT_TIMEOUT_SECONDS
+    max_result_bytes: Annotated[
+        int,
+        Meta(ge=nodes.MIN_RESULT_BYTES, le=nodes.MAX_RESULT_BYTES),
+        _says("Most bytes a device may return for one request."),
+    ] = nodes.DEFAULT_MAX_RESULT_BYTES
+
+
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ttl_seconds: Annotated[Count, _says("How long a request for approval waits before it is denied.")] = 900
     max_ttl_seconds: Annotated[Count, _says("Longest life of an approval, whatever its scope.")] = 86_400
@@ -271,6 +312,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     vault: VaultSettings = VaultSettings()
     skills: SkillsSettings = SkillsSettings()
     wasm: WasmSettings = WasmSettings()
+    nodes: NodeSettings = NodeSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
@@ -321,6 +363,7 @@ def check_together(settings: Settings) -> None:
     """The rules that one value cannot break alone. The error's ``settings`` detail names the values involved."""
     _at_most(settings, "tools.timeout_ms", "tools.max_timeout_ms")
     _at_most(settings, "approvals.ttl_seconds", "approvals.max_ttl_seconds")
+    _at_most(settings, "nodes.heartbeat_seconds", "nodes.heartbeat_timeout_seconds")
     for operator in settings.access.operators:
         _explained("access.operators", partial(Principal.parse, operator))
     _check_egress(settings)
