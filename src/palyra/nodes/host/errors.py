@@ -1,0 +1,100 @@
+"""What can go wrong on the device. The codes of failures also travel to the daemon and stand in its journal."""
+
+from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Tampered, Unavailable
+
+
+class NotPaired(Unavailable):
+    code = "nodes.not_paired"
+    hint = (
+        "`palyra pair code` at the daemon makes a code; `palyra node run --server HOST:PORT --code CODE` uses it here"
+    )
+
+
+class AlreadyPaired(InvalidInput):
+    code = "nodes.already_paired"
+    hint = "`palyra node leave` ends the present pairing; then pair again"
+
+
+class HostRunning(Unavailable):
+    code = "nodes.host_running"
+    hint = "one node host works on a folder at a time: stop the other, or give this one another --state-dir"
+
+
+class DeviceFileBad(Tampered):
+    code = "nodes.device_file_bad"
+    hint = "the device's own file cannot be read: `palyra node leave --forget`, then pair again"
+
+
+class CertificateExpired(Denied):
+    code = "nodes.certificate_expired"
+    hint = "the device was away for longer than its certificate lasts: `palyra node leave --forget`, then pair again"
+
+
+class HostRefused(Denied):
+    code = "nodes.host_refused"
+    hint = "ask the operator: the daemon no longer takes this device (revoked, locked, or paired anew elsewhere)"
+
+
+class HostDismissed(Denied):
+    code = "nodes.host_dismissed"
+    hint = "the daemon ended this device's pairing; pair again if that was a mistake"
+
+
+class HostInterrupted(Failed):
+    code = "nodes.host_interrupted"
+    hint = "the device stopped while it worked; whether the work had an effect is not known, look before asking again"
+
+
+class DeviceBusy(LimitExceeded):
+    code = "nodes.device_busy"
+    hint = "the device works on as much as it takes at once; ask again later"
+
+
+class DeviceTimedOut(LimitExceeded):
+    code = "nodes.device_timed_out"
+    hint = "ask for a longer timeout, or for less work"
+
+
+class NotOffered(InvalidInput):
+    code = "nodes.capability_not_offered"
+    hint = "`palyra node show` lists what the device offers"
+
+
+class BadCapabilityInput(InvalidInput):
+    code = "nodes.bad_capability_input"
+    hint = "`palyra node show` has the schema of what the capability takes"
+
+
+class OutputTooLarge(LimitExceeded):
+    code = "nodes.output_too_large"
+    hint = "ask for less, or let the command write a file"
+
+
+class NotAllowedHere(Denied):
+    code = "nodes.declined_at_device"
+    hint = "the person at the device said no, or nobody was there to say yes"
+
+
+class UnsupportedHere(Unavailable):
+    code = "nodes.unsupported_here"
+    hint = "the device has no way to do this: set node.open_url_command or node.notify_command there"
+
+
+class CapabilityFailed(Failed):
+    code = "nodes.capability_failed"
+    hint = "the device's own log says more"
+
+
+class ResultRefused(Denied):
+    code = "nodes.result_refused"
+    hint = "the daemon did not take the result: its time had passed, or it was not expected from here"
+
+
+class BadCommandPlan(InvalidInput):
+    code = "nodes.bad_command"
+    hint = "a command names argv, and {NAME} as a whole word of it for each parameter"
+
+
+class DaemonUnreachable(Unavailable):
+    code = "nodes.daemon_unreachable"
+    hint = "check the address, the daemon, and what lies between"
