@@ -1,0 +1,37 @@
+"""The bounds of pairing and of what is kept about devices, each with its reason."""
+
+from typing import Final
+
+from palyra.limits import KIB
+
+# Codes. Long enough to walk to the other machine, short enough that nobody finds one on a desk.
+DEFAULT_CODE_TTL_SECONDS: Final = 600
+MIN_CODE_TTL_SECONDS: Final = 30
+MAX_CODE_TTL_SECONDS: Final = 86_400
+# A person pairs a handful of machines at once; each live code is one more target for guesses.
+MAX_LIVE_CODES: Final = 32
+# Out of a hundred million PINs: the chance of guessing one before it burns stays below one in ten million.
+MAX_WRONG_GUESSES: Final = 5
+
+# How long a request waits for a person, and how long an approved device may take to fetch its certificate.
+PAIRING_DECISION_MS: Final = 86_400_000
+PAIRING_COLLECTION_MS: Final = 86_400_000
+# Requests that wait for a person at once: more could not be told apart on one screen.
+MAX_PENDING_PAIRINGS: Final = 32
+
+# What stays on record beyond its use, for people to look at; the journal keeps the rest.
+MAX_ENDED_CODES: Final = 64
+MAX_ENDED_PAIRINGS: Final = 128
+MAX_FINISHED_REQUESTS: Final = 256
+# Devices of one daemon; the state file is rewritten whole with every change.
+MAX_NODES: Final = 1_024
+
+# Text that a device says about itself.
+MAX_DEVICE_NAME_CHARS: Final = 64
+MAX_PLATFORM_CHARS: Final = 64
+MAX_VERSION_CHARS: Final = 64
+MAX_CAPABILITIES: Final = 64
+
+# Pairing messages: a certificate request is below 1 KiB; everything else is shorter.
+MAX_CSR_BYTES: Final = 4 * KIB
+MAX_PAIRING_BODY_BYTES: Final = 16 * KIB
