@@ -45,6 +45,12 @@ def target_of(rule: HostRule, private: tuple[HostRule, ...]) -> Target | None:
     return Target.of(rule.host, port, scheme="http" if plain else "https")
 
 
+def in_clear(target: Target, private: tuple[HostRule, ...]) -> bool:
+    """Whether everybody on the way could read a secret. A manifest cannot ask for that; for a host on a network of
+    one's own the operator has, by naming it with its port."""
+    return target.scheme == "http" and find_rule(private, target.host, target.port) is None
+
+
 def reachable(
     hosts: tuple[str, ...], allowed: tuple[str, ...], private: tuple[HostRule, ...]
 ) -> dict[str, Target | None]:
@@ -77,6 +83,8 @@ class SkillHttp:
             raise HostRefusal(Status.BAD_REQUEST)
         if self.spent >= self._grant.max_bytes:
             raise HostRefusal(Status.QUOTA)
+        if request.secrets and in_clear(target, self._grant.private_targets):
+            raise HostRefusal(Status.DENIED)
         grant = msgspec.structs.replace(
             self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=_bindings(request, target)
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.daemons.skill_http import reachable, target_of
+from palyra.daemons.skill_http import in_clear, reachable, target_of
 from palyra.egress.rules import HostRule, parse_rules
 
 PRIVATE = parse_rules(("lan.test:8080", "lan.test:8443"))
@@ -31,3 +31,13 @@ def test_only_what_manifest_and_settings_both_allow_is_reachable() -> None:
         "a.api.test": "https://a.api.test:443",
         "c.test": "https://c.test:443",
     }
+
+
+@pytest.mark.parametrize(
+    ("rule", "open_to_all"),
+    [("api.test", False), ("api.test:80", True), ("lan.test:8080", False), ("lan.test:80", True)],
+)
+def test_a_manifest_cannot_send_a_secret_in_clear(rule: str, open_to_all: bool) -> None:
+    target = target_of(HostRule.parse(rule), PRIVATE)
+    assert target is not None
+    assert in_clear(target, PRIVATE) is open_to_all
