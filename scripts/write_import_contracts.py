@@ -37,7 +37,15 @@ ADAPTERS = {
         "upstream_handshake",
     ),
     "fetch": ("client", "executor", "tls"),
-    "identity": ("sqlite_tokens",),
+    "identity": (
+        "authorities",
+        "identity_manager",
+        "known_devices",
+        "server_certificates",
+        "sqlite_identity",
+        "sqlite_tokens",
+        "x509",
+    ),
     "journal": (
         "ballast",
         "follow",

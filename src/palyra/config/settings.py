@@ -17,6 +17,7 @@ from palyra.egress.credential import CredentialBindingPlan
 from palyra.egress.host_name import canonical_host
 from palyra.egress.rules import HostRule, is_within, parse_rules
 from palyra.errors import InvalidInput, PalyraError
+from palyra.identity import limits as identity
 from palyra.identity.principal import Principal
 from palyra.nodes import limits as pairing
 from palyra.nodes import rpc_limits as nodes
@@ -279,6 +280,14 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = nodes.DEFAULT_MAX_RESULT_BYTES
 
 
+class IdentitySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    certificate_seconds: Annotated[
+        int,
+        Meta(ge=identity.MIN_CERTIFICATE_SECONDS, le=identity.MAX_CERTIFICATE_SECONDS),
+        _says("Life of a device's certificate, which renews itself; one that was away for longer is paired again."),
+    ] = identity.DEFAULT_CERTIFICATE_SECONDS
+
+
 class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ttl_seconds: Annotated[Count, _says("How long a request for approval waits before it is denied.")] = 900
     max_ttl_seconds: Annotated[Count, _says("Longest life of an approval, whatever its scope.")] = 86_400
@@ -312,6 +321,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     vault: VaultSettings = VaultSettings()
     skills: SkillsSettings = SkillsSettings()
     wasm: WasmSettings = WasmSettings()
+    identity: IdentitySettings = IdentitySettings()
     nodes: NodeSettings = NodeSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()

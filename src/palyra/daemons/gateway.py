@@ -5,8 +5,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,10 +32,10 @@ from palyra.daemons.skill_calls import SkillCalls
 from palyra.daemons.skill_parts import SKILL_SCHEMA, make_skills
 from palyra.daemons.skill_tools import WASM_EXECUTOR
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
-from palyra.daemons.vault_parts import DecidedSecrets, make_vault
+from palyra.daemons.vault_parts import DecidedSecrets, key_sources, make_vault
 from palyra.daemons.wasm_tools import WasmTools
 from palyra.fetch.tool import NAME as FETCH
-from palyra.identity import sqlite_tokens
+from palyra.identity import sqlite_schema, sqlite_tokens
 from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite import SqliteStore
@@ -48,6 +49,9 @@ from palyra.tools.broker import Broker
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
 from palyra.vault import sqlite_vault
+
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
 
 log = logging.getLogger("palyra.gateway")
 
@@ -80,6 +84,7 @@ class Gateway:
                 *sqlite_calls.SCHEMA,
                 *sqlite_tokens.SCHEMA,
                 *sqlite_vault.SCHEMA,
+                *sqlite_schema.SCHEMA,
                 *SKILL_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
@@ -88,14 +93,12 @@ class Gateway:
         try:
             self.directory = directory_of(settings)
             self.policy = LivePolicy(policy_dir, self.directory, self.store, state, self.metrics)
+            # A daemon has no person in front of it to ask.
+            self._key_sources = key_sources(
+                settings.vault, state=state, config_dir=policy_dir.parent, at_terminal=channel == "cli"
+            )
             self.vault = make_vault(
-                settings.vault,
-                store=self.store,
-                state=state,
-                config_dir=policy_dir.parent,
-                learn=self.redactor.register,
-                # A daemon has no person in front of it to ask.
-                at_terminal=channel == "cli",
+                settings.vault, store=self.store, sources=self._key_sources, learn=self.redactor.register
             )
             self.skills = make_skills(settings.skills, store=self.store, state=state)
             self.secrets = DecidedSecrets(self.vault, self.policy, self.directory, self.store, actor=ACTOR)
@@ -184,6 +187,20 @@ class Gateway:
         self.metrics.watch(names.CALLS_RUNNING, "Calls running now.", self.broker.running)
         self.metrics.watch(names.JOURNAL_HEAD, "Number of the newest journal entry.", lambda: self.store.head()[0])
         self.metrics.watch(names.APPROVALS_PENDING, "Requests that wait for a person.", self._pending)
+
+    @cached_property
+    def identity(self) -> "IdentityManager":
+        """Made when a device is first spoken of: most commands never do."""
+        from palyra.daemons.identity_parts import make_identity
+
+        return make_identity(
+            self.settings.identity,
+            store=self.store,
+            clock=self.clock,
+            sources=self._key_sources,
+            source=self.settings.vault.key_source,
+            actor=ACTOR,
+        )
 
     def release_abandoned(self) -> int:
         """Ends what dead processes left running on this state directory. Returns how many calls that were."""

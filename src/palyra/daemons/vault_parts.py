@@ -1,7 +1,7 @@
 """The vault as the settings want it, and the one way to a secret's value for whatever acts on a call's behalf."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from palyra.config.location import VAULT_KEY_FILE_NAME
@@ -33,16 +33,10 @@ from palyra.vault.use import SecretUse, refusal_of, require_scope, use_request
 from palyra.vault.vault import Vault
 
 
-def make_vault(
-    settings: VaultSettings,
-    *,
-    store: SqliteStore,
-    state: StateDir,
-    config_dir: Path,
-    learn: Callable[[Secret], None],
-    at_terminal: bool,
-) -> Vault:
-    """Nothing is read, made or asked before the vault is first used."""
+def key_sources(
+    settings: VaultSettings, *, state: StateDir, config_dir: Path, at_terminal: bool
+) -> Mapping[str, KeySource]:
+    """The places that key-encryption keys may be in: the vault's, and those of others who seal what they store."""
     key_file = Path(settings.key_file).expanduser() if settings.key_file else config_dir / VAULT_KEY_FILE_NAME
     sources: tuple[KeySource, ...] = (
         KeyFile(key_file, state.root),
@@ -50,11 +44,22 @@ def make_vault(
         PassphraseKeys(_passphrases(settings, at_terminal)),
         EnvironmentKeys(os.environ),
     )
+    return {source.kind: source for source in sources}
+
+
+def make_vault(
+    settings: VaultSettings,
+    *,
+    store: SqliteStore,
+    sources: Mapping[str, KeySource],
+    learn: Callable[[Secret], None],
+) -> Vault:
+    """Nothing is read, made or asked before the vault is first used."""
     return Vault(
         store=store,
         sealer=Sealer(AesGcm(), os.urandom),
         random=os.urandom,
-        sources={source.kind: source for source in sources},
+        sources=sources,
         source=settings.key_source,
         learn=learn,
     )

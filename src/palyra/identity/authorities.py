@@ -1,0 +1,279 @@
+"""The certificate authorities of this installation with their keys at hand: made, opened, replaced and retired.
+
+Keys are loaded outside of transactions, because that may take a person or a slow derivation. A row counts only once its
+sealed key has opened: so nobody who can write to the database can add an authority, nor exchange one.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from palyra.clock import Clock
+from palyra.errors import PalyraError
+from palyra.identity.authority import (
+    TRANSITIONS,
+    AuthorityEvent,
+    AuthorityState,
+    authority_id_of,
+    may_retire,
+    open_key,
+    seal_key,
+)
+from palyra.identity.certificate_profile import CertificateProfile, authority_profile
+from palyra.identity.device import new_trust_domain
+from palyra.identity.errors import AuthorityUnavailable, IdentityTampered, NotOpened, RotationRunning
+from palyra.identity.fingerprint import pem_of
+from palyra.identity.limits import MAX_KEY_TURNS
+from palyra.identity.ports import Store, Transaction
+from palyra.identity.records import AuthorityRow
+from palyra.identity.sqlite_identity import IdentityTables
+from palyra.identity.x509 import CertificateSigner, create_authority
+from palyra.ids import Ulid
+from palyra.journal.event import NewEvent
+from palyra.vault.envelope import Aead
+from palyra.vault.errors import KeyMissing
+from palyra.vault.key_source import KeyEncryptionKey, KeyRecord, KeySource
+
+
+class KeyNeeded(Exception):
+    """The work needs an authority that this process has not opened. It is undone, and done again after ``open``."""
+
+
+class OpenedAuthority(msgspec.Struct, frozen=True, kw_only=True):
+    row: AuthorityRow
+    signer: CertificateSigner
+
+
+class Authorities:
+    """``sources`` are the places that key-encryption keys may be in, ``source`` the kind for new ones."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        aead: Aead,
+        random: Callable[[int], bytes],
+        sources: Mapping[str, KeySource],
+        source: str,
+        actor: str,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._aead = aead
+        self._random = random
+        self._sources = sources
+        self._source = source
+        self._actor = actor
+        self._trust_domain: str | None = None
+        self._in_force: tuple[OpenedAuthority, ...] = ()
+        self._opening = asyncio.Lock()
+
+    @property
+    def trust_domain(self) -> str:
+        if self._trust_domain is None:
+            raise NotOpened("the trust domain is not known yet")
+        return self._trust_domain
+
+    def in_force(self) -> tuple[OpenedAuthority, ...]:
+        """The one that signs, then the one it replaced if that is still trusted."""
+        if not self._in_force:
+            raise NotOpened("no authority is open yet")
+        return self._in_force
+
+    def bundle_pem(self) -> bytes:
+        return b"".join(pem_of(opened.row.certificate_der) for opened in self.in_force())
+
+    def current(self, tables: IdentityTables) -> OpenedAuthority:
+        """The one that signs, as the database has it now. Raises ``KeyNeeded`` if it is not open."""
+        rows = tables.authorities()
+        opened = self._in_force[0] if self._in_force else None
+        if not rows or opened is None or rows[0].authority_id != opened.row.authority_id:
+            raise KeyNeeded
+        return opened
+
+    async def open(self) -> None:
+        """Makes the first authority if there is none, and opens those in force. Cheap when nothing has changed."""
+        async with self._opening:
+            for _ in range(MAX_KEY_TURNS):
+                found = await self._store.transact(_look)
+                if found is None:
+                    await self._create()
+                    continue
+                self._trust_domain, stored = found
+                try:
+                    self._in_force = tuple([await self._opened(row, record) for row, record in stored])
+                except IdentityTampered as error:
+                    await self._record_tampering(error)
+                    raise
+                return
+            raise AuthorityUnavailable("the authorities could not be opened")
+
+    async def rotate(self, *, actor: str) -> AuthorityRow:
+        """A new authority signs from now on; the one before is trusted until its last certificate has ended."""
+        await self.retire_due(actor=actor)
+        await self.open()
+        if len(self.in_force()) > 1:
+            raise _running(self.in_force()[1].row)
+        record, key = await asyncio.to_thread(self._place(self._source).create, ())
+        now_ms = self._clock.now_ms()
+
+        def work(tx: Transaction) -> AuthorityRow:
+            tables = IdentityTables(tx)
+            before = self.current(tables)
+            outgoing = tables.authorities()[1:]
+            if outgoing:
+                raise _running(outgoing[0])
+            row = self._new_row(self.trust_domain, record, key, now_ms, before)
+            tables.put_key(record)
+            tables.set_authority_state(
+                before.row.authority_id, TRANSITIONS[AuthorityState.CURRENT, AuthorityEvent.REPLACE]
+            )
+            tables.add_authority(row)
+            tables.next_revision()
+            tx.append(_event("identity.authority_rotated", actor, row, previous=before.row.authority_id))
+            return row
+
+        try:
+            made = await self._store.transact(work)
+        except KeyNeeded:
+            await self._forget(record)
+            raise AuthorityUnavailable("another process replaced the authority meanwhile") from None
+        except BaseException:
+            await self._forget(record)
+            raise
+        await self.open()
+        await self.retire_due(actor=actor)
+        return made
+
+    async def retire_due(self, *, actor: str) -> list[str]:
+        """Ends the trust in an authority that no certificate in use is by any more, and destroys its key."""
+        now_ms = self._clock.now_ms()
+
+        def work(tx: Transaction) -> tuple[list[str], list[KeyRecord]]:
+            tables = IdentityTables(tx)
+            retired: list[str] = []
+            for row in tables.authorities():
+                after = TRANSITIONS.get((row.state, AuthorityEvent.RETIRE))
+                if after is None or not may_retire(tables.needed_until_ms(row.authority_id), now_ms):
+                    continue
+                tables.set_authority_state(row.authority_id, after)
+                tables.destroy_authority_key(row.authority_id)
+                tables.next_revision()
+                tx.append(_event("identity.authority_retired", actor, row))
+                retired.append(row.authority_id)
+            return retired, tables.drop_unused_keys() if retired else []
+
+        retired, unused = await self._store.transact(work)
+        for record in unused:
+            await self._forget(record)
+        if retired:
+            await self.open()
+        return retired
+
+    async def _create(self) -> None:
+        record, key = await asyncio.to_thread(self._place(self._source).create, ())
+        trust_domain, now_ms = new_trust_domain(), self._clock.now_ms()
+
+        def work(tx: Transaction) -> bool:
+            tables = IdentityTables(tx)
+            if tables.trust_domain() is not None:
+                return False
+            row = self._new_row(trust_domain, record, key, now_ms, None)
+            tables.create(trust_domain)
+            tables.put_key(record)
+            tables.add_authority(row)
+            tx.append(
+                _event(
+                    "identity.authority_created", self._actor, row, trust_domain=trust_domain, key_source=record.source
+                )
+            )
+            return True
+
+        if not await self._store.transact(work):
+            # Another process made the first authority, with a key of its own.
+            await self._forget(record)
+
+    def _new_row(
+        self, trust_domain: str, record: KeyRecord, key: KeyEncryptionKey, now_ms: int, before: OpenedAuthority | None
+    ) -> AuthorityRow:
+        profile = authority_profile(str(Ulid.new()), now_ms=now_ms)
+        certificate, private = create_authority(profile)
+        return AuthorityRow(
+            authority_id=authority_id_of(certificate),
+            state=AuthorityState.CURRENT,
+            certificate_der=certificate,
+            cross_der=b"" if before is None else before.signer.cross_sign(_below(profile, before.row), certificate),
+            key_id=record.key_id,
+            sealed_key=seal_key(
+                self._aead,
+                self._random,
+                key,
+                trust_domain=trust_domain,
+                certificate_der=certificate,
+                private_key=private,
+            ),
+            created_ms=now_ms,
+            not_before_ms=profile.not_before_ms,
+            not_after_ms=profile.not_after_ms,
+        )
+
+    async def _opened(self, row: AuthorityRow, record: KeyRecord) -> OpenedAuthority:
+        for held in self._in_force:
+            if held.row.certificate_der == row.certificate_der and held.row.sealed_key == row.sealed_key:
+                return OpenedAuthority(row=row, signer=held.signer)
+        if authority_id_of(row.certificate_der) != row.authority_id:
+            raise IdentityTampered("an authority's certificate is not the one it was made with", id=row.authority_id)
+        key = await asyncio.to_thread(self._place(record.source).load, record)
+        private = open_key(
+            self._aead,
+            key,
+            trust_domain=self.trust_domain,
+            certificate_der=row.certificate_der,
+            sealed_key=row.sealed_key,
+        )
+        return OpenedAuthority(row=row, signer=CertificateSigner(row.certificate_der, private))
+
+    def _place(self, kind: str) -> KeySource:
+        source = self._sources.get(kind)
+        if source is None:
+            raise KeyMissing(f"the key is kept in a place this process does not know: {kind[:32]!r}")
+        return source
+
+    async def _forget(self, record: KeyRecord) -> None:
+        """One that is out of reach stays where it is: nothing is sealed with it."""
+        with contextlib.suppress(PalyraError):
+            await asyncio.to_thread(self._place(record.source).forget, record)
+
+    async def _record_tampering(self, found: IdentityTampered) -> None:
+        event = NewEvent(
+            kind="identity.tamper_found", actor=self._actor, payload={"found": found.message, **found.details}
+        )
+        await self._store.transact(lambda tx: tx.append(event))
+
+
+def _look(tx: Transaction) -> tuple[str, list[tuple[AuthorityRow, KeyRecord]]] | None:
+    tables = IdentityTables(tx)
+    trust_domain = tables.trust_domain()
+    if trust_domain is None:
+        return None
+    rows = tables.authorities()
+    if [row.state for row in rows] not in ([AuthorityState.CURRENT], [AuthorityState.CURRENT, AuthorityState.OUTGOING]):
+        raise IdentityTampered("the records of the authorities were changed: one signs, and at most one is outgoing")
+    return trust_domain, [(row, tables.key(row.key_id)) for row in rows]
+
+
+def _below(profile: CertificateProfile, before: AuthorityRow) -> CertificateProfile:
+    """The new authority as the one before vouches for it: not for longer than that one lives, and for leaves only."""
+    return msgspec.structs.replace(profile, path_length=0, not_after_ms=min(profile.not_after_ms, before.not_after_ms))
+
+
+def _running(outgoing: AuthorityRow) -> RotationRunning:
+    return RotationRunning("the last rotation is not over: an authority is still outgoing", id=outgoing.authority_id)
+
+
+def _event(kind: str, actor: str, row: AuthorityRow, **more: str) -> NewEvent:
+    shown = {"authority_id": row.authority_id, "key_id": row.key_id, "not_after_ms": row.not_after_ms, **more}
+    return NewEvent(kind=kind, actor=actor, payload=shown)

@@ -1,0 +1,29 @@
+"""What identity needs from others, declared here by the consumer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from palyra.journal.event import Event, NewEvent
+
+T = TypeVar("T")
+
+
+class Transaction(Protocol):
+    """One unit of work: its journal entries and its table changes become durable together, or not at all."""
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def append(self, event: NewEvent) -> Event: ...
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+    def changed(self) -> int: ...
+
+
+class Reader(Protocol):
+    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+
+class Store(Reader, Protocol):
+    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...

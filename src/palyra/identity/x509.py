@@ -1,0 +1,198 @@
+"""X.509 by the ``cryptography`` package, imported on first use. Keys are made and profiles become certificates here."""
+
+import datetime
+import hashlib
+import ipaddress
+from typing import TYPE_CHECKING
+
+from palyra.clock import MS_PER_SECOND
+from palyra.identity.certificate_profile import (
+    CertificateProfile,
+    CsrFacts,
+    Purpose,
+    require_csr_size,
+    require_plain,
+    require_signature,
+)
+from palyra.identity.errors import CsrMalformed, IdentityTampered
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+
+
+class CertificateSigner:
+    """An authority with its key at hand. It signs what a profile says and decides nothing."""
+
+    def __init__(self, certificate_der: bytes, key_der: bytes) -> None:
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+        from cryptography.hazmat.primitives.serialization import load_der_private_key
+
+        try:
+            self._certificate = x509.load_der_x509_certificate(certificate_der)
+            key = load_der_private_key(key_der, None)
+        except ValueError:
+            raise IdentityTampered("an authority's certificate or key cannot be read") from None
+        if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
+            raise IdentityTampered("an authority's key is not the one of its certificate")
+        self._key = key
+        self.certificate_der = certificate_der
+
+    def sign(self, profile: CertificateProfile, public_key_der: bytes) -> bytes:
+        """A certificate in DER."""
+        from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+        public: EllipticCurvePublicKey = load_der_public_key(public_key_der)  # type: ignore[assignment]
+        return _signed(profile, public, self._certificate.subject, self._key)
+
+    def cross_sign(self, profile: CertificateProfile, newer_der: bytes) -> bytes:
+        """The newer authority, vouched for by this one."""
+        from cryptography import x509
+
+        newer = x509.load_der_x509_certificate(newer_der)
+        public: EllipticCurvePublicKey = newer.public_key()  # type: ignore[assignment]
+        return _signed(profile, public, self._certificate.subject, self._key)
+
+
+def create_authority(profile: CertificateProfile) -> tuple[bytes, bytes]:
+    """A self-signed certificate and its private key, both in DER."""
+    key = _new_key()
+    certificate = _signed(profile, key.public_key(), _name(profile.common_name), key)
+    return certificate, _private_der(key)
+
+
+def create_key() -> tuple[bytes, bytes]:
+    """A key pair: the private half in PEM, the public half in DER."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = _new_key()
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), _public_der(key.public_key())
+
+
+def accepted_key(csr_der: bytes) -> bytes:
+    """The public key, in DER, that a request is for; refuses whatever asks for more. The subject is ignored.
+
+    The signature is checked last, so that only a P-256 key is ever computed with.
+    """
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    require_csr_size(csr_der)
+    try:
+        csr = x509.load_der_x509_csr(csr_der)
+        facts = _facts_of(csr)
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        raise CsrMalformed("the certificate request cannot be read") from None
+    require_plain(facts)
+    try:
+        valid = csr.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm):
+        valid = False
+    require_signature(valid)
+    return facts.public_key_der
+
+
+def key_sha256(public_key_der: bytes) -> str:
+    return hashlib.sha256(public_key_der).hexdigest()
+
+
+def _facts_of(csr: "x509.CertificateSigningRequest") -> CsrFacts:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    key = csr.public_key()
+    return CsrFacts(
+        key_curve=key.curve.name if isinstance(key, EllipticCurvePublicKey) else "",
+        public_key_der=key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        extension_oids=tuple(extension.oid.dotted_string for extension in csr.extensions),
+        attribute_oids=tuple(attribute.oid.dotted_string for attribute in csr.attributes),
+    )
+
+
+def _signed(
+    profile: CertificateProfile,
+    public: "EllipticCurvePublicKey",
+    issuer: "x509.Name",
+    issuer_key: "EllipticCurvePrivateKey",
+) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    is_authority = profile.purpose is Purpose.AUTHORITY
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(profile.common_name))
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_moment(profile.not_before_ms))
+        .not_valid_after(_moment(profile.not_after_ms))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=profile.path_length), critical=True)
+        .add_extension(_usage(signs_certificates=is_authority), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    names = _alternative_names(profile)
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if not is_authority:
+        device = profile.purpose is Purpose.DEVICE
+        use = ExtendedKeyUsageOID.CLIENT_AUTH if device else ExtendedKeyUsageOID.SERVER_AUTH
+        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+    return builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+def _alternative_names(profile: CertificateProfile) -> "list[x509.GeneralName]":
+    from cryptography import x509
+
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(profile.uri)] if profile.uri else []
+    names += [x509.DNSName(name) for name in profile.dns_names]
+    return names + [x509.IPAddress(ipaddress.ip_address(address)) for address in profile.addresses]
+
+
+def _usage(*, signs_certificates: bool) -> "x509.KeyUsage":
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> "x509.Name":
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _new_key() -> "EllipticCurvePrivateKey":
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _private_der(key: "EllipticCurvePrivateKey") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _public_der(key: "EllipticCurvePublicKey") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _moment(instant_ms: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(instant_ms // MS_PER_SECOND, datetime.UTC)
