@@ -39,6 +39,7 @@ ADAPTERS = {
     "fetch": ("client", "executor", "tls"),
     "identity": (
         "authorities",
+        "device_changes",
         "identity_manager",
         "known_devices",
         "server_certificates",

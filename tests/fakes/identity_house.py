@@ -1,4 +1,4 @@
-"""Device identity on a journal of its own with a real key file, a clock that is told the time, and devices with keys."""
+"""Device identity on a journal of its own with a real key file, a clock that is told the time, and device keys."""
 
 import os
 from pathlib import Path

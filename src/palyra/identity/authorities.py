@@ -70,12 +70,17 @@ class Authorities:
         self._trust_domain: str | None = None
         self._in_force: tuple[OpenedAuthority, ...] = ()
         self._opening = asyncio.Lock()
+        self._recorded: set[str] = set()
 
     @property
     def trust_domain(self) -> str:
         if self._trust_domain is None:
             raise NotOpened("the trust domain is not known yet")
         return self._trust_domain
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._in_force)
 
     def in_force(self) -> tuple[OpenedAuthority, ...]:
         """The one that signs, then the one it replaced if that is still trusted."""
@@ -98,12 +103,12 @@ class Authorities:
         """Makes the first authority if there is none, and opens those in force. Cheap when nothing has changed."""
         async with self._opening:
             for _ in range(MAX_KEY_TURNS):
-                found = await self._store.transact(_look)
-                if found is None:
-                    await self._create()
-                    continue
-                self._trust_domain, stored = found
                 try:
+                    found = await self._store.transact(_look)
+                    if found is None:
+                        await self._create()
+                        continue
+                    self._trust_domain, stored = found
                     self._in_force = tuple([await self._opened(row, record) for row, record in stored])
                 except IdentityTampered as error:
                     await self._record_tampering(error)
@@ -248,6 +253,10 @@ class Authorities:
             await asyncio.to_thread(self._place(record.source).forget, record)
 
     async def _record_tampering(self, found: IdentityTampered) -> None:
+        """Once for each finding: whoever tries again and again finds it again and again."""
+        if found.message in self._recorded:
+            return
+        self._recorded.add(found.message)
         event = NewEvent(
             kind="identity.tamper_found", actor=self._actor, payload={"found": found.message, **found.details}
         )

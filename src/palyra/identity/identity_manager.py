@@ -10,51 +10,41 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import PalyraError
 from palyra.identity.authorities import Authorities, KeyNeeded
-from palyra.identity.certificate_profile import device_profile
-from palyra.identity.device import DeviceId, DeviceKind, SpiffeId, actor_of
+from palyra.identity.device import DeviceId, DeviceKind
+from palyra.identity.device_changes import DeviceChange
 from palyra.identity.errors import (
-    AlreadyIssued,
     AuthorityUnavailable,
-    CertificateExpired,
     CertificateSuperseded,
     GenerationAhead,
     StaleGeneration,
-    TooManyCertificates,
-    TooManyDevices,
     UnknownCertificate,
     UnknownDevice,
 )
-from palyra.identity.fingerprint import fingerprint_of, pem_of
+from palyra.identity.fingerprint import pem_of
 from palyra.identity.known_devices import KnownDevices
 from palyra.identity.limits import (
-    MAX_DEVICES,
     MAX_KEY_TURNS,
-    MAX_LIVE_CERTIFICATES,
     MAX_REASON_CHARS,
     RECHECK_SECONDS,
     TEND_SECONDS,
 )
-from palyra.identity.ports import Store, Transaction
+from palyra.identity.ports import Store
 from palyra.identity.records import (
     AuthorityView,
     CertificateRow,
     DeviceIdentity,
-    DeviceRow,
     IssuedCertificate,
     PeerIdentity,
     ServerCertificate,
 )
-from palyra.identity.renewal import RenewalVerdict, judge_renewal, renewal_due_ms
-from palyra.identity.revocation import DeviceEvent, DeviceState, after, refusal_of_certificate, refusal_of_device
+from palyra.identity.renewal import renewal_due_ms
+from palyra.identity.revocation import refusal_of_certificate, refusal_of_device
 from palyra.identity.server_certificates import ServerCertificates
-from palyra.identity.sqlite_identity import IdentityTables, list_authorities, list_devices, trust_domain_of
-from palyra.identity.x509 import accepted_key, key_sha256
-from palyra.journal.event import NewEvent
+from palyra.identity.sqlite_identity import list_authorities, list_devices, trust_domain_of
+from palyra.identity.x509 import accepted_key
 
 log = logging.getLogger("palyra.identity")
 
@@ -113,75 +103,28 @@ class IdentityManager:
     async def issue(self, kind: DeviceKind, device_id: DeviceId, csr_der: bytes, *, actor: str) -> IssuedCertificate:
         """The first certificate of a device. The same key again gets the same answer, another key is refused."""
         public_key = await asyncio.to_thread(accepted_key, csr_der)
-        now_ms = self._clock.now_ms()
 
-        def work(tx: Transaction) -> CertificateRow:
-            tables = IdentityTables(tx)
-            device = tables.device(device_id)
-            if device is not None:
-                return _issued_before(tables, device, kind, key_sha256(public_key), now_ms)
-            if tables.count_active() >= MAX_DEVICES:
-                raise TooManyDevices(f"there are already {MAX_DEVICES} devices")
-            device = DeviceRow(
-                device_id=device_id,
-                kind=kind,
-                state=DeviceState.ACTIVE,
-                generation=0,
-                used_generation=0,
-                reason="",
-                created_ms=now_ms,
-                changed_ms=now_ms,
-            )
-            return self._sign_next(tx, device, public_key, now_ms, "identity.certificate_issued", actor)
+        def work(change: DeviceChange) -> CertificateRow:
+            return change.first_certificate(kind, device_id, public_key, life_ms=self._life_ms, actor=actor)
 
-        return self._answer(kind, await self._run(work))
+        return await self._answer(kind, await self._run(work))
 
     async def renew(self, peer: PeerIdentity, csr_der: bytes, generation: int) -> IssuedCertificate:
         """The next certificate of a device, or the last one again if its answer was lost. Whoever presents a stale
         generation locks the device: then two parties hold its key."""
-        public_key = await asyncio.to_thread(accepted_key, csr_der)
-        key, now_ms, actor = key_sha256(public_key), self._clock.now_ms(), actor_of(peer.kind, peer.device_id)
         if generation > peer.generation:
             raise GenerationAhead(f"generation {generation} asks over a connection of generation {peer.generation}")
+        public_key = await asyncio.to_thread(accepted_key, csr_der)
 
-        def work(tx: Transaction) -> CertificateRow | None:
-            tables = IdentityTables(tx)
-            device = _active(tables, peer)
-            newest = tables.certificate(device.device_id, device.generation)
-            if now_ms >= peer.not_after_ms or newest is None:
-                raise CertificateExpired(f"the certificate of {peer.device_id} has ended", device_id=peer.device_id)
-            verdict = judge_renewal(
-                presented=generation,
-                newest=device.generation,
-                newest_used=device.used_generation >= device.generation,
-                requested_key=key,
-                newest_key=newest.key_sha256,
-            )
-            if verdict is RenewalVerdict.NEXT:
-                return self._sign_next(tx, device, public_key, now_ms, "identity.certificate_renewed", actor)
-            if verdict is RenewalVerdict.AGAIN:
-                return newest
-            reason = f"generation {generation} was presented after {device.generation} had been issued"
-            event = NewEvent(
-                kind="identity.device_locked",
-                actor=actor,
-                payload={
-                    **_shown(device),
-                    "presented": generation,
-                    "fingerprint": peer.fingerprint,
-                    "key_sha256": key,
-                    "reason": reason,
-                },
-            )
-            _end(tx, device, DeviceEvent.LOCK, reason, now_ms, event)
-            return None
+        def work(change: DeviceChange) -> CertificateRow | None:
+            return change.next_certificate(peer, public_key, generation, life_ms=self._life_ms)
 
         row = await self._run(work)
         if row is None:
             raise StaleGeneration(
                 f"generation {generation} of {peer.device_id} is stale; the device is locked", device_id=peer.device_id
             )
-        return self._answer(peer.kind, row)
+        return await self._answer(peer.kind, row)
 
     def identify(self, fingerprint: str) -> PeerIdentity:
         """Who a certificate belongs to, if it is good now. From memory; looks for other processes' changes at most
@@ -223,39 +166,12 @@ class IdentityManager:
         device = self._known.device(peer.device_id)
         if device is not None and device.used_generation >= peer.generation:
             return
-        now_ms = self._clock.now_ms()
-
-        def work(tx: Transaction) -> None:
-            tables = IdentityTables(tx)
-            device = _active(tables, peer)
-            if device.used_generation < peer.generation:
-                tables.put_device(msgspec.structs.replace(device, used_generation=peer.generation, changed_ms=now_ms))
-                payload = {
-                    "device_id": device.device_id,
-                    "kind": device.kind.value,
-                    "generation": peer.generation,
-                    "fingerprint": peer.fingerprint,
-                }
-                tx.append(
-                    NewEvent(
-                        kind="identity.certificate_used", actor=actor_of(peer.kind, peer.device_id), payload=payload
-                    )
-                )
-
-        await self._run(work)
+        await self._run(lambda change: change.first_use(peer))
 
     async def revoke(self, device_id: DeviceId, *, reason: str, actor: str) -> None:
         """Ends a device for good. Done again, it changes nothing."""
-        now_ms, why = self._clock.now_ms(), reason[:MAX_REASON_CHARS]
-
-        def work(tx: Transaction) -> None:
-            device = IdentityTables(tx).device(device_id)
-            if device is None:
-                raise UnknownDevice(f"there is no device {device_id}", device_id=device_id)
-            event = NewEvent(kind="identity.device_revoked", actor=actor, payload={**_shown(device), "reason": why})
-            _end(tx, device, DeviceEvent.REVOKE, why, now_ms, event)
-
-        await self._run(work)
+        why = reason[:MAX_REASON_CHARS]
+        await self._run(lambda change: change.revoke(device_id, reason=why, actor=actor))
 
     async def rotate_authority(self, *, actor: str) -> None:
         """A new authority signs; the one before is trusted until the last certificate by it has ended."""
@@ -301,11 +217,12 @@ class IdentityManager:
                 log.warning("identity could not be tended: %s (%s); will try again", error.message, error.code)
             await asyncio.sleep(TEND_SECONDS)
 
-    async def _run(self, work: Callable[[Transaction], T]) -> T:
+    async def _run(self, work: Callable[[DeviceChange], T]) -> T:
         """The work's result, after opening the authority it turned out to need."""
+        now_ms = self._clock.now_ms()
         for _ in range(MAX_KEY_TURNS):
             try:
-                done = await self._store.transact(work)
+                done = await self._store.transact(lambda tx: work(DeviceChange(tx, self._authorities, now_ms=now_ms)))
             except KeyNeeded:
                 await self._authorities.open()
                 continue
@@ -317,49 +234,17 @@ class IdentityManager:
         self._recheck_at = self._clock.monotonic() + RECHECK_SECONDS
         for device in self._known.refresh():
             refusal = refusal_of_device(device.state, device.device_id)
-            for told in self.on_ended:
-                told(device.device_id, "" if refusal is None else refusal.code)
+            for tell in self.on_ended:
+                try:
+                    tell(device.device_id, "" if refusal is None else refusal.code)
+                except Exception:
+                    # The others must be told all the same.
+                    log.exception("somebody could not be told that %s has ended", device.device_id)
 
-    def _sign_next(
-        self, tx: Transaction, device: DeviceRow, public_key: bytes, now_ms: int, kind: str, actor: str
-    ) -> CertificateRow:
-        tables = IdentityTables(tx)
-        authority = self._authorities.current(tables)
-        generation = device.generation + 1
-        left = tables.drop_ended_certificates(device.device_id, below=device.generation, now_ms=now_ms)
-        if left >= MAX_LIVE_CERTIFICATES:
-            raise TooManyCertificates(f"{device.device_id} already has {left} certificates", device_id=device.device_id)
-        profile = device_profile(
-            SpiffeId(self.trust_domain, device.kind, device.device_id),
-            now_ms=now_ms,
-            life_ms=self._life_ms,
-            authority_ends_ms=authority.row.not_after_ms,
-        )
-        der = authority.signer.sign(profile, public_key)
-        row = CertificateRow(
-            fingerprint=fingerprint_of(der),
-            device_id=device.device_id,
-            generation=generation,
-            key_sha256=key_sha256(public_key),
-            authority_id=authority.row.authority_id,
-            certificate_der=der,
-            not_before_ms=profile.not_before_ms,
-            not_after_ms=profile.not_after_ms,
-        )
-        next_device = msgspec.structs.replace(device, generation=generation, changed_ms=now_ms)
-        tables.add_certificate(row)
-        tables.put_device(next_device)
-        payload = {
-            **_shown(next_device),
-            "fingerprint": row.fingerprint,
-            "key_sha256": row.key_sha256,
-            "authority_id": row.authority_id,
-            "not_after_ms": row.not_after_ms,
-        }
-        tx.append(NewEvent(kind=kind, actor=actor, payload=payload))
-        return row
-
-    def _answer(self, kind: DeviceKind, row: CertificateRow) -> IssuedCertificate:
+    async def _answer(self, kind: DeviceKind, row: CertificateRow) -> IssuedCertificate:
+        if not self._authorities.is_open:
+            # An answer given again is signed already.
+            await self._authorities.open()
         return IssuedCertificate(
             device_id=row.device_id,
             kind=kind,
@@ -370,42 +255,3 @@ class IdentityManager:
             not_before_ms=row.not_before_ms,
             not_after_ms=row.not_after_ms,
         )
-
-
-def _issued_before(
-    tables: IdentityTables, device: DeviceRow, kind: DeviceKind, key: str, now_ms: int
-) -> CertificateRow:
-    """The first certificate once more, for the key that got it and has nothing newer."""
-    refused = refusal_of_device(device.state, device.device_id)
-    if refused is not None:
-        raise refused
-    first = tables.certificate(device.device_id, 1)
-    if device.generation != 1 or device.kind is not kind or first is None or first.key_sha256 != key:
-        raise AlreadyIssued(f"{device.device_id} already has a certificate", device_id=device.device_id)
-    if now_ms >= first.not_after_ms:
-        raise CertificateExpired(f"the certificate of {device.device_id} has ended", device_id=device.device_id)
-    return first
-
-
-def _active(tables: IdentityTables, peer: PeerIdentity) -> DeviceRow:
-    """The peer's device, if it is let in and the certificate is its own."""
-    device = tables.device(peer.device_id)
-    held = tables.certificate(peer.device_id, peer.generation)
-    if device is None or held is None or held.fingerprint != peer.fingerprint:
-        raise UnknownCertificate("no device has this certificate", fingerprint=peer.fingerprint)
-    refused = refusal_of_device(device.state, device.device_id)
-    if refused is not None:
-        raise refused
-    return device
-
-
-def _end(tx: Transaction, device: DeviceRow, event: DeviceEvent, reason: str, now_ms: int, entry: NewEvent) -> None:
-    state = after(device.state, event)
-    if state is not None:
-        ended = msgspec.structs.replace(device, state=state, reason=reason, changed_ms=now_ms)
-        IdentityTables(tx).put_device(ended)
-        tx.append(entry)
-
-
-def _shown(device: DeviceRow) -> dict[str, str | int]:
-    return {"device_id": device.device_id, "kind": device.kind.value, "generation": device.generation}

@@ -43,7 +43,10 @@ class KnownDevices:
             for fingerprint in self._fingerprints.pop(device.device_id, ()):
                 del self._peers[fingerprint]
         for certificate in certificates:
-            owner = self._devices[DeviceId(certificate.device_id)]
+            owner = self._devices.get(DeviceId(certificate.device_id))
+            if owner is None:
+                # Added between the two reads: found by the next.
+                continue
             peer = PeerIdentity(
                 device_id=owner.device_id,
                 kind=owner.kind,

@@ -20,6 +20,7 @@ class ServerCertificates:
         self._authorities = authorities
         self._clock = clock
         self._life_ms = life_ms
+        server_names(names)
         self._names = tuple(names)
         self._lock = threading.Lock()
         self._shown: ServerCertificate | None = None
