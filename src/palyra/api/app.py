@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, operator, skills, vault
+from palyra.api import calls, channels, identity, operator, skills, vault
 from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
 from palyra.identity.api_token import Unauthenticated
@@ -36,6 +36,8 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("DELETE", "/v1/vault/secrets/{ref:path}", vault.delete_secret),
     ("POST", "/v1/vault/reveal", vault.reveal_secret),
     ("POST", "/v1/vault/rotate", vault.rotate_vault),
+    ("GET", "/v1/identity", identity.show_identity),
+    ("POST", "/v1/identity/rotation", identity.rotate_authority),
     ("GET", "/v1/skills", skills.list_skills),
     ("POST", "/v1/skills", skills.install_skill),
     ("POST", "/v1/skills/audit", skills.audit_skill),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from starlette.requests import Request
 
@@ -24,6 +24,9 @@ from palyra.tools.ports import Transaction
 from palyra.vault.ref import SecretRef
 from palyra.vault.use import VAULT_MANAGE, VAULT_REVEAL, secret_entity
 from palyra.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
 
 T = TypeVar("T")
 
@@ -85,6 +88,7 @@ class ApiService:
         broker: Broker,
         vault: Vault,
         skills: SkillRegistry,
+        identity: "Callable[[], IdentityManager]",
         channels: Channels,
         policy: PolicyPort,
         clock: Clock,
@@ -98,6 +102,7 @@ class ApiService:
         self.broker = broker
         self.vault = vault
         self.skills = skills
+        self.identity = identity
         self.channels = channels
         self.policy = policy
         self.clock = clock
@@ -168,6 +173,10 @@ class ApiService:
     def require_skill_manager(self, caller: Caller) -> None:
         caller.token.require(TokenScope.OPERATE)
         self._require(caller.principal, "skill.manage", GATEWAY)
+
+    def require_identity_manager(self, caller: Caller) -> None:
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "identity.manage", GATEWAY)
 
     def require_channel_listener(self, caller: Caller) -> None:
         """What skills say is part of the record."""

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "attest": LazyCommand("palyra.cli.attest:attest", "Verify the signed statement of a call."),
     "vault": LazyCommand("palyra.cli.vault:vault", "Keep secrets that agents can use and never see."),
     "skill": LazyCommand("palyra.cli.skill:skill", "Install, review and approve signed WebAssembly tools."),
+    "identity": LazyCommand("palyra.cli.identity:identity", "See devices' certificates, replace their authority."),
     "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
     "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),
     "completion": LazyCommand("palyra.cli.completion:completion", "Print a shell's completion script."),

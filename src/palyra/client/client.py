@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 import msgspec
 
-from palyra.client import operations, skill_operations
+from palyra.client import identity_operations, operations, skill_operations
 from palyra.client.address import ServerAddress, usable_token
 from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
 from palyra.client.protocol import DEFAULT_LIMITS, ClientLimits, Headers, Operation, Request, Response
@@ -154,6 +154,8 @@ class Client:
     delete_secret = _blocking(operations.delete_secret)
     rotate_vault = _blocking(operations.rotate_vault)
     reveal_secret = _blocking(operations.reveal_secret)
+    identity = _blocking(identity_operations.identity)
+    rotate_authority = _blocking(identity_operations.rotate_authority)
     install_skill = _blocking(skill_operations.install_skill)
     audit_skill = _blocking(skill_operations.audit_skill)
     skills = _blocking(skill_operations.skills)
@@ -289,6 +291,8 @@ class AsyncClient:
     delete_secret = _async(operations.delete_secret)
     rotate_vault = _async(operations.rotate_vault)
     reveal_secret = _async(operations.reveal_secret)
+    identity = _async(identity_operations.identity)
+    rotate_authority = _async(identity_operations.rotate_authority)
     install_skill = _async(skill_operations.install_skill)
     audit_skill = _async(skill_operations.audit_skill)
     skills = _async(skill_operations.skills)

@@ -146,6 +146,14 @@ class RotationView(View, frozen=True, kw_only=True):
     resumed: bool = False
 
 
+class IdentityView(View, frozen=True, kw_only=True):
+    """``trust_domain`` is empty before the first use."""
+
+    trust_domain: str = ""
+    authorities: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+
+
 class SkillView(View, frozen=True, kw_only=True):
     """One skill with its versions, the newest first; ``history`` only where one skill was asked for."""
 

@@ -175,6 +175,7 @@ class Gateway:
             broker=self.broker,
             vault=self.vault,
             skills=self.skills,
+            identity=lambda: self.identity,
             channels=self.channels,
             policy=self.policy,
             clock=self.clock,

@@ -23,12 +23,12 @@ from palyra.identity.authority import (
 )
 from palyra.identity.certificate_profile import CertificateProfile, authority_profile
 from palyra.identity.device import new_trust_domain
-from palyra.identity.errors import AuthorityUnavailable, IdentityTampered, NotOpened, RotationRunning
+from palyra.identity.errors import AuthorityUnavailable, IdentityTampered, NoAuthority, NotOpened, RotationRunning
 from palyra.identity.fingerprint import pem_of
 from palyra.identity.limits import MAX_KEY_TURNS
 from palyra.identity.ports import Store, Transaction
 from palyra.identity.records import AuthorityRow
-from palyra.identity.sqlite_identity import IdentityTables
+from palyra.identity.sqlite_identity import IdentityTables, trust_domain_of
 from palyra.identity.x509 import CertificateSigner, create_authority
 from palyra.ids import Ulid
 from palyra.journal.event import NewEvent
@@ -118,6 +118,8 @@ class Authorities:
 
     async def rotate(self, *, actor: str) -> AuthorityRow:
         """A new authority signs from now on; the one before is trusted until its last certificate has ended."""
+        if trust_domain_of(self._store) is None:
+            raise NoAuthority("there is no authority yet")
         await self.retire_due(actor=actor)
         await self.open()
         if len(self.in_force()) > 1:

@@ -113,6 +113,12 @@ class BadServerName(InvalidInput):
     hint = "name hosts by DNS name or address, without a port"
 
 
+class NoAuthority(InvalidInput):
+    code = "identity.no_authority"
+    hint = "nothing to replace: the first pairing code or paired device makes the authority"
+    http_status = 404
+
+
 class RotationRunning(Denied):
     code = "identity.rotation_running"
     hint = "the authority before is still trusted; `palyra identity show` says until when"
