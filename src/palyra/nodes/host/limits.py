@@ -33,6 +33,8 @@ OPEN_SECONDS: Final = 15.0
 CALL_SECONDS: Final = 15.0
 # How long a link that was replaced may still bring what was on its way.
 RETIRE_SECONDS: Final = 5.0
+# How long a farewell may take to be heard.
+FAREWELL_SECONDS: Final = 1.0
 
 # The longest file of the device's folder: a key, a few certificates, names.
 MAX_DEVICE_FILE_BYTES: Final = 256 * KIB

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from palyra.nodes.host.errors import HostDismissed
 from palyra.nodes.host.links import LinkKeeper, LinkState
 from palyra.nodes.host.messages import (
+    CloseLink,
     Command,
     Dispatch,
     End,
@@ -135,8 +136,11 @@ class HostMachine:
         """The person at the device wants it to stop. What runs is stopped and fails when the host comes back."""
         if self.ended:
             return []
-        leaving: list[Command] = [] if self.link is None else [SendLeaving(self.link, reason)]
-        return [*leaving, *self._stop(), ShowState("stopped"), End("", reason)]
+        link = self.link
+        # The link that is told of it closes by itself.
+        closing = [each for each in self._stop() if not isinstance(each, CloseLink) or each.link != link]
+        leaving: list[Command] = [] if link is None else [SendLeaving(link, reason)]
+        return [*leaving, *closing, ShowState("stopped"), End("", reason)]
 
     def _stop(self) -> list[Command]:
         return self._links.stop()
