@@ -21,6 +21,8 @@ from palyra.identity import limits as identity
 from palyra.identity.principal import Principal
 from palyra.nodes import limits as pairing
 from palyra.nodes import rpc_limits as nodes
+from palyra.nodes.host.command_plan import check_commands
+from palyra.nodes.host.host_settings import NodeHostSettings
 from palyra.sandbox import limits as sandbox
 from palyra.wasm import limits as wasm
 
@@ -323,6 +325,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     wasm: WasmSettings = WasmSettings()
     identity: IdentitySettings = IdentitySettings()
     nodes: NodeSettings = NodeSettings()
+    node: NodeHostSettings = NodeHostSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
@@ -377,6 +380,7 @@ def check_together(settings: Settings) -> None:
     for operator in settings.access.operators:
         _explained("access.operators", partial(Principal.parse, operator))
     _check_egress(settings)
+    _explained("node.commands", partial(check_commands, settings.node.commands))
     for name, path in (
         ("workspace.root", settings.workspace.root),
         ("policy.dir", settings.policy.dir),
