@@ -59,6 +59,18 @@ ADAPTERS = {
         "transaction",
         "writer",
     ),
+    "nodes": (
+        "dispatcher",
+        "durable_file",
+        "grpc_gate",
+        "grpc_server",
+        "grpc_service",
+        "grpc_stream",
+        "node_desk",
+        "spake2_exchange",
+        "sqlite_state",
+        "state_file",
+    ),
     "sandbox": (
         "appearing",
         "attacks.attack_runner",

@@ -31,6 +31,8 @@ MAX_REASON_CHARS: Final = 256
 
 # Open requests of one device, queued or with it: a device that is slow holds up nobody else's memory.
 MAX_OPEN_REQUESTS_PER_DEVICE: Final = 64
+# Inputs of all open requests: they are kept so that a daemon that comes back can still send them.
+MAX_OPEN_INPUT_BYTES: Final = 4 * MIB
 # Requests that a device may name as still open when it comes back: more than it could have been given.
 MAX_OPEN_REQUEST_IDS: Final = 4 * MAX_OPEN_REQUESTS_PER_DEVICE
 # Commands that wait for one stream: cancels and dispatches of all its open requests, and their like.
@@ -42,6 +44,13 @@ MAX_STREAMS_PER_CONNECTION: Final = 32
 # A connection that does nothing at all is asked whether it is still there after this long, and cut after that.
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 20_000
+# A connection without any call, which an honest device has only while it changes from one to the next.
+IDLE_CONNECTION_MS: Final = 120_000
+# Pings from a device: more often is abuse, and gRPC ends the connection.
+SHORTEST_PING_MS: Final = 5_000
+HANDSHAKE_TIMEOUT_MS: Final = 20_000
+# Headers of a call; ours have none of their own.
+MAX_METADATA_BYTES: Final = 8 * KIB
 # Streams that end with the daemon get this long to hear its goodbye.
 GOODBYE_SECONDS: Final = 1.0
 

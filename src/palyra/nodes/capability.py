@@ -1,0 +1,165 @@
+"""What devices can do: the inventory a device reports, made safe to keep; who of them may be asked for what."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput, Unavailable
+from palyra.nodes import rpc_limits
+from palyra.nodes.limits import MAX_CAPABILITIES
+from palyra.nodes.records import DeviceCapabilityView, NodeRecord
+from palyra.strict_json import parse_strict
+from palyra.tools.schema_check import InvalidSchema, SchemaCheck, SchemaMismatch
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
+# Text that devices wrote is shown to people: what could steer a terminal or reverse the reading order stays out.
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+class BadInventory(InvalidInput):
+    code = "nodes.bad_inventory"
+    hint = "a capability has a name such as system.health, and a self-contained JSON Schema or none"
+
+
+class UnknownDevice(InvalidInput):
+    code = "nodes.unknown_device"
+    hint = "`palyra node list` shows the devices there are"
+    http_status = 404
+
+
+class AmbiguousDevice(InvalidInput):
+    code = "nodes.ambiguous_device"
+    hint = "several devices have this name: use the id"
+
+
+class NoCapableDevice(Unavailable):
+    code = "nodes.no_capable_device"
+    hint = "`palyra node list` shows which devices are connected and what they offer"
+
+
+class CapabilityMissing(Unavailable):
+    code = "nodes.capability_missing"
+    hint = "`palyra node show DEVICE` lists what it offers"
+
+
+class CapabilityWithheld(Denied):
+    code = "nodes.capability_withheld"
+    hint = "an operator took it away; `palyra node allow DEVICE CAPABILITY` gives it back"
+
+
+class InputMismatch(InvalidInput):
+    code = "nodes.input_mismatch"
+    hint = "`palyra node show DEVICE` prints the schema of each capability"
+
+
+def is_name(text: str) -> bool:
+    return len(text) <= rpc_limits.MAX_CAPABILITY_NAME_CHARS and _NAME.fullmatch(text) is not None
+
+
+def readable(text: str, most: int) -> str:
+    """A device's words as they may be kept and shown: one line, bounded."""
+    return _UNPRINTABLE.sub(" ", text)[:most].strip()
+
+
+def accept_inventory(
+    reported: Iterable[DeviceCapabilityView], withheld: Sequence[str]
+) -> tuple[DeviceCapabilityView, ...]:
+    """The inventory in the order of its names, each with the operator's word on it. Raises where anything is wrong."""
+    accepted: dict[str, DeviceCapabilityView] = {}
+    size = 0
+    for one in reported:
+        if len(accepted) >= MAX_CAPABILITIES:
+            raise BadInventory(f"a device may have {MAX_CAPABILITIES} capabilities")
+        if not is_name(one.name):
+            raise BadInventory(f"{one.name[:64]!r} is not a capability's name")
+        if one.name in accepted:
+            raise BadInventory(f"{one.name} is reported twice")
+        _check_schema(one)
+        size += len(one.input_schema_json)
+        if size > rpc_limits.MAX_INVENTORY_BYTES:
+            raise BadInventory(f"the schemas together are longer than {rpc_limits.MAX_INVENTORY_BYTES} bytes")
+        accepted[one.name] = msgspec.structs.replace(
+            one,
+            description=readable(one.description, rpc_limits.MAX_DESCRIPTION_CHARS),
+            withheld=one.name in withheld,
+        )
+    return tuple(accepted[name] for name in sorted(accepted))
+
+
+def _check_schema(one: DeviceCapabilityView) -> None:
+    if not one.input_schema_json:
+        return
+    if len(one.input_schema_json.encode()) > rpc_limits.MAX_SCHEMA_BYTES:
+        raise BadInventory(f"the schema of {one.name} is longer than {rpc_limits.MAX_SCHEMA_BYTES} bytes")
+    try:
+        schema = parse_strict(one.input_schema_json)
+        if not isinstance(schema, dict):
+            raise BadInventory(f"the schema of {one.name} is not an object")
+        SchemaCheck(schema)
+    except (InvalidInput, InvalidSchema) as error:
+        if isinstance(error, BadInventory):
+            raise
+        raise BadInventory(f"the schema of {one.name} is unusable: {error.message}") from error
+
+
+def withhold(node: NodeRecord, name: str, *, withheld: bool) -> NodeRecord:
+    """The node with the operator's word on one capability, which need not be offered at the moment."""
+    if not is_name(name):
+        raise BadInventory(f"{name[:64]!r} is not a capability's name")
+    names = {*node.withheld, name} if withheld else set(node.withheld) - {name}
+    return msgspec.structs.replace(
+        node,
+        withheld=tuple(sorted(names)),
+        capabilities=tuple(msgspec.structs.replace(one, withheld=one.name in names) for one in node.capabilities),
+    )
+
+
+def find_device(nodes: Sequence[NodeRecord], asked: str) -> NodeRecord:
+    """By id, or by the name it was paired under: the one an operator saw, which no device can change."""
+    paired = [node for node in nodes if node.revoked_ms is None]
+    exact = [node for node in paired if node.id == asked]
+    found = exact or [node for node in paired if node.name == asked]
+    if not found:
+        raise UnknownDevice(f"there is no paired device {asked[:64]!r}", device=asked[:64])
+    if len(found) > 1:
+        raise AmbiguousDevice(f"{len(found)} devices are named {asked[:64]!r}", devices=[node.id for node in found])
+    return found[0]
+
+
+def choose_device(nodes: Sequence[NodeRecord], connected: Iterable[str], capability: str) -> NodeRecord:
+    """The first paired of the connected devices that offer it. Always the same one while they are, so that an approval
+    of a call that leaves the device open stands for the next one."""
+    online = set(connected)
+    able = [
+        node
+        for node in nodes
+        if node.id in online
+        and node.revoked_ms is None
+        and any(one.name == capability and not one.withheld for one in node.capabilities)
+    ]
+    if not able:
+        raise NoCapableDevice(f"no connected device offers {capability[:64]!r}", capability=capability[:64])
+    return min(able, key=lambda node: node.id)
+
+
+def require_capability(node: NodeRecord, capability: str) -> DeviceCapabilityView:
+    if capability in node.withheld:
+        raise CapabilityWithheld(f"{capability} of {node.name} is withheld", device=node.id, capability=capability)
+    for one in node.capabilities:
+        if one.name == capability:
+            return one
+    raise CapabilityMissing(f"{node.name} does not offer {capability[:64]!r}", device=node.id)
+
+
+def require_input(capability: DeviceCapabilityView, value: Any) -> None:
+    """Checked here before anybody is asked, and by the device again: neither trusts the other."""
+    if not capability.input_schema_json:
+        return
+    try:
+        SchemaCheck(parse_strict(capability.input_schema_json)).require(value)
+    except SchemaMismatch as mismatch:
+        raise InputMismatch(
+            f"the input does not fit {capability.name}: {mismatch.message}", where=mismatch.pointer
+        ) from mismatch

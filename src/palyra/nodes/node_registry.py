@@ -1,0 +1,88 @@
+"""Who is connected, since when, and who has fallen silent. In memory only: nothing here outlives the process.
+
+A device has one connection that counts. A second one takes its place at once, so that a device with a new certificate
+is never gone in between; the first then gets its goodbye. Times are monotonic seconds where they measure silence.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from palyra.errors import Denied
+from palyra.identity.device import DeviceId
+
+# Why a connection ended, as the record and the goodbye say it.
+REPLACED: Final = "nodes.replaced"
+SILENT: Final = "nodes.silent"
+CLOSED: Final = "nodes.closed"
+LEFT: Final = "nodes.left"
+STOPPING: Final = "daemon.stopping"
+
+
+class StaleConnection(Denied):
+    code = "nodes.stale_connection"
+    hint = "a connection with the device's newer certificate is there already"
+
+
+class Connected(msgspec.Struct, kw_only=True, eq=False):
+    """One stream of one device. ``heard`` moves with every message."""
+
+    device_id: DeviceId
+    fingerprint: str
+    generation: int
+    since_ms: int
+    heard: float
+    heartbeats: int = 0
+    # How many requests the device said it works on, in its newest heartbeat.
+    running: int = 0
+
+
+class NodeRegistry:
+    def __init__(self) -> None:
+        self._by_device: dict[DeviceId, Connected] = {}
+
+    def attach(self, connected: Connected) -> Connected | None:
+        """Makes this the connection that counts and returns the one it replaces. The device stays online meanwhile."""
+        before = self._by_device.get(connected.device_id)
+        if before is not None and connected.generation < before.generation:
+            raise StaleConnection("a connection with a newer certificate is there", device=connected.device_id)
+        self._by_device[connected.device_id] = connected
+        return before
+
+    def detach(self, connected: Connected) -> bool:
+        """Whether the device is offline by this: a connection that was replaced takes nothing with it."""
+        if self._by_device.get(connected.device_id) is not connected:
+            return False
+        del self._by_device[connected.device_id]
+        return True
+
+    def counts(self, connected: Connected) -> bool:
+        return self._by_device.get(connected.device_id) is connected
+
+    def heard(self, connected: Connected, now: float) -> None:
+        connected.heard = now
+
+    def heartbeat(self, connected: Connected, running: int, now: float) -> None:
+        connected.heard = now
+        connected.heartbeats += 1
+        connected.running = running
+
+    def silent(self, now: float, timeout: float) -> list[Connected]:
+        return [one for one in self._by_device.values() if now - one.heard > timeout]
+
+    def next_silence(self, timeout: float) -> float | None:
+        """When the next device would have been silent for too long."""
+        return min((one.heard + timeout for one in self._by_device.values()), default=None)
+
+    def get(self, device_id: str) -> Connected | None:
+        return self._by_device.get(DeviceId(device_id))
+
+    def online(self) -> Sequence[DeviceId]:
+        return tuple(self._by_device)
+
+    def __iter__(self) -> Iterator[Connected]:
+        return iter(tuple(self._by_device.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_device)
