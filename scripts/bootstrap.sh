@@ -32,6 +32,8 @@ for each in $system_programs; do
     done
     [ -n "$found" ] || missing="$missing ${each#*:}"
 done
+# The engine of the browser daemon: the program itself, not the script around it.
+[ -x /usr/lib/chromium/chromium-headless-shell ] || missing="$missing chromium-headless-shell"
 # gcc needs headers to compile anything, and the distribution's own Python and venv are run inside the sandbox.
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 [ -x /usr/bin/python3 ] || missing="$missing python3"
