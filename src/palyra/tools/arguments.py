@@ -54,6 +54,8 @@ def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict
             f"the arguments of {spec.name} do not fit its schema: {mismatch.message}",
             where=mismatch.pointer,
         ) from mismatch
+    if (whole := spec.complete(value)) is not value:
+        value, canonical = whole, canonical_json(whole)
     return Arguments(value=value, canonical=canonical, digest=hashlib.sha256(canonical).hexdigest())
 
 

@@ -45,6 +45,7 @@ from palyra.tools.call import (
     policy_request_for,
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
+from palyra.tools.device_decision import device_request_for
 from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
 from palyra.tools.schema_check import SchemaMismatch
@@ -157,7 +158,7 @@ class Broker:
             entry = self.catalog.entry(request.tool)
             arguments = accept_arguments(entry.spec, entry.input_check, request.arguments)
             touches = entry.spec.touches(arguments.value)
-        except (InvalidInput, LimitExceeded, Denied) as error:
+        except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
             return await self._refuse(record, error)
         record = msgspec.structs.replace(record, argument_digest=arguments.digest)
         asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
@@ -190,6 +191,11 @@ class Broker:
         decided = [(decision_view(decision), policy_request_to_json(question))]
         if spec.skill is not None:
             further = skill_request_for(self.config, context, spec.skill, arguments)
+            answer = self._policy.decide(further)
+            decided.append((decision_view(answer), policy_request_to_json(further)))
+            decision = together(decision, answer)
+        if spec.device is not None:
+            further = device_request_for(self.config, context, spec.device(arguments.value))
             answer = self._policy.decide(further)
             decided.append((decision_view(answer), policy_request_to_json(further)))
             decision = together(decision, answer)

@@ -63,6 +63,7 @@ class Touches(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 def reserves_nothing(_arguments: Mapping[str, Any]) -> Mapping[BudgetKind, int]:
@@ -71,6 +72,10 @@ def reserves_nothing(_arguments: Mapping[str, Any]) -> Mapping[BudgetKind, int]:
 
 def touches_nothing(_arguments: Mapping[str, Any]) -> Touches:
     return Touches()
+
+
+def as_they_are(arguments: dict[str, Any]) -> dict[str, Any]:
+    return arguments
 
 
 class ToolTier(StrEnum):
@@ -92,6 +97,13 @@ class SkillOfTool(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class DeviceOfCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The device that a call would use, as policies see it, and what of it."""
+
+    entity: Entity
+    capability: str
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: ToolName
     title: str
@@ -105,6 +117,10 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     executor: str
     # Such a tool needs the decision ``skill.execute`` as well.
     skill: SkillOfTool | None = None
+    # For a tool that uses a device: which one these arguments mean. It needs the decision ``node.invoke`` as well.
+    device: Callable[[Mapping[str, Any]], DeviceOfCall] | None = None
+    # Fills in what a caller may leave open, before anything is decided: what is decided on and approved is the whole.
+    complete: Callable[[dict[str, Any]], dict[str, Any]] = as_they_are
     max_input_bytes: int = MAX_TOOL_INPUT_BYTES
     idempotent: bool = False
     # The obligations, besides its tier, that policy may put on this tool and its executor then holds it to.
