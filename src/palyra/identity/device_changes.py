@@ -55,7 +55,7 @@ class DeviceChange:
             created_ms=self._now_ms,
             changed_ms=self._now_ms,
         )
-        return self._sign_next(device, public_key, life_ms, "identity.certificate_issued", actor)
+        return self._sign_next(device, public_key, life_ms, actor)
 
     def next_certificate(
         self, peer: PeerIdentity, public_key: bytes, presented: int, *, life_ms: int
@@ -75,7 +75,7 @@ class DeviceChange:
             newest_key=newest.key_sha256,
         )
         if verdict is RenewalVerdict.NEXT:
-            return self._sign_next(device, public_key, life_ms, "identity.certificate_renewed", actor)
+            return self._sign_next(device, public_key, life_ms, actor)
         if verdict is RenewalVerdict.AGAIN:
             return self._require_current(newest)
         reason = f"generation {presented} was presented after {device.generation} had been issued"
@@ -127,9 +127,7 @@ class DeviceChange:
             raise refused
         return device, held
 
-    def _sign_next(
-        self, device: DeviceRow, public_key: bytes, life_ms: int, event_kind: str, actor: str
-    ) -> CertificateRow:
+    def _sign_next(self, device: DeviceRow, public_key: bytes, life_ms: int, actor: str) -> CertificateRow:
         authority = self._authorities.current(self._tables)
         left = self._tables.drop_ended_certificates(device.device_id, below=device.generation, now_ms=self._now_ms)
         if left >= MAX_LIVE_CERTIFICATES:
@@ -161,7 +159,8 @@ class DeviceChange:
             "authority_id": row.authority_id,
             "not_after_ms": row.not_after_ms,
         }
-        self._tx.append(NewEvent(kind=event_kind, actor=actor, payload=payload))
+        kind = "identity.certificate_renewed" if device.generation else "identity.certificate_issued"
+        self._tx.append(NewEvent(kind=kind, actor=actor, payload=payload))
         return row
 
     def _end(self, device: DeviceRow, event: DeviceEvent, reason: str, entry: NewEvent) -> None:

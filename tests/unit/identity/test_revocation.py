@@ -1,0 +1,50 @@
+import pytest
+
+from palyra.identity.errors import CertificateExpired, CertificateSuperseded, DeviceLocked, DeviceRevoked
+from palyra.identity.revocation import (
+    TRANSITIONS,
+    DeviceEvent,
+    DeviceState,
+    after,
+    refusal_of_certificate,
+    refusal_of_device,
+)
+
+
+def test_every_pair_changes_the_state_or_nothing() -> None:
+    for state in DeviceState:
+        for event in DeviceEvent:
+            assert after(state, event) is TRANSITIONS.get((state, event))
+    assert {state for state, _ in TRANSITIONS} == {DeviceState.ACTIVE, DeviceState.LOCKED}
+
+
+def test_nothing_leads_back_to_access() -> None:
+    assert DeviceState.ACTIVE not in TRANSITIONS.values()
+    assert after(DeviceState.REVOKED, DeviceEvent.LOCK) is None, "a revoked device is not made a locked one"
+
+
+def test_the_state_decides_first() -> None:
+    assert refusal_of_device(DeviceState.ACTIVE, "d") is None
+    assert isinstance(refusal_of_device(DeviceState.LOCKED, "d"), DeviceLocked)
+    assert isinstance(refusal_of_device(DeviceState.REVOKED, "d"), DeviceRevoked)
+
+
+@pytest.mark.parametrize(
+    ("state", "generation", "now_ms", "refusal"),
+    [
+        (DeviceState.ACTIVE, 2, 99, None),
+        (DeviceState.ACTIVE, 3, 99, None),
+        (DeviceState.ACTIVE, 2, 100, CertificateExpired),
+        (DeviceState.ACTIVE, 1, 99, CertificateSuperseded),
+        (DeviceState.ACTIVE, 1, 100, CertificateExpired),
+        (DeviceState.LOCKED, 1, 100, DeviceLocked),
+        (DeviceState.REVOKED, 2, 100, DeviceRevoked),
+    ],
+)
+def test_a_certificate_is_refused_for_the_first_reason_that_holds(
+    state: DeviceState, generation: int, now_ms: int, refusal: type | None
+) -> None:
+    found = refusal_of_certificate(
+        state=state, device_id="d", generation=generation, used_generation=2, not_after_ms=100, now_ms=now_ms
+    )
+    assert found is None if refusal is None else isinstance(found, refusal)
