@@ -49,6 +49,7 @@ async def run_desktop(argv: tuple[str, ...], *words: str) -> None:
     except asyncio.CancelledError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        await asyncio.shield(process.wait())
         raise
     if status != 0:
         raise CapabilityFailed(f"{argv[0]} ended with status {status}")

@@ -242,8 +242,8 @@ class HostDriver:
             case AuthoritiesChanged(bundle, renew_now):
                 self._spawn(f"trust {number}", self._trust(bundle))
                 return lambda machine, now: machine.told_of_authorities(number, renew_now, now)
-            case Dismissed(code, message):
-                return lambda machine, now: machine.dismissed(number, code, message, now)
+            case Dismissed(code):
+                return lambda machine, now: machine.dismissed(code, now)
 
     async def _retire(self, number: int) -> None:
         """What the daemon sent before it knew of the new link still arrives on the old one."""

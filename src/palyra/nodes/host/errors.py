@@ -35,11 +35,6 @@ class HostRefused(Denied):
     hint = "ask the operator: the daemon no longer takes this device (revoked, locked, or paired anew elsewhere)"
 
 
-class HostDismissed(Denied):
-    code = "nodes.host_dismissed"
-    hint = "the daemon ended this device's pairing; pair again if that was a mistake"
-
-
 class HostInterrupted(Failed):
     code = "nodes.host_interrupted"
     hint = "the device stopped while it worked; whether the work had an effect is not known, look before asking again"
@@ -83,11 +78,6 @@ class UnsupportedHere(Unavailable):
 class CapabilityFailed(Failed):
     code = "nodes.capability_failed"
     hint = "the device's own log says more"
-
-
-class ResultRefused(Denied):
-    code = "nodes.result_refused"
-    hint = "the daemon did not take the result: its time had passed, or it was not expected from here"
 
 
 class BadCommandPlan(InvalidInput):

@@ -223,5 +223,5 @@ def _heard(command: Any) -> Heard | None:
             news = command.certificate_news
             return AuthoritiesChanged(news.ca_bundle_pem.decode("ascii", "replace"), news.renew_now)
         case "goodbye":
-            return Dismissed(command.goodbye.code[:64], command.goodbye.message[:256])
+            return Dismissed(command.goodbye.code[:64])
     return None

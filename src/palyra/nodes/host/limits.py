@@ -21,7 +21,7 @@ MAX_REMEMBERED: Final = 256
 FIRST_DELAY_MS: Final = 500
 LONGEST_DELAY_MS: Final = 30_000
 # An answer that the device is not welcome may be a daemon in the middle of its start; this many in a row are not.
-MAX_REFUSALS: Final = 5
+MAX_REFUSALS: Final = 3
 
 # A link whose heartbeats stay unanswered for this many intervals is dead, whatever TCP believes.
 SILENT_INTERVALS: Final = 3

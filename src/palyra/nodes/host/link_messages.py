@@ -53,7 +53,6 @@ class AuthoritiesChanged(msgspec.Struct, frozen=True):
 
 class Dismissed(msgspec.Struct, frozen=True):
     code: str
-    message: str
 
 
 Heard = Acknowledged | Dispatched | Cancelled | AuthoritiesChanged | Dismissed

@@ -6,7 +6,6 @@ network, no disk, no clock and no chance of its own: whole lives of a device are
 
 from collections.abc import Callable, Iterable, Mapping
 
-from palyra.nodes.host.errors import HostDismissed
 from palyra.nodes.host.links import LinkKeeper, LinkState
 from palyra.nodes.host.messages import (
     CloseLink,
@@ -28,9 +27,6 @@ from palyra.nodes.host.messages import (
     Welcome,
 )
 from palyra.nodes.host.work import WorkBook
-
-# A goodbye with one of these is for good: no later try would end otherwise.
-FINAL_GOODBYES = frozenset({"identity.revoked", "identity.locked", "nodes.device_unknown", "nodes.left"})
 
 
 class HostMachine:
@@ -103,11 +99,9 @@ class HostMachine:
             self._links.renew_now()
         return self.tick(now)
 
-    def dismissed(self, link: int, code: str, message: str, now: Now) -> list[Command]:
-        """A goodbye of the daemon. The stream ends by itself afterwards; only some goodbyes end the host."""
-        if code not in FINAL_GOODBYES or self.ended:
-            return [Say(f"the daemon says goodbye: {code}")]
-        return [*self._stop(), ShowState("ended"), End(HostDismissed.code, f"{message or 'dismissed'} ({code})")]
+    def dismissed(self, code: str, now: Now) -> list[Command]:
+        """A goodbye of the daemon; the stream ends by itself afterwards. Whether it is for good, the next try shows."""
+        return [Say(f"the daemon says goodbye: {code}")]
 
     def answered(self, request_id: str, allowed: bool, now: Now) -> list[Command]:
         return self._sendable(self._work.answered(request_id, allowed, now.mono_ms))

@@ -25,8 +25,8 @@ MAX_ECHO_CHARS: Final = 4_096
 MAX_TITLE_CHARS: Final = 64
 # What a command's result takes beside its output.
 _AROUND_OUTPUT: Final = 512
-# Escaped in JSON a byte takes up to six.
-_LONGEST_ESCAPE: Final = 6
+# A command's output is written so that it at most doubles.
+_MOST_SWELL: Final = 2
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 _NOTHING: Final = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -126,7 +126,7 @@ def most_of(dispatch: Dispatch, welcome_bytes: int) -> int:
 
 def room_for_output(most: int) -> int:
     """What a command may print so that its result fits whatever it prints."""
-    return max(0, most - _AROUND_OUTPUT) // _LONGEST_ESCAPE
+    return max(0, most - _AROUND_OUTPUT) // _MOST_SWELL
 
 
 def encode_output(value: Any, most: int) -> bytes:

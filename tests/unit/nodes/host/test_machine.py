@@ -18,6 +18,7 @@ from palyra.nodes.host.messages import (
     OpenLink,
     Outcome,
     Report,
+    Say,
     SendAccepted,
     SendLeaving,
     ShowState,
@@ -95,12 +96,18 @@ def test_a_dispatch_on_a_link_that_is_being_replaced_counts() -> None:
     assert Begin in kinds(machine.dispatched(1, asked(), at(4))) and machine.link == 2
 
 
-def test_only_some_goodbyes_are_for_good() -> None:
+def test_a_goodbye_is_said_and_the_next_try_shows_what_it_meant() -> None:
     machine = online()
-    assert End not in kinds(machine.dismissed(1, "nodes.stopping", "", at(1))) and not machine.ended
-    said = machine.dismissed(1, "identity.revoked", "revoked", at(1))
-    assert isinstance(said[-1], End) and said[-1].code == "nodes.host_dismissed" and machine.ended
-    assert machine.dispatched(1, asked(), at(2)) == [] and machine.next_wake_ms(at(2)) is None
+    assert [type(each) for each in machine.dismissed("nodes.stopping", at(1))] == [Say]
+    machine.lost(1, LossKind.UNREACHABLE, "ended", at(1))
+    assert not machine.ended and machine.next_wake_ms(at(1)) is not None
+
+
+def test_an_ended_host_takes_nothing_on() -> None:
+    machine = online()
+    machine.stop("")
+    assert machine.ended and machine.next_wake_ms(at(2)) is None
+    assert machine.dispatched(1, asked(), at(2)) == []
     assert machine.tick(at(10**9)) == [] and machine.stop("") == []
 
 
