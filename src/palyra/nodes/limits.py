@@ -35,3 +35,22 @@ MAX_CAPABILITIES: Final = 64
 # Pairing messages: a certificate request is below 1 KiB; everything else is shorter.
 MAX_CSR_BYTES: Final = 4 * KIB
 MAX_PAIRING_BODY_BYTES: Final = 16 * KIB
+
+# Attempts at once, and how long one may take from its begin to its end: scrypt on a slow device, and some network.
+MAX_PAIRING_SESSIONS: Final = 64
+PAIRING_SESSION_SECONDS: Final = 60.0
+# How long one question for the decision may be held, and how often the state is looked at meanwhile: the decision may
+# be another process's.
+MAX_PAIRING_WAIT_MS: Final = 60_000
+PAIRING_LOOK_SECONDS: Final = 1.0
+
+# The bootstrap listener, which anybody on the network may reach.
+MAX_PAIRING_CONNECTIONS: Final = 128
+MAX_PAIRING_CONNECTIONS_PER_ADDRESS: Final = 16
+MAX_PAIRING_HEAD_BYTES: Final = 8 * KIB
+# From the connection, or the end of the answer before, to the end of a request.
+PAIRING_REQUEST_SECONDS: Final = 15.0
+PAIRING_HANDSHAKE_SECONDS: Final = 10.0
+# A device's side: how long it takes an answer, beyond what it asked to wait; and how large one may be.
+PAIRING_ANSWER_SECONDS: Final = 20.0
+MAX_PAIRING_ANSWER_BYTES: Final = 64 * KIB

@@ -109,6 +109,8 @@ class DevicePairingRequestRecord(msgspec.Struct, frozen=True, kw_only=True, forb
     decided_ms: int | None = None
     decided_by: str = ""
     reason: str = ""
+    # How often another key proved the same code after it was used: somebody else knows it.
+    refused_claims: int = 0
 
     def open(self) -> bool:
         return self.state in pairing.OPEN

@@ -1,0 +1,265 @@
+"""A device's side of pairing: proves a code, then waits for the person's decision. Used by every kind of device.
+
+Until the proof is concluded nothing the server says is believed: TLS is not verified, but the certificate it showed
+goes into the proof, and only the daemon that made the code can confirm that. From then on its authority is pinned.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from palyra.client.following import Head
+from palyra.client.http1 import Body, End, Http1Connection, NeedData, ResponseBuilder
+from palyra.client.protocol import ClientLimits, Request, Response
+from palyra.clock import MS_PER_SECOND
+from palyra.errors import Denied, PalyraError, RemoteError, Unavailable
+from palyra.identity.device import DeviceKind
+from palyra.nodes import pairing_wire as wire
+from palyra.nodes.limits import MAX_PAIRING_ANSWER_BYTES, PAIRING_ANSWER_SECONDS
+from palyra.nodes.pairing_code import PairingCode, ServerAddress, stretch
+from palyra.nodes.pairing_proof import Bound, DeviceAnswer, DeviceProof, MalformedProof
+from palyra.nodes.presented_certificate import WrongServer, certificate_hash, pem_of, require_issued_by
+from palyra.nodes.records import DeviceFacts
+from palyra.nodes.spake2_exchange import DeviceExchange
+from palyra.secret import Secret
+
+# The name that every server certificate has, whatever address was dialled.
+SERVER_NAME: Final = "palyra"
+MAX_SHOWN_CHARS: Final = 256
+_LIMITS: Final = ClientLimits(max_response_bytes=MAX_PAIRING_ANSWER_BYTES, max_header_bytes=MAX_PAIRING_ANSWER_BYTES)
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class DaemonNotReached(Unavailable):
+    code = "pairing.daemon_not_reached"
+    hint = "check the address, that the daemon runs, and what lies between"
+
+
+class NoAddress(Denied):
+    code = "pairing.no_address"
+    hint = "a PIN does not say where the daemon is: give --server HOST:PORT, as `palyra pair code` printed it"
+
+
+class WrongKind(Denied):
+    code = "pairing.wrong_kind"
+    hint = "make a code for this kind of device: `palyra pair code --kind`"
+
+
+class ProvedPairing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a device keeps until it has its certificate, so that it can go on after being killed. ``collect`` is secret:
+    whoever has it may fetch the answer. Write it to a file of mode 0600 and nowhere else."""
+
+    pairing_id: str
+    device_id: str
+    kind: DeviceKind
+    comparison_code: str
+    collect: bytes
+    ca_pem: bytes
+    server: str
+
+    def __repr__(self) -> str:
+        return f"ProvedPairing({self.pairing_id}, [redacted])"
+
+
+class PairingAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """``state`` is pending_approval, completed, rejected or expired; the rest comes with completed."""
+
+    state: str
+    reason: str = ""
+    certificate_pem: bytes = b""
+    ca_bundle_pem: bytes = b""
+    generation: int = 0
+    node_port: int = 0
+
+
+async def prove(
+    code: PairingCode,
+    *,
+    kind: DeviceKind,
+    csr_der: bytes,
+    facts: DeviceFacts,
+    servers: Sequence[ServerAddress] = (),
+    now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
+) -> ProvedPairing:
+    """Proves the code to the first server that answers. The same CSR again finds the same request: a lost reply is no
+    harm. Raises WrongProof, WrongServer, or what the daemon refused as RemoteError."""
+    if code.kind is not None and code.kind is not kind:
+        raise WrongKind(f"this code is for a {code.kind.value}, not for a {kind.value}")
+    addresses = tuple(servers) or code.addresses
+    if not addresses:
+        raise NoAddress("this code does not name a server")
+    unreached: DaemonNotReached | None = None
+    for address in addresses:
+        try:
+            return await _prove_to(address, code, kind=kind, csr_der=csr_der, facts=facts, now=now)
+        except DaemonNotReached as error:
+            unreached = error
+    assert unreached is not None
+    raise unreached
+
+
+async def wait_for_decision(proved: ProvedPairing, *, wait_ms: int) -> PairingAnswer:
+    """The decision, or ``pending_approval`` when the time is up: then ask again. The server must be the pinned one."""
+    address = ServerAddress.parse(proved.server)
+    message = wire.Wait(pairing_id=proved.pairing_id, collect=proved.collect, wait_ms=wait_ms)
+    patience = PAIRING_ANSWER_SECONDS + wait_ms / MS_PER_SECOND
+    async with _connected(address, _pinned(proved.ca_pem)) as connection:
+        answer = await connection.call(wire.WAIT, message, wire.Answer, patience)
+    if answer.device_id != proved.device_id:
+        raise WrongServer("the answer is for another device")
+    return PairingAnswer(
+        state=answer.state,
+        reason=_printable(answer.reason),
+        certificate_pem=answer.certificate_pem,
+        ca_bundle_pem=answer.ca_bundle_pem,
+        generation=answer.generation,
+        node_port=answer.node_port,
+    )
+
+
+async def _prove_to(
+    address: ServerAddress,
+    code: PairingCode,
+    *,
+    kind: DeviceKind,
+    csr_der: bytes,
+    facts: DeviceFacts,
+    now: Callable[[], datetime.datetime],
+) -> ProvedPairing:
+    async with _connected(address, _unverified()) as connection:
+        begin = wire.Begin(version=wire.VERSION, nameplate=code.nameplate, kind=kind)
+        hello = await connection.call(wire.BEGIN, begin, wire.Hello, PAIRING_ANSWER_SECONDS)
+        ca_hash = certificate_hash(hello.ca_der)
+        if code.ca_hash and code.ca_hash != ca_hash:
+            raise WrongServer("the server's authority is not the one in the code")
+        require_issued_by(connection.leaf_der, hello.ca_der, now=now())
+        if hello.method is not code.method:
+            raise MalformedProof("the server takes this code for one of another kind")
+        bound = Bound(
+            method=code.method,
+            kind=kind,
+            nameplate=code.nameplate,
+            salt=hello.salt,
+            ca_hash=ca_hash,
+            leaf_hash=certificate_hash(connection.leaf_der),
+            csr_der=csr_der,
+            facts=facts,
+        )
+        proof, answer = await asyncio.to_thread(_answer, code.secret, hello, bound)
+        finish = wire.Finish(
+            session=hello.session,
+            message=answer.message,
+            confirmation=answer.confirmation,
+            csr_der=csr_der,
+            facts=facts,
+            leaf_hash=bound.leaf_hash,
+        )
+        finished = await connection.call(wire.FINISH, finish, wire.Finished, PAIRING_ANSWER_SECONDS)
+    proved = proof.conclude(finished.confirmation)
+    return ProvedPairing(
+        pairing_id=finished.pairing_id,
+        device_id=finished.device_id,
+        kind=kind,
+        comparison_code=proved.comparison_code,
+        collect=proved.collect,
+        ca_pem=pem_of(hello.ca_der),
+        server=str(address),
+    )
+
+
+def _answer(secret: Secret, hello: wire.Hello, bound: Bound) -> tuple[DeviceProof, DeviceAnswer]:
+    proof = DeviceProof(DeviceExchange(stretch(secret, hello.salt)))
+    return proof, proof.answer(hello.message, bound)
+
+
+class _Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._http = Http1Connection(host, "", _LIMITS)
+        self.leaf_der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+
+    async def call(self, path: str, message: msgspec.Struct, type_: type[M], patience: float) -> M:
+        try:
+            async with asyncio.timeout(patience):
+                response = await self._exchange(Request(method="POST", path=path, body=wire.encode(message)))
+        except (OSError, TimeoutError) as error:
+            raise DaemonNotReached("the daemon did not answer") from error
+        if response.status != 200:
+            raise _refusal(response)
+        return wire.decode(response.body, type_)
+
+    async def _exchange(self, request: Request) -> Response:
+        self._writer.write(self._http.start(request))
+        await self._writer.drain()
+        builder = ResponseBuilder(_LIMITS)
+        while True:
+            match self._http.next_part():
+                case NeedData():
+                    self._http.receive(await self._reader.read(65_536))
+                case End():
+                    return builder.finish()
+                case Head() | Body() as part:
+                    builder.add(part)
+
+
+@contextlib.asynccontextmanager
+async def _connected(address: ServerAddress, context: ssl.SSLContext) -> AsyncIterator[_Connection]:
+    try:
+        async with asyncio.timeout(PAIRING_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(
+                address.host, address.port, ssl=context, server_hostname=SERVER_NAME
+            )
+    except ssl.SSLCertVerificationError as error:
+        raise WrongServer("the server is not the one that this device was paired with") from error
+    except (OSError, TimeoutError) as error:
+        raise DaemonNotReached(f"no daemon answers at {address}") from error
+    try:
+        yield _Connection(reader, writer, str(address))
+    finally:
+        writer.transport.abort()
+
+
+def _unverified() -> ssl.SSLContext:
+    """The proof verifies what this does not."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _pinned(ca_pem: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=ca_pem.decode("ascii"))
+    return context
+
+
+def _refusal(response: Response) -> PalyraError:
+    """The server's error. Before the proof it may be anybody's: its text is shown as text and nothing more."""
+    try:
+        error = msgspec.json.decode(response.body)["error"]
+        code, message, hint = str(error["code"]), str(error["message"]), str(error.get("hint", ""))
+    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+        return MalformedProof(f"the server answered {response.status} without a reason")
+    known = PalyraError.registry.get(code)
+    if known is None or not code.startswith(("pairing.", "identity.")):
+        return MalformedProof(f"the server refused: {_printable(message)}")
+    return RemoteError(
+        _printable(message),
+        remote_code=code,
+        hint=_printable(hint),
+        exit_code=known.exit_code,
+        http_status=response.status,
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text[:MAX_SHOWN_CHARS])

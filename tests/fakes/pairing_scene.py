@@ -1,0 +1,153 @@
+"""A daemon's side of pairing with every real part: state, authority, TLS listener; and devices that come to it."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from fakes.identity_house import DeviceKey, SetClock
+from fakes.journal_house import JournalHouse
+from fakes.node_house import SCHEMA as NODE_SCHEMA
+from palyra.clock import SystemClock
+from palyra.config.settings import IdentitySettings
+from palyra.daemons.identity_parts import make_identity
+from palyra.identity.device import DeviceKind
+from palyra.identity.sqlite_schema import SCHEMA as IDENTITY_SCHEMA
+from palyra.identity.x509 import accepted_key
+from palyra.nodes import sqlite_state
+from palyra.nodes.bootstrap_app import create_bootstrap_app
+from palyra.nodes.bootstrap_client import PairingAnswer, ProvedPairing, prove, wait_for_decision
+from palyra.nodes.bootstrap_server import BootstrapListener, ServedIdentity
+from palyra.nodes.pairing_code import PairingCode, ServerAddress, parse_code
+from palyra.nodes.pairing_desk import Doorstep, NewCode, PairingDesk
+from palyra.nodes.pairing_door import Bell, PairingDoor
+from palyra.nodes.records import DeviceFacts, PairingMethod
+from palyra.nodes.state_file import NodeRuntimeState
+from palyra.secret import Secret
+from palyra.vault.key_file import KeyFile
+
+OPERATOR = "user:operator"
+FACTS = DeviceFacts(name="a laptop", platform="linux", software_version="1.0")
+NODE_PORT = 4444
+
+
+def read_key(csr_der: bytes) -> str:
+    return hashlib.sha256(accepted_key(csr_der)).hexdigest()
+
+
+class MonotonicClock(SetClock):
+    """Wall time is real, because TLS looks at it; monotonic time moves when told."""
+
+    def now_ms(self) -> int:
+        return SystemClock().now_ms() + self.now
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class PairingScene:
+    """One life of a daemon. Another scene on the same folder is its next life."""
+
+    def __init__(self, folder: Path, *, backend: str = "file", port: int = 0) -> None:
+        self.folder = folder
+        self.state_dir = folder / "state"
+        self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "config").mkdir(mode=0o700, exist_ok=True)
+        self.clock = MonotonicClock()
+        self.journal = JournalHouse(self.state_dir)
+        self.store = self.journal.open(schema=(*NODE_SCHEMA, *IDENTITY_SCHEMA), clock=self.clock)
+        self.backend = backend
+        place = KeyFile(folder / "config" / "vault.key", self.state_dir)
+        self.identity = make_identity(
+            IdentitySettings(),
+            store=self.store,
+            clock=self.clock,
+            sources={place.kind: place},
+            source=place.kind,
+            actor="palyrad",
+        )
+        self.bell: Any = None
+        self.refusals: list[tuple[str, str]] = []
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(("127.0.0.1", port))
+        self.socket.listen(512)
+        self.address = ServerAddress("127.0.0.1", self.socket.getsockname()[1])
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["PairingScene"]:
+        await self.identity.open()
+        if self.backend == "sql":
+            self.nodes: Any = sqlite_state.SqlNodeState(self.store, self.clock)
+        else:
+            self.nodes = await NodeRuntimeState.open(self.state_dir, self.store, self.clock)
+        self.bell = Bell()
+        self.served = ServedIdentity(self.identity)
+        self.door = PairingDoor(
+            state=self.nodes,
+            issuer=self.identity,
+            read_key=read_key,
+            served=self.served.served,
+            node_port=lambda: NODE_PORT,
+            clock=self.clock,
+            bell=self.bell,
+            refused=lambda code, address: self.refusals.append((code, address)),
+        )
+        self.desk = PairingDesk(
+            state=self.nodes,
+            doorkeeper=self,
+            random=os.urandom,
+            bell=self.bell,
+            learn=self.journal.redactor.register,
+            ttl_seconds=600,
+        )
+        self.listener = BootstrapListener(self.socket, create_bootstrap_app(self.door), self.served)
+        serving = asyncio.create_task(self.listener.serve())
+        try:
+            yield self
+        finally:
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+            self.socket.close()
+            self.store.close()
+
+    async def open(self) -> Doorstep:
+        return Doorstep((self.address,), self.served.served().ca_hash)
+
+    async def code(self, method: str = "pin", kind: str = "node", **options: Any) -> tuple[NewCode, PairingCode]:
+        new = await self.desk.make_code(PairingMethod(method), DeviceKind(kind), actor=OPERATOR, **options)
+        return new, parse_code(new.text.reveal())
+
+    def events(self, kind: str = "") -> list[tuple[str, Any]]:
+        return [(event.kind, event.payload_value()) for event in self.store.events_since(0, 100_000, kind=kind)]
+
+
+class Device:
+    """One machine with one key."""
+
+    def __init__(self, server: ServerAddress, *, kind: DeviceKind = DeviceKind.NODE, facts: DeviceFacts = FACTS) -> None:
+        self.server = server
+        self.kind = kind
+        self.facts = facts
+        self.key = DeviceKey()
+
+    async def prove(self, code: PairingCode, **options: Any) -> ProvedPairing:
+        options = {"servers": [self.server], "csr_der": self.key.csr(), "facts": self.facts, **options}
+        return await prove(code, kind=self.kind, **options)
+
+    async def ask(self, proved: ProvedPairing, wait_ms: int = 0) -> PairingAnswer:
+        return await wait_for_decision(proved, wait_ms=wait_ms)
+
+
+def wrong(code: PairingCode) -> PairingCode:
+    """The same code with another secret."""
+    import msgspec
+
+    text = code.secret.reveal()
+    other = "".join(str((int(char) + 1) % 10) for char in text) if text.isdigit() else text[::-1]
+    return msgspec.structs.replace(code, secret=Secret(other))
