@@ -55,8 +55,6 @@ class Recovery(NamedTuple):
 
 
 class NodeRuntimeState:
-    """Made with ``open``."""
-
     def __init__(self, folder: Path, store: Store, clock: Clock) -> None:
         self._folder = DurableFolder(folder)
         self._store = store
@@ -66,15 +64,19 @@ class NodeRuntimeState:
 
     @classmethod
     async def open(cls, folder: Path, store: Store, clock: Clock) -> Self:
-        """Takes the step that a killed process left, puts a damaged file right, removes what nobody will use."""
         state = cls(folder, store, clock)
+        await state.prepare()
+        return state
 
-        def prepare(unit: NodeUnit) -> None:
+    async def prepare(self) -> None:
+        """Takes the step that a killed process left, puts a damaged file right, removes what nobody will use. The state
+        can be used without it; then the first change does the first two."""
+
+        def load(unit: NodeUnit) -> None:
             """Loading is the work."""
 
-        await state.transact(prepare)
-        await store.transact(state._sweep)
-        return state
+        await self.transact(load)
+        await self._store.transact(self._sweep)
 
     async def transact(self, work: Callable[[NodeUnit], T], *, essential: bool = False) -> T:
         result, mark = await self._store.transact(lambda tx: self._run(tx, work), essential=essential)
