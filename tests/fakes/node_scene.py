@@ -62,7 +62,15 @@ class MovedClock(SystemClock):
 class NodeScene:
     """One life of the daemon's side. Made again on the same folder it is a daemon that was restarted."""
 
-    def __init__(self, folder: Path, clock: MovedClock, *, heartbeat_timeout: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: MovedClock,
+        *,
+        heartbeat_timeout: float = PATIENCE,
+        heartbeat_seconds: float = 1.0,
+        certificate_seconds: int = 3600,
+    ) -> None:
         self.clock = clock
         for name in ("state", "config"):
             (folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -79,9 +87,10 @@ class NodeScene:
             actor="palyrad",
         )
         self.identities = IdentityManager(
-            store=self.store, clock=clock, authorities=authorities, certificate_seconds=3600
+            store=self.store, clock=clock, authorities=authorities, certificate_seconds=certificate_seconds
         )
         self.heartbeat_timeout = heartbeat_timeout
+        self.heartbeat_seconds = heartbeat_seconds
         self.registry = NodeRegistry()
         self.executed: list[tuple[Any, ...]] = []
         self.refused: list[str] = []
@@ -124,10 +133,11 @@ class NodeScene:
             registry=self.registry,
             execute=self._execute,
             clock=self.clock,
-            heartbeat_seconds=1.0,
+            heartbeat_seconds=self.heartbeat_seconds,
         )
         self.listener = DeviceListener(self.identities, "127.0.0.1")
-        self.port = await self.listener.start([partial(add_NodeServiceServicer_to_server, service)], [0])
+        self.services = [partial(add_NodeServiceServicer_to_server, service)]
+        self.port = await self.listener.start(self.services, [0])
         self.tending = asyncio.create_task(self.dispatcher.tend())
 
     async def stop(self) -> None:

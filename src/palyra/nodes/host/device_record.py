@@ -48,7 +48,8 @@ def write_record(record: DeviceRecord) -> bytes:
         format=FORMAT,
         device_name=record.device_name,
         servers=record.servers,
-        device_id=record.device_id,
+        # An id may be of a type of its own, which is not for JSON.
+        device_id=str.__str__(record.device_id),
         # The file is this device's own, 0600, and the only place its key is in.
         key_pem="" if record.key_pem is None else record.key_pem.reveal(),
         certificate_pem=record.certificate_pem,
