@@ -1,0 +1,50 @@
+from fakes.identity_house import ACTOR, DeviceKey, IdentityHouse
+from palyra.identity.device import DeviceId, DeviceKind
+from palyra.identity.known_devices import KnownDevices
+from palyra.identity.revocation import DeviceState
+
+
+async def test_it_knows_what_is_stored_and_follows_what_changes(house: IdentityHouse) -> None:
+    manager = house.manager()
+    known = KnownDevices(house.store())
+    assert known.refresh() == [] and known.revision == 0
+    device_id = DeviceId.new()
+    issued = await manager.issue(DeviceKind.WORKER, device_id, DeviceKey().csr(), actor=ACTOR)
+    assert known.find(issued.fingerprint) is None
+    assert known.refresh() == []
+    found = known.find(issued.fingerprint)
+    assert found is not None and found.peer.kind is DeviceKind.WORKER and found.device.used_generation == 0
+    await manager.used(found.peer)
+    known.refresh()
+    assert known.device(device_id).used_generation == 1  # type: ignore[union-attr]
+
+
+async def test_an_end_is_told_once_and_only_of_devices_that_were_let_in(house: IdentityHouse) -> None:
+    manager = house.manager()
+    known = KnownDevices(house.store())
+    first, second = DeviceId.new(), DeviceId.new()
+    for device_id in (first, second):
+        await manager.issue(DeviceKind.NODE, device_id, DeviceKey().csr(), actor=ACTOR)
+    await manager.revoke(second, reason="lost", actor=ACTOR)
+    assert known.refresh() == [], "nobody could have been let in by this"
+    await manager.revoke(first, reason="lost", actor=ACTOR)
+    ended = known.refresh()
+    assert [(row.device_id, row.state) for row in ended] == [(first, DeviceState.REVOKED)]
+    assert known.refresh() == []
+
+
+async def test_certificates_that_are_gone_are_forgotten(house: IdentityHouse) -> None:
+    manager = house.manager(certificate_seconds=60)
+    known = KnownDevices(house.store())
+    device_id, prints = DeviceId.new(), []
+    issued = await manager.issue(DeviceKind.NODE, device_id, DeviceKey().csr(), actor=ACTOR)
+    prints.append(issued.fingerprint)
+    for generation in (1, 2, 3):
+        house.clock.forward(40)
+        peer = manager.identify(issued.fingerprint)
+        await manager.used(peer)
+        issued = await manager.renew(peer, DeviceKey().csr(), generation)
+        prints.append(issued.fingerprint)
+        known.refresh()
+    assert known.find(prints[0]) is None, "it ended, and two came after it"
+    assert known.find(prints[-1]) is not None and known.find(prints[-2]) is not None
