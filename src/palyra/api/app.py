@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, identity, operator, skills, vault
+from palyra.api import calls, channels, identity, operator, pairing, skills, vault
 from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
 from palyra.identity.api_token import Unauthenticated
@@ -54,6 +54,12 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/publishers/rotation", skills.rotate_publisher),
     ("POST", "/v1/publishers/revocation", skills.revoke_key),
     ("DELETE", "/v1/publishers/{publisher}/{key_id}", skills.remove_publisher),
+    ("POST", "/v1/pairing/codes", pairing.make_code),
+    ("GET", "/v1/pairing/codes", pairing.list_codes),
+    ("DELETE", "/v1/pairing/codes/{code_id}", pairing.withdraw_code),
+    ("GET", "/v1/pairing/requests", pairing.list_pairings),
+    ("GET", "/v1/pairing/requests/{pairing_id}", pairing.show_pairing),
+    ("POST", "/v1/pairing/requests/{pairing_id}/decision", pairing.decide_pairing),
     ("GET", "/v1/channels/{name}/events", channels.follow_channel),
     ("GET", "/v1/status", operator.show_status),
 )

@@ -10,8 +10,9 @@ from palyra.errors import InvalidInput
 from palyra.limits import MAX_TOOL_INPUT_BYTES
 
 if TYPE_CHECKING:
+    from palyra.client.client import Client
     from palyra.client.operations import Scope
-    from palyra.client.views import ApprovalView
+    from palyra.client.views import ApprovalView, PairingView
 
 SCOPES = ("once", "session", "pattern", "timeboxed")
 STATES = ("pending", "approved", "denied", "expired", "consumed", "withdrawn")
@@ -32,17 +33,38 @@ def approvals() -> None:
 @json_option
 @pass_invocation
 def list_approvals(invocation: Invocation, state: str) -> None:
-    """List requests for approval."""
+    """List requests for approval, and devices that wait to join (decided by `palyra pair`)."""
     from palyra.cli.door import open_client
 
     with open_client(invocation) as client:
         found = client.approvals(None if state == "all" else state)
+        pairings = _pairings(client, state)
 
     def as_table(_: Any) -> None:
         rows = [(one.id, one.state, one.principal, one.tool, one.expires_at or "") for one in found]
         invocation.output.table(("approval", "state", "who asks", "tool", "until"), rows)
+        if pairings:
+            from palyra.cli.pair import PAIRING_COLUMNS, pairing_row
 
-    invocation.output.data({"approvals": [one.document for one in found]}, as_table)
+            invocation.output.text("")
+            invocation.output.table(PAIRING_COLUMNS, [pairing_row(one) for one in pairings])
+
+    documents = {"approvals": [one.document for one in found], "pairings": [one.document for one in pairings]}
+    invocation.output.data(documents, as_table)
+
+
+def _pairings(client: "Client", state: str) -> "tuple[PairingView, ...]":
+    """Devices that wait, for those who may let them in; none for anybody else."""
+    from palyra.errors import RemoteError
+
+    if state not in ("pending", "all"):
+        return ()
+    try:
+        return client.pairings(None if state == "all" else "pending_approval")
+    except RemoteError as error:
+        if error.remote_code in ("action.denied", "token.scope_missing"):
+            return ()
+        raise
 
 
 @approvals.command("show")

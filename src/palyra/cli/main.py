@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "attest": LazyCommand("palyra.cli.attest:attest", "Verify the signed statement of a call."),
     "vault": LazyCommand("palyra.cli.vault:vault", "Keep secrets that agents can use and never see."),
     "skill": LazyCommand("palyra.cli.skill:skill", "Install, review and approve signed WebAssembly tools."),
+    "pair": LazyCommand("palyra.cli.pair:pair", "Let a new device join."),
     "identity": LazyCommand("palyra.cli.identity:identity", "See devices' certificates, replace their authority."),
     "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
     "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 import msgspec
 
-from palyra.client import identity_operations, operations, skill_operations
+from palyra.client import identity_operations, operations, pairing_operations, skill_operations
 from palyra.client.address import ServerAddress, usable_token
 from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
 from palyra.client.protocol import DEFAULT_LIMITS, ClientLimits, Headers, Operation, Request, Response
@@ -156,6 +156,13 @@ class Client:
     reveal_secret = _blocking(operations.reveal_secret)
     identity = _blocking(identity_operations.identity)
     rotate_authority = _blocking(identity_operations.rotate_authority)
+    create_pairing_code = _blocking(pairing_operations.create_pairing_code)
+    pairing_codes = _blocking(pairing_operations.pairing_codes)
+    withdraw_pairing_code = _blocking(pairing_operations.withdraw_pairing_code)
+    pairings = _blocking(pairing_operations.pairings)
+    pairing = _blocking(pairing_operations.pairing)
+    approve_pairing = _blocking(pairing_operations.approve_pairing)
+    reject_pairing = _blocking(pairing_operations.reject_pairing)
     install_skill = _blocking(skill_operations.install_skill)
     audit_skill = _blocking(skill_operations.audit_skill)
     skills = _blocking(skill_operations.skills)
@@ -293,6 +300,13 @@ class AsyncClient:
     reveal_secret = _async(operations.reveal_secret)
     identity = _async(identity_operations.identity)
     rotate_authority = _async(identity_operations.rotate_authority)
+    create_pairing_code = _async(pairing_operations.create_pairing_code)
+    pairing_codes = _async(pairing_operations.pairing_codes)
+    withdraw_pairing_code = _async(pairing_operations.withdraw_pairing_code)
+    pairings = _async(pairing_operations.pairings)
+    pairing = _async(pairing_operations.pairing)
+    approve_pairing = _async(pairing_operations.approve_pairing)
+    reject_pairing = _async(pairing_operations.reject_pairing)
     install_skill = _async(skill_operations.install_skill)
     audit_skill = _async(skill_operations.audit_skill)
     skills = _async(skill_operations.skills)

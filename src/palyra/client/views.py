@@ -154,6 +154,49 @@ class IdentityView(View, frozen=True, kw_only=True):
     devices: list[dict[str, Any]] = []
 
 
+class PairingCodeView(View, frozen=True, kw_only=True):
+    """``nameplate`` is the part of the code that is no secret. ``addresses`` comes with a new code."""
+
+    id: str
+    nameplate: str = ""
+    method: str = ""
+    kind: str = ""
+    state: str = ""
+    guesses_left: int = 0
+    created_at: str | None = None
+    expires_at: str | None = None
+    pairing_id: str | None = None
+    addresses: tuple[str, ...] = ()
+    ca_hash: str = ""
+
+
+class NewPairingCode(msgspec.Struct, frozen=True, kw_only=True):
+    view: PairingCodeView
+    code: Secret
+
+
+class PairingView(View, frozen=True, kw_only=True):
+    """``comparison_code`` is to be compared with the one that the device shows; ``refused_claims`` counts other keys
+    that proved the same code."""
+
+    id: str
+    state: str = ""
+    device_id: str = ""
+    kind: str = ""
+    name: str = ""
+    platform: str = ""
+    software_version: str = ""
+    key_fingerprint: str = ""
+    comparison_code: str = ""
+    address: str = ""
+    refused_claims: int = 0
+    created_at: str | None = None
+    expires_at: str | None = None
+    decided_at: str | None = None
+    decided_by: str | None = None
+    reason: str = ""
+
+
 class SkillView(View, frozen=True, kw_only=True):
     """One skill with its versions, the newest first; ``history`` only where one skill was asked for."""
 
