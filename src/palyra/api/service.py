@@ -1,6 +1,6 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -27,6 +27,8 @@ from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
+    from palyra.nodes.node_desk import NodeDesk
+    from palyra.nodes.pairing_desk import PairingDesk
 
 T = TypeVar("T")
 
@@ -70,6 +72,14 @@ class Channels(Protocol):
         """None when there are as many listeners as there may be."""
 
 
+class DeviceDesks(Protocol):
+    @property
+    def desk(self) -> "NodeDesk": ...
+
+    @property
+    def pairing(self) -> "PairingDesk": ...
+
+
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
@@ -89,6 +99,7 @@ class ApiService:
         vault: Vault,
         skills: SkillRegistry,
         identity: "Callable[[], IdentityManager]",
+        nodes: "Callable[[], Awaitable[DeviceDesks]]",
         channels: Channels,
         policy: PolicyPort,
         clock: Clock,
@@ -103,6 +114,7 @@ class ApiService:
         self.vault = vault
         self.skills = skills
         self.identity = identity
+        self.nodes = nodes
         self.channels = channels
         self.policy = policy
         self.clock = clock
@@ -177,6 +189,15 @@ class ApiService:
     def require_identity_manager(self, caller: Caller) -> None:
         caller.token.require(TokenScope.OPERATE)
         self._require(caller.principal, "identity.manage", GATEWAY)
+
+    def require_pairing_operator(self, caller: Caller, kind: str = "any") -> None:
+        """``kind`` of device, where one is let in."""
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "device.pair", GATEWAY, kind=kind)
+
+    def require_device_manager(self, caller: Caller) -> None:
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "device.manage", GATEWAY)
 
     def require_channel_listener(self, caller: Caller) -> None:
         """What skills say is part of the record."""

@@ -25,6 +25,8 @@ from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
 from palyra.daemons.fetch_tool import FETCH_EXECUTOR, FetchTool
 from palyra.daemons.instances import InstanceRegistry
+from palyra.daemons.node_parts import NodeParts, advertised_names
+from palyra.daemons.node_tool import NODE_EXECUTOR, DeviceCalls, NodeTool
 from palyra.daemons.operator_token import operator_token
 from palyra.daemons.policy_watch import LivePolicy
 from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
@@ -39,6 +41,7 @@ from palyra.identity import sqlite_schema, sqlite_tokens
 from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite import SqliteStore
+from palyra.nodes import sqlite_state, state_file
 from palyra.policy.entities import EntityDirectory
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
@@ -70,7 +73,7 @@ class Gateway:
         self.state = state
         self.clock = SystemClock()
         self.redactor = Redactor()
-        self.catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm)
+        self.catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices())
         self.metrics = PrometheusMetrics(self.catalog)
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
@@ -85,6 +88,8 @@ class Gateway:
                 *sqlite_tokens.SCHEMA,
                 *sqlite_vault.SCHEMA,
                 *sqlite_schema.SCHEMA,
+                *state_file.SCHEMA,
+                *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
@@ -148,6 +153,18 @@ class Gateway:
                 protected_names=settings.workspace.protected_names,
                 clock=self.clock,
             )
+            self.nodes = NodeParts(
+                settings.nodes,
+                store=self.store,
+                state=state,
+                clock=self.clock,
+                identity=lambda: self.identity,
+                calls=DeviceCalls(lambda: self.broker),
+                learn=self.redactor.register,
+                instance=self._instance,
+                metrics=self.metrics,
+                actor=ACTOR,
+            )
             self.broker = Broker(
                 config=tool_call_config(settings, state, self.directory),
                 catalog=self.catalog,
@@ -157,6 +174,7 @@ class Gateway:
                     PROCESS_EXECUTOR: self.processes,
                     FETCH_EXECUTOR: self._fetch,
                     WASM_EXECUTOR: self.wasm,
+                    NODE_EXECUTOR: NodeTool(self.nodes.devices),
                 },
                 policy=self.policy,
                 store=self.store,
@@ -176,6 +194,7 @@ class Gateway:
             vault=self.vault,
             skills=self.skills,
             identity=lambda: self.identity,
+            nodes=self.nodes.opened,
             channels=self.channels,
             policy=self.policy,
             clock=self.clock,
@@ -188,6 +207,7 @@ class Gateway:
         self.metrics.watch(names.CALLS_RUNNING, "Calls running now.", self.broker.running)
         self.metrics.watch(names.JOURNAL_HEAD, "Number of the newest journal entry.", lambda: self.store.head()[0])
         self.metrics.watch(names.APPROVALS_PENDING, "Requests that wait for a person.", self._pending)
+        self.metrics.watch(names.NODES_ONLINE, "Devices connected now.", lambda: len(self.nodes.registry))
 
     @cached_property
     def identity(self) -> "IdentityManager":
@@ -201,6 +221,7 @@ class Gateway:
             sources=self._key_sources,
             source=self.settings.vault.key_source,
             actor=ACTOR,
+            server_names=advertised_names(self.settings.nodes),
         )
 
     def release_abandoned(self) -> int:
@@ -220,6 +241,7 @@ class Gateway:
             "workspace": self.broker.config.workspace,
             "running_calls": self.broker.running(),
             "pending_approvals": self._pending(),
+            "nodes": self.nodes.status(),
         }
 
     def missing(self) -> list[str]:
@@ -287,7 +309,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             )
         )
         failure: Exception | None = None
-        async with asyncio.TaskGroup() as beside:
+        async with gateway.nodes.running(), asyncio.TaskGroup() as beside:
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from palyra.config.settings import EgressSettings, SandboxSettings, WasmSettings
 from palyra.daemons.fetch_tool import fetch_spec
+from palyra.daemons.node_tool import Devices, node_invoke_spec
 from palyra.daemons.plugin_run import plugin_run_spec
 from palyra.daemons.process_tools import process_specs
 from palyra.tools import builtin
@@ -44,7 +45,10 @@ def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
 
 
 def builtin_catalog(
-    sandbox: SandboxSettings | None = None, egress: EgressSettings | None = None, wasm: WasmSettings | None = None
+    sandbox: SandboxSettings | None = None,
+    egress: EgressSettings | None = None,
+    wasm: WasmSettings | None = None,
+    devices: Callable[[], Devices] | None = None,
 ) -> Catalog:
     return Catalog(
         [
@@ -53,6 +57,7 @@ def builtin_catalog(
             *process_specs(sandbox or SandboxSettings(), egress),
             fetch_spec(egress),
             plugin_run_spec(wasm or WasmSettings()),
+            node_invoke_spec(devices),
         ]
     )
 

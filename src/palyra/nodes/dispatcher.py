@@ -73,8 +73,11 @@ class Dispatcher:
         instance: str,
         max_result_bytes: int,
         heartbeat_timeout: float,
+        on_ended: Callable[[str], None] = lambda _state: None,
     ) -> None:
+        """``on_ended`` is told the state that each request ended in, for a counter."""
         self._state = state
+        self._on_ended = on_ended
         self._registry = registry
         self._clock = clock
         self._instance = instance
@@ -117,7 +120,8 @@ class Dispatcher:
             left = (request.deadline_ms - self._clock.now_ms()) / MS_PER_SECOND
             try:
                 async with asyncio.timeout(left):
-                    return await outcome
+                    # Shielded: a time that is up must not cancel what the end, if it still comes, is told to.
+                    return await asyncio.shield(outcome)
             except TimeoutError:
                 settled = await self._state.transact(lambda unit: request_book.time_out(unit, request.id))
                 return await self._late(settled, outcome)
@@ -131,17 +135,20 @@ class Dispatcher:
 
     async def _late(self, settled: Settled, outcome: "asyncio.Future[bytes]") -> bytes:
         if settled.error is not None:
+            self._count(settled)
             self._tell_cancelled(settled, "the deadline passed")
             raise settled.error
         # Its end was on its way to the disk when the time was up: that end counts.
         try:
             async with asyncio.timeout(ENDING_SECONDS):
-                return await outcome
+                return await asyncio.shield(outcome)
         except TimeoutError:
             raise requests.RequestTimedOut("the request ended elsewhere") from None
 
     async def _cancel(self, request_id: str) -> None:
         settled = await self._state.transact(lambda unit: request_book.cancel(unit, request_id))
+        if settled.error is not None:
+            self._count(settled)
         self._tell_cancelled(settled, "the call was stopped")
 
     def _tell_cancelled(self, settled: Settled, reason: str) -> None:
@@ -154,6 +161,10 @@ class Dispatcher:
 
     async def result(self, device_id: DeviceId, request_id: str, result: Result) -> None:
         """Raises the refusal of a result that does not count; then nobody here hears of it."""
+        # Shielded: a device whose connection breaks now has still handed it in, and the caller must hear of it.
+        await asyncio.shield(self._settle(device_id, request_id, result))
+
+    async def _settle(self, device_id: DeviceId, request_id: str, result: Result) -> None:
         unfit = requests.unfit_of(result, self.max_result_bytes)
         settled = await self._state.transact(
             lambda unit: request_book.settle(unit, device_id, request_id, result, unfit)
@@ -253,6 +264,7 @@ class Dispatcher:
         if self._state.read(lambda unit: bool(requests.overdue(unit.requests.list(), now))):
             spared = frozenset(self._waiting)
             for settled in await self._state.transact(lambda unit: request_book.time_out_overdue(unit, spared)):
+                self._count(settled)
                 self._tell_cancelled(settled, "the deadline passed")
 
     async def _give_waiting(self, device_id: DeviceId, again: tuple[str, ...] = ()) -> None:
@@ -281,6 +293,7 @@ class Dispatcher:
     def _answer(self, settled: Settled) -> None:
         if settled.request is None:
             return
+        self._count(settled)
         opened = self._lines.get(DeviceId(settled.request.device_id))
         if opened is not None:
             opened.given.discard(settled.request.id)
@@ -291,3 +304,7 @@ class Dispatcher:
             waiter.set_exception(settled.error)
         else:
             waiter.set_result(settled.output_json)
+
+    def _count(self, settled: Settled) -> None:
+        if settled.request is not None:
+            self._on_ended(settled.request.state.value)

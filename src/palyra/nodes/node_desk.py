@@ -51,6 +51,9 @@ class NodeDesk:
     def nodes(self) -> Sequence[NodeRecord]:
         return self._state.read(lambda unit: unit.nodes.list())
 
+    def online(self) -> list[str]:
+        return list(self._registry.online())
+
     def is_paired(self, device_id: str) -> bool:
         """For every message of every stream: what was read a moment ago will do, but not for longer."""
         now = self._clock.monotonic()

@@ -44,6 +44,13 @@ class PrometheusMetrics:
             names.EGRESS_CREDENTIAL_USES, "Secrets put into requests.", registry=self._registry
         )
 
+        self._node_refusals = Counter(
+            names.NODE_REFUSALS, "Devices refused, by code.", ["code"], registry=self._registry
+        )
+        self._node_requests = Counter(
+            names.NODE_REQUESTS, "Requests to devices, by how they ended.", ["state"], registry=self._registry
+        )
+
     def egress_happened(self, grant: EgressGrant, event: EgressEvent) -> None:
         """Shaped as the observer of an egress proxy. Hosts are no labels: a caller chooses them."""
         if isinstance(event, Connected):
@@ -65,6 +72,12 @@ class PrometheusMetrics:
             self._errors.labels(record.error["code"]).inc()
         if record.started_ms is not None and record.ended_ms is not None:
             self._seconds.labels(tool).observe((record.ended_ms - record.started_ms) / 1000)
+
+    def node_refused(self, code: str) -> None:
+        self._node_refusals.labels(code).inc()
+
+    def node_request_ended(self, state: str) -> None:
+        self._node_requests.labels(state).inc()
 
     def policy_reloaded(self, outcome: str) -> None:
         self._reloads.labels(outcome).inc()

@@ -90,7 +90,11 @@ TOOL = Entity(uid=EntityRef("Tool", "t"), attrs={"capabilities": [], "sensitive"
             HOST,
             {"run": "", "scheme": "https", "browser_session": EntityRef("BrowserSession", "b")},
         ),
-        ("node.invoke", Entity(uid=EntityRef("Node", "n"), attrs={"capabilities": []}), {"run": "", "capability": "c"}),
+        (
+            "node.invoke",
+            Entity(uid=EntityRef("Node", "n"), attrs={"name": "n", "capabilities": ["d"]}),
+            {"run": "", "capability": "c"},
+        ),
         (
             "worker.lease",
             Entity(uid=EntityRef("Worker", "w"), attrs={"status": "ready"}),
