@@ -137,7 +137,7 @@ ADAPTERS = {
         "transitions",
     ),
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
-    "signing": ("ed25519",),
+    "signing": ("ed25519", "p256"),
     "telemetry": ("prometheus",),
     "tools": ("broker", "builtin", "sqlite_approvals", "sqlite_calls", "sqlite_runs", "waiting"),
     "vault": (
@@ -180,6 +180,7 @@ ADAPTERS = {
         "worker_pool",
         "worker_source",
     ),
+    "workers": ("sqlite_fleet",),
     "workspace": (
         "fs_list",
         "fs_patch",

@@ -1,0 +1,155 @@
+"""What the manager is shown, what it answers, and the draft in which one answer is written."""
+
+from typing import Any
+
+import msgspec
+
+from palyra.errors import PalyraError, Unavailable
+from palyra.journal.event import NewEvent
+from palyra.workers.fleet_policy import WorkerFleetPolicy
+from palyra.workers.grant import WorkerApprovalGrant
+from palyra.workers.lease import LeaseEvent, LeaseState, WorkerLease
+from palyra.workers.lifecycle import WorkerEvent, after
+from palyra.workers.limits import MAX_REASON_CHARS
+from palyra.workers.record import UnknownWorker, WorkerRecord
+
+
+class ChangedMeanwhile(Unavailable):
+    code = "fleet.changed_meanwhile"
+    hint = "another process changed the same worker or lease at the same time: try again"
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the ledger that one command is about, as it is inside the transaction."""
+
+    worker: WorkerRecord | None = None
+    lease: WorkerLease | None = None
+    grant: WorkerApprovalGrant | None = None
+    open_leases: tuple[WorkerLease, ...] = ()
+    # Workers that are not removed.
+    workers: int = 0
+    fence: int = 0
+
+
+class LeaseChange(msgspec.Struct, frozen=True):
+    """``was`` is the state that the ledger must find; None for a new lease."""
+
+    was: LeaseState | None
+    lease: WorkerLease
+
+
+class FleetDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """``worker`` is the record as it now is, changed or not. A refusal may change things too, and is on record."""
+
+    worker: WorkerRecord | None = None
+    worker_changed: bool = False
+    leases: tuple[LeaseChange, ...] = ()
+    grant: WorkerApprovalGrant | None = None
+    grant_is_new: bool = False
+    events: tuple[NewEvent, ...] = ()
+    refusal: PalyraError | None = None
+
+    def lease(self) -> WorkerLease:
+        """The one lease that the command was about."""
+        return self.leases[0].lease
+
+
+class Draft:
+    """Collects what one command changes."""
+
+    def __init__(self, policy: WorkerFleetPolicy, situation: Situation, actor: str, now_ms: int) -> None:
+        self.policy = policy
+        self.now_ms = now_ms
+        self.situation = situation
+        self._actor = actor
+        self._worker = situation.worker
+        self._leases: dict[str, LeaseChange] = {}
+        self._grant: tuple[WorkerApprovalGrant, bool] | None = None
+        self._events: list[NewEvent] = []
+
+    @property
+    def worker(self) -> WorkerRecord:
+        if self._worker is None:
+            raise UnknownWorker("there is no such worker")
+        return self._worker
+
+    def register(self, worker: WorkerRecord) -> None:
+        self._worker = worker
+
+    def change(self, **changes: Any) -> WorkerRecord:
+        self._worker = msgspec.structs.replace(self.worker, **changes)
+        return self._worker
+
+    def move(self, event: WorkerEvent, **changes: Any) -> WorkerRecord:
+        state = after(self.worker.state, event)
+        if state is not self.worker.state:
+            changes["since_ms"] = self.now_ms
+        return self.change(state=state, **changes)
+
+    def put_lease(self, was: LeaseState | None, lease: WorkerLease) -> None:
+        self._leases[lease.lease_id] = LeaseChange(was, lease)
+
+    def put_grant(self, grant: WorkerApprovalGrant, *, new: bool) -> None:
+        self._grant = (grant, new)
+
+    def end_lease(self, lease: WorkerLease, event: LeaseEvent, kind: str, **facts: Any) -> None:
+        """The lease is over, and no longer among the worker's open ones; the worker's state is for the caller."""
+        ended = lease.ended(event, self.now_ms, **facts)
+        self.put_lease(lease.state, ended)
+        self.change(open_leases=tuple(one for one in self.worker.open_leases if one != lease.lease_id))
+        self.note_lease(kind, ended, **msgspec.to_builtins(facts))
+
+    def fence_open(self, reason: str, *, owed: bool) -> bool:
+        """Voids what the worker still holds. ``owed``: it has to show the cleanup when it comes back."""
+        fenced = [one for one in self.situation.open_leases if one.lease_id not in self._leases]
+        for lease in fenced:
+            self.end_lease(lease, LeaseEvent.FENCE, "lease.fenced", reason=reason)
+        if owed and fenced:
+            self.owe(*(lease.lease_id for lease in fenced))
+        return bool(fenced)
+
+    def owe(self, *lease_ids: str) -> None:
+        self.change(owes=(*self.worker.owes, *lease_ids), owes_since_ms=self.now_ms)
+
+    def quarantine(self, reason: str) -> None:
+        """No lease before an operator's release and a new attestation. Its leases are void, its connection ends."""
+        reason = reason[:MAX_REASON_CHARS]
+        self.fence_open(reason, owed=False)
+        self.move(WorkerEvent.QUARANTINE, connected=False, attested=None, nonce="", owes=(), reason=reason)
+        self.note_worker("worker.quarantined", reason=reason)
+
+    def note_worker(self, kind: str, **facts: Any) -> None:
+        payload = {"worker_id": self.worker.worker_id, "name": self.worker.name, "state": self.worker.state.value}
+        self._events.append(NewEvent(kind=kind, actor=self._actor, payload={**payload, **facts}))
+
+    def note_lease(self, kind: str, lease: WorkerLease, **facts: Any) -> None:
+        payload = {"lease_id": lease.lease_id, "worker_id": lease.worker_id, "fence": lease.fence, "tool": lease.tool}
+        self._events.append(
+            NewEvent(
+                kind=kind,
+                actor=self._actor,
+                principal=lease.principal,
+                run=lease.run_id,
+                call=lease.call_id,
+                payload={**payload, **facts},
+            )
+        )
+
+    def note(self, event: NewEvent) -> None:
+        self._events.append(event)
+
+    def done(self, refusal: PalyraError | None = None) -> FleetDecision:
+        before, worker = self.situation.worker, self._worker
+        changed = worker is not None and worker is not before and worker != before
+        if changed and worker is not None:
+            worker = msgspec.structs.replace(worker, revision=worker.revision + 1)
+        grant, new = self._grant or (None, False)
+        return FleetDecision(
+            worker=worker,
+            worker_changed=changed,
+            leases=tuple(self._leases.values()),
+            grant=grant,
+            grant_is_new=new,
+            events=tuple(self._events),
+            refusal=refusal,
+        )

@@ -1,0 +1,234 @@
+"""The fleet manager: one command and the part of the ledger it is about go in, one decision comes out.
+
+Nothing is done here. A ledger loads, lets decide and applies, all in one transaction, so several daemons may share one.
+A refusal may change the ledger (a worker whose attestation fails is quarantined) and is returned after that is decided.
+"""
+
+import msgspec
+
+from palyra.errors import Denied, LimitExceeded, PalyraError
+from palyra.workers import commands, leasing
+from palyra.workers.attestation import ChallengeExpired, WorkerAttestationExpectation, validate_attestation
+from palyra.workers.decision import Draft, FleetDecision, Situation
+from palyra.workers.fleet_policy import WorkerFleetPolicy
+from palyra.workers.lifecycle import WorkerEvent, WorkerLifecycleState, after
+from palyra.workers.limits import MAX_NAME_CHARS, MAX_REASON_CHARS, MAX_SLOTS
+from palyra.workers.record import WorkerRecord
+
+
+class FleetFull(LimitExceeded):
+    code = "fleet.full"
+    hint = "remove workers that are gone, or raise workers.max_workers"
+
+
+class ForeignEgress(Denied):
+    code = "worker.foreign_egress"
+    hint = "only the egress proxy that a worker is bound to can report its violations"
+
+
+class WorkerFleetManager:
+    """Holds the policy and no state."""
+
+    def __init__(self, policy: WorkerFleetPolicy) -> None:
+        self.policy = policy
+
+    def decide(self, command: commands.FleetCommand, situation: Situation, now_ms: int) -> FleetDecision:
+        """Never raises a refusal: a refused command is a decision too."""
+        draft = Draft(self.policy, situation, command.actor, now_ms)
+        try:
+            return _decide(draft, command)
+        except PalyraError as refusal:
+            return FleetDecision(worker=situation.worker, refusal=refusal)
+
+
+def _decide(draft: Draft, command: commands.FleetCommand) -> FleetDecision:
+    match command:
+        case commands.LeaseWork():
+            return leasing.lease_work(draft, command)
+        case commands.SettleLease():
+            return leasing.settle(draft, command)
+        case commands.IssueGrant():
+            return leasing.issue_grant(draft, command)
+        case commands.CancelLease():
+            return leasing.cancel(draft, command)
+        case commands.DeclineLease():
+            return leasing.decline(draft, command)
+        case commands.ExpireLease():
+            return leasing.expire(draft, command)
+        case commands.RetryLease():
+            return leasing.retry(draft, command)
+        case commands.OpenSession():
+            _open_session(draft, command)
+        case commands.Challenge():
+            _challenge(draft, command)
+        case commands.PresentAttestation():
+            return _attest(draft, command)
+        case commands.ChangeSlots():
+            draft.worker.require_session(command.session)
+            draft.change(slots=_slots(command.slots))
+        case commands.ReportWorkspaces():
+            draft.worker.require_session(command.session)
+            if command.count > len(draft.worker.open_leases) + len(draft.worker.owes):
+                draft.quarantine("worker_cleanup.contradicted")
+        case commands.EndSession():
+            draft.worker.require_session(command.session)
+            draft.move(WorkerEvent.DISCONNECT, connected=False, attested=None, nonce="")
+            draft.note_worker("worker.disconnected")
+        case commands.DeclareLost():
+            _declare_lost(draft)
+        case commands.LapseAttestation():
+            _lapse(draft)
+        case commands.ClaimCleanup():
+            _claim_cleanup(draft)
+        case commands.ReportViolation():
+            return _violation(draft, command)
+        case _:
+            _operate(draft, command)
+    return draft.done()
+
+
+def _open_session(draft: Draft, command: commands.OpenSession) -> None:
+    known, slots, now_ms = draft.situation.worker, _slots(command.slots), draft.now_ms
+    changes = {
+        "name": command.name[:MAX_NAME_CHARS],
+        "daemon": command.daemon,
+        "boot_id": command.boot_id,
+        "slots": slots,
+        "connected": True,
+        "nonce": command.nonce,
+        "nonce_ms": now_ms,
+        "heard_ms": now_ms,
+    }
+    if known is None:
+        if draft.situation.workers >= draft.policy.max_workers:
+            raise FleetFull(f"the fleet has {draft.situation.workers} workers")
+        draft.register(
+            WorkerRecord(
+                worker_id=command.worker_id,
+                state=WorkerLifecycleState.REGISTERED,
+                registered_ms=now_ms,
+                since_ms=now_ms,
+                **changes,  # type: ignore[arg-type]
+            )
+        )
+        draft.note_worker("worker.registered", slots=slots)
+        return
+    crashed = command.boot_id != known.boot_id and bool(known.open_leases or known.owes)
+    draft.move(WorkerEvent.CONNECT, session=known.session + 1, attested=None, **changes)
+    draft.note_worker("worker.connected", session=draft.worker.session, slots=slots)
+    if crashed:
+        draft.quarantine("worker.crashed")
+
+
+def _challenge(draft: Draft, command: commands.Challenge) -> None:
+    worker = draft.worker
+    worker.require_session(worker.session)
+    after(worker.state, WorkerEvent.ATTEST)
+    if not worker.nonce or draft.now_ms >= worker.nonce_ms + draft.policy.nonce_life_ms:
+        draft.change(nonce=command.nonce, nonce_ms=draft.now_ms)
+
+
+def _attest(draft: Draft, command: commands.PresentAttestation) -> FleetDecision:
+    worker = draft.worker
+    worker.require_session(command.session)
+    after(worker.state, WorkerEvent.ATTEST)
+    expected = WorkerAttestationExpectation(
+        worker_id=command.worker_id,
+        key=command.key,
+        nonce=worker.nonce,
+        nonce_ms=worker.nonce_ms,
+        policy=draft.policy,
+        egress_keys=command.egress_keys,
+    )
+    try:
+        valid = validate_attestation(command.signed, expected, draft.now_ms)
+    except Denied as refusal:
+        draft.note_worker("worker.attestation_refused", code=refusal.code)
+        if isinstance(refusal, ChallengeExpired):
+            draft.change(nonce="")
+        else:
+            draft.quarantine(refusal.code)
+        return draft.done(refusal)
+    valid = msgspec.structs.replace(valid, session=worker.session)
+    draft.move(
+        WorkerEvent.ATTEST,
+        attested=valid,
+        nonce="",
+        egress_id=valid.egress_id,
+        owes_since_ms=draft.now_ms,
+        reason="",
+    )
+    draft.note_worker(
+        "worker.attested",
+        image_digest=valid.image_digest_sha256,
+        build_digest=valid.build_digest_sha256,
+        artifact_digest=valid.artifact_digest_sha256,
+        egress_id=valid.egress_id,
+        key_id=valid.key_id,
+        capabilities=sorted(valid.capabilities),
+        expires_ms=valid.expires_ms,
+    )
+    return draft.done()
+
+
+def _declare_lost(draft: Draft) -> None:
+    """Nothing happens if it spoke meanwhile. Its leases are void from now on, whatever it still does with them."""
+    if not draft.worker.silent_at(draft.policy, draft.now_ms):
+        return
+    fenced = draft.fence_open("worker.orphaned", owed=True)
+    draft.move(WorkerEvent.LOSE, connected=False, attested=None, nonce="")
+    draft.note_worker("worker.orphaned" if fenced else "worker.offline", heard_ms=draft.worker.heard_ms)
+
+
+def _lapse(draft: Draft) -> None:
+    if draft.worker.attested is not None and draft.now_ms >= draft.worker.attested_until_ms(draft.policy):
+        draft.move(WorkerEvent.LAPSE, attested=None)
+        draft.note_worker("worker.lapsed")
+
+
+def _claim_cleanup(draft: Draft) -> None:
+    worker = draft.worker
+    if worker.owes and worker.connected and draft.now_ms >= worker.owes_since_ms + draft.policy.settle_grace_ms:
+        draft.quarantine("worker_cleanup.missing")
+
+
+def _violation(draft: Draft, command: commands.ReportViolation) -> FleetDecision:
+    violation = command.violation[:MAX_REASON_CHARS]
+    if not command.egress_id or command.egress_id != draft.worker.egress_id:
+        refusal = ForeignEgress("the worker is not bound to this egress proxy", worker_id=command.worker_id)
+        draft.note_worker("worker.violation_refused", egress_id=command.egress_id, violation=violation)
+        return draft.done(refusal)
+    draft.note_worker("worker.violation_reported", egress_id=command.egress_id, violation=violation)
+    draft.quarantine("worker.egress_violation")
+    return draft.done()
+
+
+def _operate(draft: Draft, command: commands.FleetCommand) -> None:
+    """What a person decides about a worker."""
+    match command:
+        case commands.DrainWorker():
+            draft.move(WorkerEvent.DRAIN, reason=command.reason[:MAX_REASON_CHARS])
+            draft.note_worker("worker.draining", reason=draft.worker.reason)
+        case commands.ResumeWorker() if draft.worker.open_leases:
+            draft.move(WorkerEvent.RESUME_WITH_LEASES, reason="")
+            draft.note_worker("worker.resumed")
+        case commands.ResumeWorker():
+            draft.move(WorkerEvent.RESUME, attested=None, nonce="", reason="")
+            draft.note_worker("worker.resumed")
+        case commands.QuarantineWorker():
+            draft.quarantine(command.reason)
+        case commands.ReleaseWorker():
+            # A challenge from before the release is none: the attestation has to be newer than the person's word.
+            draft.move(WorkerEvent.RELEASE, nonce="", reason="")
+            draft.note_worker("worker.released", reason=command.reason[:MAX_REASON_CHARS])
+        case commands.RemoveWorker():
+            reason = command.reason[:MAX_REASON_CHARS]
+            draft.fence_open("worker.removed", owed=False)
+            draft.move(WorkerEvent.REMOVE, connected=False, attested=None, nonce="", owes=(), reason=reason)
+            draft.note_worker("worker.removed", reason=reason)
+        case _:
+            raise TypeError(f"the manager does not know {type(command).__name__}")
+
+
+def _slots(said: int) -> int:
+    return max(0, min(said, MAX_SLOTS))

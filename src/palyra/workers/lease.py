@@ -1,0 +1,164 @@
+"""One call, lent to one worker until a deadline. One table holds every transition; what is not in it is refused.
+
+A lease ends once. ``settled`` is the worker's own result; ``fenced`` and ``expired`` are ends without one, after which
+no result of that lease counts. Its fencing number is larger than that of every earlier lease of the fleet, so whoever
+keeps things for leases (artifacts, output) can tell an older holder from the present one.
+"""
+
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput, LimitExceeded
+from palyra.ids import Ulid
+from palyra.workers.fleet_policy import WorkerFleetPolicy
+from palyra.workers.workspace_scope import ArtifactRef, WorkerWorkspaceScope
+
+
+class LeaseId(Ulid):
+    __slots__ = ()
+    noun = "lease id"
+
+
+class LeaseState(StrEnum):
+    OPEN = "open"
+    CANCELLING = "cancelling"
+    SETTLED = "settled"
+    DECLINED = "declined"
+    FENCED = "fenced"
+    EXPIRED = "expired"
+
+
+class LeaseEvent(StrEnum):
+    CANCEL = "cancel"
+    SETTLE = "settle"
+    DECLINE = "decline"
+    FENCE = "fence"
+    EXPIRE = "expire"
+
+
+TRANSITIONS: Final[dict[tuple[LeaseState, LeaseEvent], LeaseState]] = {
+    (LeaseState.OPEN, LeaseEvent.CANCEL): LeaseState.CANCELLING,
+    (LeaseState.OPEN, LeaseEvent.SETTLE): LeaseState.SETTLED,
+    (LeaseState.OPEN, LeaseEvent.DECLINE): LeaseState.DECLINED,
+    (LeaseState.OPEN, LeaseEvent.FENCE): LeaseState.FENCED,
+    (LeaseState.OPEN, LeaseEvent.EXPIRE): LeaseState.EXPIRED,
+    (LeaseState.CANCELLING, LeaseEvent.SETTLE): LeaseState.SETTLED,
+    (LeaseState.CANCELLING, LeaseEvent.DECLINE): LeaseState.DECLINED,
+    (LeaseState.CANCELLING, LeaseEvent.FENCE): LeaseState.FENCED,
+    (LeaseState.CANCELLING, LeaseEvent.EXPIRE): LeaseState.EXPIRED,
+}
+OPEN_STATES: Final = frozenset((LeaseState.OPEN, LeaseState.CANCELLING))
+# Ends after which nobody knows what the worker did.
+LOST_STATES: Final = frozenset((LeaseState.FENCED, LeaseState.EXPIRED))
+
+
+class LeaseOutcome(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+
+
+class UnknownLease(InvalidInput):
+    code = "lease.unknown"
+    hint = "the id is wrong, or the lease ended long ago: the journal tells of it"
+    http_status = 404
+
+
+class WrongWorker(Denied):
+    code = "lease.wrong_worker"
+    hint = "only the worker that holds a lease can say how it ended"
+
+
+class StaleFence(Denied):
+    code = "lease.stale_fence"
+    hint = "the fencing number is not that of the lease"
+
+
+class DuplicateResult(InvalidInput):
+    code = "lease.duplicate_result"
+    hint = "the lease is settled; a worker that did not get the answer may forget it now"
+    http_status = 409
+
+
+class FencedResult(Denied):
+    code = "lease.fenced"
+    hint = "the worker was given up while it held the lease; the result does not count"
+
+
+class LateResult(LimitExceeded):
+    code = "lease.late"
+    hint = "the deadline passed; the result does not count"
+
+
+class LeaseEnded(InvalidInput):
+    code = "lease.ended"
+    hint = "a lease ends once"
+    http_status = 409
+
+
+class NotRetryable(Denied):
+    code = "lease.not_retryable"
+    hint = "only a lost or declined lease is tried again, once, and a lost one only if its tool is idempotent"
+
+
+class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
+    """``nonce`` is what the worker's cleanup statement has to repeat."""
+
+    lease_id: str
+    worker_id: str
+    grant_id: str
+    fence: int
+    state: LeaseState
+    run_id: str
+    call_id: str
+    principal: str
+    tool: str
+    argument_digest: str
+    scope: WorkerWorkspaceScope
+    inputs: tuple[ArtifactRef, ...]
+    nonce: str
+    idempotent: bool
+    attempt: int
+    max_output_bytes: int
+    granted_ms: int
+    deadline_ms: int
+    ended_ms: int = 0
+    outcome: LeaseOutcome | None = None
+    output_digest: str = ""
+    settlement_digest: str = ""
+    reason: str = ""
+    retried_as: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN_STATES
+
+    def due_ms(self, policy: WorkerFleetPolicy) -> int:
+        """When the reaper ends it: the worker has the grace to kill, clean up and report."""
+        return self.deadline_ms + policy.settle_grace_ms
+
+    def ended(self, event: LeaseEvent, now_ms: int, **facts: Any) -> "WorkerLease":
+        return msgspec.structs.replace(self, state=after(self.state, event), ended_ms=now_ms, **facts)
+
+
+def after(state: LeaseState, event: LeaseEvent) -> LeaseState:
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise LeaseEnded(f"a lease that is {state.value} cannot {event.value}", state=state.value) from None
+
+
+def require_retryable(lease: WorkerLease, policy: WorkerFleetPolicy) -> None:
+    """A declined lease did nothing. A lost one may have done everything: it is repeated only where that is harmless."""
+    if lease.retried_as:
+        raise NotRetryable("the lease was tried again already", lease_id=lease.lease_id)
+    if lease.state is not LeaseState.DECLINED:
+        if lease.state not in LOST_STATES:
+            raise NotRetryable(f"the lease is {lease.state.value}", lease_id=lease.lease_id)
+        if not (lease.idempotent or policy.retry_lost):
+            raise NotRetryable(f"{lease.tool} is not idempotent and may have run", lease_id=lease.lease_id)
+    if lease.attempt >= policy.max_attempts:
+        raise NotRetryable(f"this was attempt {lease.attempt} of {policy.max_attempts}", lease_id=lease.lease_id)

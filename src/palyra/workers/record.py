@@ -1,0 +1,105 @@
+"""What the ledger knows of one worker, and whether it may be given work now."""
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput, LimitExceeded, Unavailable
+from palyra.workers.attestation import ValidAttestation
+from palyra.workers.fleet_policy import WorkerFleetPolicy
+from palyra.workers.lifecycle import EXPECTED_TO_SPEAK, LEASABLE, WorkerLifecycleState
+
+
+class UnknownWorker(InvalidInput):
+    code = "worker.unknown"
+    hint = "`palyra worker list` shows the workers there are"
+    http_status = 404
+
+
+class StaleSession(Denied):
+    code = "worker.stale_session"
+    hint = "another connection of this worker took over, or it was given up: connect again"
+
+
+class NotAttested(Denied):
+    code = "worker.not_attested"
+    hint = "after every connection a worker attests before it says anything else"
+
+
+class WorkerNotReady(Unavailable):
+    code = "worker.not_ready"
+    hint = "`palyra worker show WORKER` tells why it gets no leases"
+
+
+class WorkerFull(LimitExceeded):
+    code = "worker.full"
+    hint = "wait until one of its leases ends, or add workers"
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``session`` numbers the worker's connections: what an older one says no longer counts. ``boot_id`` is one life of
+    its process. ``owes`` are leases that ended without the worker, whose traces it has yet to show removed.
+    ``egress_id`` is the proxy it was bound to last. A ledger keeps ``heard_ms`` apart: heartbeats change nothing else.
+    """
+
+    worker_id: str
+    state: WorkerLifecycleState
+    name: str
+    daemon: str
+    boot_id: str
+    slots: int
+    revision: int = 0
+    session: int = 1
+    connected: bool = False
+    nonce: str = ""
+    nonce_ms: int = 0
+    attested: ValidAttestation | None = None
+    egress_id: str = ""
+    open_leases: tuple[str, ...] = ()
+    owes: tuple[str, ...] = ()
+    owes_since_ms: int = 0
+    registered_ms: int
+    since_ms: int
+    last_leased_ms: int = 0
+    leases_granted: int = 0
+    reason: str = ""
+    heard_ms: int = 0
+
+    @property
+    def live_session(self) -> int:
+        """The session that may speak; 0 if there is none."""
+        return self.session if self.connected else 0
+
+    def room(self, policy: WorkerFleetPolicy) -> int:
+        return max(0, min(self.slots, policy.max_leases_per_worker) - len(self.open_leases))
+
+    def attested_until_ms(self, policy: WorkerFleetPolicy) -> int:
+        """When its attestation stops counting; 0 if there is none for the present session."""
+        if self.attested is None or self.attested.session != self.session or not self.connected:
+            return 0
+        return min(self.attested.expires_ms, self.attested.attested_ms + policy.attestation_interval_ms)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether its silence means something: it is connected, should be, or holds a lease."""
+        return self.connected or self.state in EXPECTED_TO_SPEAK or bool(self.open_leases)
+
+    def silent_at(self, policy: WorkerFleetPolicy, now_ms: int) -> bool:
+        return self.awaited and now_ms >= self.heard_ms + policy.heartbeat_timeout_ms
+
+    def require_session(self, session: int) -> None:
+        if not self.connected or session != self.session:
+            raise StaleSession("this connection of the worker is over", worker_id=self.worker_id)
+
+    def require_attested(self, policy: WorkerFleetPolicy, now_ms: int) -> None:
+        if now_ms >= self.attested_until_ms(policy):
+            raise NotAttested("the worker has not attested itself on this connection", worker_id=self.worker_id)
+
+    def require_ready(self, policy: WorkerFleetPolicy, now_ms: int) -> None:
+        """Raises unless it may be given one more lease now."""
+        if self.state not in LEASABLE or not self.connected or self.silent_at(policy, now_ms):
+            raise WorkerNotReady(f"the worker is {self.state.value} or silent", worker_id=self.worker_id)
+        if now_ms >= self.attested_until_ms(policy):
+            raise WorkerNotReady("the worker has not attested itself lately", worker_id=self.worker_id)
+        if self.owes:
+            raise WorkerNotReady("the worker has not shown that it cleaned up", worker_id=self.worker_id)
+        if not self.room(policy):
+            raise WorkerFull("every slot of the worker is taken", worker_id=self.worker_id)
