@@ -12,6 +12,7 @@ from palyra.api.service import ApiService
 from palyra.clock import rfc3339
 
 if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
     from palyra.identity.records import AuthorityView, DeviceIdentity
 
 
@@ -21,19 +22,19 @@ class AuthorityRotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 async def show_identity(service: ApiService, request: Request) -> Response:
     service.require_identity_manager(service.caller(request))
-    return answer(await asyncio.to_thread(_shown, service))
+    return answer(await asyncio.to_thread(_shown, service.identity()))
 
 
 async def rotate_authority(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_identity_manager(caller)
     await read_into(request, AuthorityRotationBody)
-    await service.identity().rotate_authority(actor=caller.actor)
-    return answer(await asyncio.to_thread(_shown, service))
-
-
-def _shown(service: ApiService) -> dict[str, Any]:
     identity = service.identity()
+    await identity.rotate_authority(actor=caller.actor)
+    return answer(await asyncio.to_thread(_shown, identity))
+
+
+def _shown(identity: "IdentityManager") -> dict[str, Any]:
     return {
         "trust_domain": identity.known_trust_domain(),
         "authorities": [authority_view(authority) for authority in identity.authorities()],
