@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "vault": LazyCommand("palyra.cli.vault:vault", "Keep secrets that agents can use and never see."),
     "skill": LazyCommand("palyra.cli.skill:skill", "Install, review and approve signed WebAssembly tools."),
     "pair": LazyCommand("palyra.cli.pair:pair", "Let a new device join."),
+    "node": LazyCommand("palyra.cli.node:node", "See and use devices, and be one."),
     "identity": LazyCommand("palyra.cli.identity:identity", "See devices' certificates, replace their authority."),
     "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
     "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),

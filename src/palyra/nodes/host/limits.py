@@ -36,6 +36,11 @@ RETIRE_SECONDS: Final = 5.0
 # How long a farewell may take to be heard.
 FAREWELL_SECONDS: Final = 1.0
 
+# One look for the decision of a person; the next follows at once.
+DECISION_WAIT_MS: Final = 25_000
+# Addresses of one daemon that are tried in turn.
+MAX_SERVERS: Final = 8
+
 # The longest file of the device's folder: a key, a few certificates, names.
 MAX_DEVICE_FILE_BYTES: Final = 256 * KIB
 # A note holds at most a result, in base 64, and a few names.
