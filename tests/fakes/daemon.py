@@ -48,6 +48,8 @@ class Place:
         self.policies.mkdir(parents=True, exist_ok=True)
         self.config = root / "config.toml"
         self.config.write_text(settings)
+        # What every program of this place is started through: nothing, or what puts it into another network.
+        self.through: tuple[str, ...] = ()
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -57,7 +59,7 @@ class Place:
     def palyra(self, *arguments: str, stdin: str = "") -> Answer:
         return Answer(
             subprocess.run(
-                [*PALYRA, *arguments],
+                [*self.through, *PALYRA, *arguments],
                 env=self.environment,
                 input=stdin,
                 capture_output=True,
@@ -80,7 +82,7 @@ class Daemon:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.process = subprocess.Popen(
-            [*PALYRA, "up", "--port", "0", "--json"],
+            [*place.through, *PALYRA, "up", "--port", "0", "--json"],
             env=place.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
