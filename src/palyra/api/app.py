@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, identity, operator, pairing, skills, vault
+from palyra.api import calls, channels, identity, nodes, operator, pairing, skills, vault
 from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
 from palyra.identity.api_token import Unauthenticated
@@ -60,6 +60,11 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/v1/pairing/requests", pairing.list_pairings),
     ("GET", "/v1/pairing/requests/{pairing_id}", pairing.show_pairing),
     ("POST", "/v1/pairing/requests/{pairing_id}/decision", pairing.decide_pairing),
+    ("GET", "/v1/nodes", nodes.list_nodes),
+    ("GET", "/v1/nodes/{device}", nodes.show_node),
+    ("POST", "/v1/nodes/{device}/revoke", nodes.revoke_node),
+    ("POST", "/v1/nodes/{device}/withhold", nodes.withhold_capability),
+    ("POST", "/v1/nodes/{device}/allow", nodes.allow_capability),
     ("GET", "/v1/channels/{name}/events", channels.follow_channel),
     ("GET", "/v1/status", operator.show_status),
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 import msgspec
 
-from palyra.client import identity_operations, operations, pairing_operations, skill_operations
+from palyra.client import identity_operations, node_operations, operations, pairing_operations, skill_operations
 from palyra.client.address import ServerAddress, usable_token
 from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
 from palyra.client.protocol import DEFAULT_LIMITS, ClientLimits, Headers, Operation, Request, Response
@@ -176,6 +176,11 @@ class Client:
     remove_publisher = _blocking(skill_operations.remove_publisher)
     rotate_publisher = _blocking(skill_operations.rotate_publisher)
     revoke_key = _blocking(skill_operations.revoke_key)
+    nodes = _blocking(node_operations.nodes)
+    node = _blocking(node_operations.node)
+    revoke_node = _blocking(node_operations.revoke_node)
+    withhold_capability = _blocking(node_operations.withhold_capability)
+    allow_capability = _blocking(node_operations.allow_capability)
     status = _blocking(operations.status)
     health = _blocking(operations.health)
     ready = _blocking(operations.ready)
@@ -320,6 +325,11 @@ class AsyncClient:
     remove_publisher = _async(skill_operations.remove_publisher)
     rotate_publisher = _async(skill_operations.rotate_publisher)
     revoke_key = _async(skill_operations.revoke_key)
+    nodes = _async(node_operations.nodes)
+    node = _async(node_operations.node)
+    revoke_node = _async(node_operations.revoke_node)
+    withhold_capability = _async(node_operations.withhold_capability)
+    allow_capability = _async(node_operations.allow_capability)
     status = _async(operations.status)
     health = _async(operations.health)
     ready = _async(operations.ready)

@@ -237,5 +237,22 @@ class PublishersView(View, frozen=True, kw_only=True):
     revoked: tuple[dict[str, Any], ...] = ()
 
 
+class NodeView(View, frozen=True, kw_only=True):
+    """``state`` is online, offline or revoked; ``requests`` are there where one device was asked for."""
+
+    device_id: str
+    name: str = ""
+    platform: str = ""
+    software_version: str = ""
+    state: str = ""
+    paired_at: str | None = None
+    connected_since: str | None = None
+    capabilities: tuple[dict[str, Any], ...] = ()
+    withheld: tuple[str, ...] = ()
+    revoked_at: str | None = None
+    revoked_reason: str | None = None
+    requests: tuple[dict[str, Any], ...] = ()
+
+
 class StatusView(View, frozen=True, kw_only=True):
     version: str = ""
