@@ -130,7 +130,9 @@ class PairingScene:
 class Device:
     """One machine with one key."""
 
-    def __init__(self, server: ServerAddress, *, kind: DeviceKind = DeviceKind.NODE, facts: DeviceFacts = FACTS) -> None:
+    def __init__(
+        self, server: ServerAddress, *, kind: DeviceKind = DeviceKind.NODE, facts: DeviceFacts = FACTS
+    ) -> None:
         self.server = server
         self.kind = kind
         self.facts = facts

@@ -247,7 +247,7 @@ def _refusal(response: Response) -> PalyraError:
     try:
         error = msgspec.json.decode(response.body)["error"]
         code, message, hint = str(error["code"]), str(error["message"]), str(error.get("hint", ""))
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         return MalformedProof(f"the server answered {response.status} without a reason")
     known = PalyraError.registry.get(code)
     if known is None or not code.startswith(("pairing.", "identity.")):

@@ -69,7 +69,7 @@ class SqlShelf(Generic[R]):
     def _decode(self, raw: bytes) -> R:
         try:
             return self._decoder.decode(raw)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise NodeStateUnreadable(
                 f"a record among the {self._name} of devices is not understood: {error}",
                 hint="use the version of Palyra that wrote it, or verify the journal's database",

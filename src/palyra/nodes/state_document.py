@@ -82,7 +82,7 @@ def encode(document: NodeDocument) -> bytes:
 def decode(raw: bytes) -> NodeDocument:
     try:
         opening = msgspec.json.decode(raw, type=_Opening)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DamagedDocument(f"not a state document: {error}") from error
     if opening.format != FORMAT:
         raise DamagedDocument("a JSON document of another kind")
@@ -97,7 +97,7 @@ def decode(raw: bytes) -> NodeDocument:
         if envelope.sha256 != _digest(envelope.revision, state):
             raise DamagedDocument("the content is not the one whose digest it carries")
         lists = msgspec.json.decode(state, type=_Lists)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise DamagedDocument(f"not understood: {error}") from error
     return NodeDocument(
         revision=envelope.revision,
