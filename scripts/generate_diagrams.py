@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
+from palyra.identity import authority, revocation
 from palyra.skills import lifecycle
 from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
 
@@ -50,6 +51,24 @@ MACHINES = (
         events=lifecycle.SkillEvent,
         start=lifecycle.SkillState.INGESTED,
         transitions=lifecycle.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Device",
+        source="palyra.identity.revocation.TRANSITIONS",
+        about="Nothing leads back: a machine that lost its standing is paired again, under another id.",
+        states=revocation.DeviceState,
+        events=revocation.DeviceEvent,
+        start=revocation.DeviceState.ACTIVE,
+        transitions=revocation.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Certificate authority",
+        source="palyra.identity.authority.TRANSITIONS",
+        about="One is `current`; at most one is `outgoing`.",
+        states=authority.AuthorityState,
+        events=authority.AuthorityEvent,
+        start=authority.AuthorityState.CURRENT,
+        transitions=authority.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="SOCKS5 server",

@@ -136,14 +136,14 @@ def _name_of(kind: Any) -> str:
         return _name_of(kind.__origin__)
     if get_origin(kind) is tuple:
         member = get_args(kind)[0]
-        if isinstance(member, type) and issubclass(member, msgspec.Struct):
-            keys = ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(member))
-            return f"list of tables with {keys}"
-        return "list of strings"
+        of_tables = isinstance(member, type) and issubclass(member, msgspec.Struct)
+        return f"list of {_name_of(member)}" if of_tables else "list of strings"
     if get_origin(kind) is dict:
         return f"table of {_name_of(get_args(kind)[1])}"
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(f"`{word}`" for word in get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return "tables with " + ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(kind))
     return KINDS[kind]
 
 

@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
+from palyra.identity import authority, revocation
 from palyra.skills import lifecycle
 from palyra.tools import approval
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
-MACHINES = (approval, lifecycle, socks5, http_proxy, http_response, http_framing, client_hello)
+MACHINES = (approval, lifecycle, revocation, authority, socks5, http_proxy, http_response, http_framing, client_hello)
 PAGE = Path("docs") / "reference" / "state-machines.md"
 
 

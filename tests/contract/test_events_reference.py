@@ -19,7 +19,7 @@ WRITERS = {"NewEvent", "_append", "_record", "_event"}
 # Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
 CONCEPTS = (
     *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
-    "channel.",
+    *("channel.", "identity."),
 )
 
 

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from palyra.api.app import ROUTES, create_app
 from palyra.api.calls import CallBody, RunBody
+from palyra.api.identity import AuthorityRotationBody
 from palyra.api.operator import DecisionBody, TokenBody
 from palyra.api.skills import (
     ApprovalBody,
@@ -56,6 +57,7 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         ("PUT", "/v1/vault/secrets/{ref:path}", SecretBody),
         ("POST", "/v1/vault/reveal", RevealBody),
         ("POST", "/v1/vault/rotate", RotateBody),
+        ("POST", "/v1/identity/rotation", AuthorityRotationBody),
         ("POST", "/v1/skills/{skill_id}/approve", ApprovalBody),
         ("POST", "/v1/skills/{skill_id}/disable", ChangeBody),
         ("PUT", "/v1/skills/{skill_id}/configuration", ConfigurationBody),
@@ -71,17 +73,17 @@ def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, b
 
 
 def test_every_body_of_the_api_is_covered_above() -> None:
-    from palyra.api import calls, operator, skills, vault
+    from palyra.api import calls, identity, operator, skills, vault
 
     bodies = {
         name
-        for module in (calls, operator, skills, vault)
+        for module in (calls, identity, operator, skills, vault)
         for name, found in inspect.getmembers(module, inspect.isclass)
         if name.endswith("Body") and found.__module__ == module.__name__
     }
     first = {"CallBody", "RunBody", "DecisionBody", "TokenBody", "SecretBody", "RevealBody", "RotateBody"}
     of_skills = {"ApprovalBody", "ChangeBody", "ConfigurationBody", "PublisherBody", "RotationBody", "RevocationBody"}
-    assert bodies == first | of_skills
+    assert bodies == first | of_skills | {"AuthorityRotationBody"}
 
 
 def test_every_code_that_is_named_exists() -> None:
@@ -90,7 +92,14 @@ def test_every_code_that_is_named_exists() -> None:
 
     named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", TEXT))
     others = {"approval.decide", "config.change", "status.read", "daemon.port", "tools.timeout_ms"}
-    others |= {"vault.manage", "vault.reveal", "vault.key_source", "skill.manage", "skills.trust_on_first_use"}
+    others |= {
+        "vault.manage",
+        "vault.reveal",
+        "vault.key_source",
+        "skill.manage",
+        "identity.manage",
+        "skills.trust_on_first_use",
+    }
     others |= {"journal.read", "channel.message"}
     others |= {"approvals.max_ttl_seconds", "details.approval_id", "details.call_id"}
     assert named - others - PalyraError.registry.keys() == set()
