@@ -114,3 +114,9 @@ def node_process(place: Place, *arguments: str) -> Iterator[NodeProcess]:
         yield node
     finally:
         node.stop()
+
+
+def node_state(daemon: Place) -> str:
+    """Of the only device: online, offline or revoked."""
+    (node,) = daemon.palyra("node", "list", "--json").data["nodes"]
+    return str(node["state"])
