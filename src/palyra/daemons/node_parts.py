@@ -19,7 +19,6 @@ from palyra.daemons.pairing_parts import PairingParts
 from palyra.daemons.port_memory import PortMemory, bind_first
 from palyra.errors import PalyraError
 from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.identity_manager import IdentityManager
 from palyra.identity.revocation import DeviceState
 from palyra.journal.event import NewEvent
 from palyra.journal.sqlite import SqliteStore
@@ -36,6 +35,7 @@ from palyra.nodes.state_port import NodeState, NodeUnit
 from palyra.secret import Secret
 
 if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
     from palyra.nodes.grpc_gate import PeerGate
 
 log = logging.getLogger("palyra.nodes")
@@ -65,7 +65,7 @@ class NodeParts:
         store: SqliteStore,
         state: StateDir,
         clock: Clock,
-        identity: Callable[[], IdentityManager],
+        identity: "Callable[[], IdentityManager]",
         calls: DeviceCalls,
         learn: Callable[[Secret], None],
         instance: str,
@@ -229,7 +229,7 @@ class NodeParts:
             opened.dispatcher.end_all()
             await asyncio.shield(listener.stop(GOODBYE_SECONDS))
 
-    async def _tell_news(self, identity: IdentityManager, dispatcher: Dispatcher) -> None:
+    async def _tell_news(self, identity: "IdentityManager", dispatcher: Dispatcher) -> None:
         """Devices that are connected hear of new authorities; those that are not, when they register."""
         told = identity.ca_bundle_pem()
         while True:
@@ -240,7 +240,7 @@ class NodeParts:
                 dispatcher.announce(bundle)
 
     async def _reconcile(
-        self, identity: IdentityManager, desk: NodeDesk, ended: "asyncio.Queue[tuple[DeviceId, str]]"
+        self, identity: "IdentityManager", desk: NodeDesk, ended: "asyncio.Queue[tuple[DeviceId, str]]"
     ) -> None:
         """A device that identity revoked is revoked in the record too, also after a crash between the two."""
         revoked = {one.device_id for one in identity.devices() if one.state is DeviceState.REVOKED}

@@ -40,8 +40,12 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.vault-operators",
         "baseline.reveal-is-for-operators",
         "baseline.skill-operators",
+        "baseline.identity-operators",
         "baseline.approved-skills",
         "baseline.skills-not-in-use",
+        "baseline.paired-devices",
+        "baseline.device-operators",
+        "baseline.pairing-operators",
     ]
 
 
