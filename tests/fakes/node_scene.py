@@ -173,7 +173,6 @@ class NodeScene:
         key, device_id = DeviceKey(), DeviceId.new()
         issued = await self.identities.issue(kind, device_id, key.csr(), actor=ACTOR)
         await self.state.transact(lambda unit: unit.nodes.put(node_record(id=device_id, kind=kind, name=name)))
-        await asyncio.sleep(0.3)
         return ByHand(self, key, issued)
 
     def ask(self, device: "ByHand", capability: DeviceCapabilityView = ECHO, **changes: Any) -> Ask:

@@ -103,7 +103,7 @@ def node_invoke_spec(devices: Callable[[], Devices] | None) -> ToolSpec:
         metadata=ToolMetadata(capabilities=frozenset((ToolCapability.DEVICE,))),
         executor=NODE_EXECUTOR,
         complete=_as_typed if devices is None else lambda arguments: _completed(devices(), arguments),
-        touches=_touches,
+        touches=_touches if devices is None else lambda arguments: _touches_of(devices(), arguments),
         device=None if devices is None else lambda arguments: _device_of(devices(), arguments),
     )
 
@@ -126,6 +126,12 @@ def _completed(devices: Devices, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _touches(arguments: Mapping[str, Any]) -> Touches:
     return Touches(devices=(arguments["device"],) if "device" in arguments else ())
+
+
+def _touches_of(devices: Devices, arguments: Mapping[str, Any]) -> Touches:
+    """With the name as well: it is a person who reads it."""
+    node = capabilities.find_device(devices.nodes(), arguments["device"])
+    return Touches(devices=(f"{node.name} ({node.id})",))
 
 
 def _device_of(devices: Devices, arguments: Mapping[str, Any]) -> DeviceOfCall:

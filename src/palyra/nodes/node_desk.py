@@ -57,7 +57,8 @@ class NodeDesk:
     def is_paired(self, device_id: str) -> bool:
         """For every message of every stream: what was read a moment ago will do, but not for longer."""
         now = self._clock.monotonic()
-        if now - self._read_at > RECHECK_SECONDS:
+        # One that is not known is looked up at once: it may have been paired a moment ago.
+        if device_id not in self._paired or now - self._read_at > RECHECK_SECONDS:
             self._paired = frozenset(node.id for node in self.nodes() if node.revoked_ms is None)
             self._read_at = now
         return device_id in self._paired
