@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("palyra.nodes")
 
+# Addresses to listen on that nobody can go to.
+_EVERYWHERE = frozenset(("0.0.0.0", "::"))  # noqa: S104
+
 
 class PairingParts:
     """``bind`` gives a listening socket; it is called once, when the listener opens."""
@@ -53,7 +56,7 @@ class PairingParts:
         self._refused = refused
         self._bell = Bell()
         self._wanted = asyncio.Event()
-        self._doorstep: asyncio.Future[Doorstep] | None = None
+        self._doorstep: asyncio.Future[Callable[[], Doorstep]] | None = None
         self.desk = PairingDesk(
             state=state,
             doorkeeper=self,
@@ -67,7 +70,8 @@ class PairingParts:
         if self._doorstep is None or self._doorstep.cancelled():
             raise NotListening("no daemon listens for devices here")
         self._wanted.set()
-        return await asyncio.shield(self._doorstep)
+        describe = await asyncio.shield(self._doorstep)
+        return describe()
 
     def is_needed(self) -> bool:
         """Whether a device may come with a code, or for an answer, that was made in an earlier life."""
@@ -100,7 +104,7 @@ class PairingParts:
             finally:
                 doorstep.cancel()
 
-    async def _serve(self, doorstep: asyncio.Future[Doorstep]) -> None:
+    async def _serve(self, doorstep: "asyncio.Future[Callable[[], Doorstep]]") -> None:
         from palyra.nodes.bootstrap_app import create_bootstrap_app
         from palyra.nodes.bootstrap_server import BootstrapListener, ServedIdentity
         from palyra.nodes.pairing_door import PairingDoor
@@ -118,11 +122,13 @@ class PairingParts:
             refused=self._refused,
         )
         with self._bind() as listener:
-            doorstep.set_result(self._describe(served, listener.getsockname()))
+            bound = listener.getsockname()
+            # Asked for every code: the authority may have been replaced since.
+            doorstep.set_result(lambda: self._describe(served, bound))
             await BootstrapListener(listener, create_bootstrap_app(door), served).serve()
 
     def _describe(self, served: "ServedIdentity", bound: tuple[str, int]) -> Doorstep:
-        names = self._settings.advertise or (bound[0],)
+        names = self._settings.advertise or (socket.gethostname() if bound[0] in _EVERYWHERE else bound[0],)
         addresses = (f"[{name}]:{bound[1]}" if ":" in name else f"{name}:{bound[1]}" for name in names)
         return Doorstep(tuple(ServerAddress.parse(address) for address in addresses), served.served().ca_hash)
 

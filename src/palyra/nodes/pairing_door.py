@@ -180,11 +180,13 @@ class PairingDoor:
         deadline = self._clock.monotonic() + wait.wait_ms / MS_PER_SECOND
         while True:
             pairing = await self._look(wait, address)
-            if pairing.state is not PairingState.PENDING_APPROVAL:
+            # An approval is no use before there is somewhere to go with the certificate.
+            approved = pairing.state in (PairingState.APPROVED, PairingState.COMPLETED)
+            if pairing.state is not PairingState.PENDING_APPROVAL and (self._node_port() or not approved):
                 return await self._answer(pairing)
             left = deadline - self._clock.monotonic()
             if left <= 0:
-                return Answer(state=pairing.state.value, device_id=pairing.device_id)
+                return Answer(state=PairingState.PENDING_APPROVAL.value, device_id=pairing.device_id)
             await self._bell.wait(min(left, PAIRING_LOOK_SECONDS))
 
     async def _look(self, wait: Wait, address: str) -> DevicePairingRequestRecord:

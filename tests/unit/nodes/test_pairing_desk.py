@@ -1,0 +1,95 @@
+import os
+
+import pytest
+
+from fakes.node_house import NodeHouse, code_record, pairing_record
+from palyra.identity.device import DeviceKind
+from palyra.nodes.pairing import PairingState
+from palyra.nodes.pairing_code import ServerAddress, parse_code, stretch
+from palyra.nodes.pairing_desk import Doorstep, PairingDesk
+from palyra.nodes.pairing_door import Bell
+from palyra.nodes.pairing_errors import BadCodeLife, NotListening, UnknownPairing
+from palyra.nodes.records import PairingMethod
+
+STEP = Doorstep((ServerAddress("192.0.2.1", 7143),), "ab" * 32)
+
+
+class Keeper:
+    def __init__(self):
+        self.opened, self.refuses = 0, None
+
+    async def open(self):
+        if self.refuses is not None:
+            raise self.refuses
+        self.opened += 1
+        return STEP
+
+
+@pytest.fixture
+async def scene(tmp_path):
+    house = NodeHouse(tmp_path)
+    keeper, learned = Keeper(), []
+    state = await house.state()
+    desk = PairingDesk(
+        state=state, doorkeeper=keeper, random=os.urandom, bell=Bell(), learn=learned.append, ttl_seconds=600
+    )
+    yield desk, state, keeper, learned, house
+    house.close()
+
+
+@pytest.mark.parametrize("method", list(PairingMethod))
+async def test_a_code_is_shown_once_and_kept_only_stretched(scene, method):
+    desk, _, keeper, learned, house = scene
+    made = await desk.make_code(method, DeviceKind.WORKER, actor="user:o")
+    code = parse_code(made.text.reveal())
+    assert code.nameplate == made.record.nameplate and keeper.opened == 1
+    (kept,) = await desk.codes()
+    assert kept == made.record
+    assert kept.stretched == stretch(code.secret, kept.stretched.salt)
+    assert (kept.kind, kept.expires_ms - kept.created_ms) == (DeviceKind.WORKER, 600_000)
+    secret = code.secret.reveal().encode()
+    for path in house.folder.iterdir():
+        assert secret not in path.read_bytes(), path
+    assert {code.secret, made.text} <= set(learned)
+    if method is PairingMethod.QR:
+        assert (code.addresses, code.ca_hash, code.kind) == (*STEP, DeviceKind.WORKER)
+
+
+async def test_no_code_is_made_where_nobody_listens_or_its_life_is_out_of_bounds(scene):
+    desk, _, keeper, _, _ = scene
+    with pytest.raises(BadCodeLife):
+        await desk.make_code(PairingMethod.PIN, DeviceKind.NODE, actor="user:o", ttl_seconds=5)
+    assert keeper.opened == 0
+    keeper.refuses = NotListening("no")
+    with pytest.raises(NotListening):
+        await desk.make_code(PairingMethod.PIN, DeviceKind.NODE, actor="user:o")
+    assert await desk.codes() == []
+
+
+async def test_a_withdrawn_code_is_gone(scene):
+    desk, *_ = scene
+    made = await desk.make_code(PairingMethod.PIN, DeviceKind.NODE, actor="user:o")
+    await desk.withdraw_code(made.record.id, actor="user:o")
+    assert await desk.codes() == []
+
+
+async def test_requests_are_listed_newest_first_and_expire_when_looked_at(scene):
+    desk, state, *_, house = scene
+    old, late = pairing_record(id="1"), pairing_record(id="2", expires_ms=5)
+    code = code_record()
+    await state.transact(lambda unit: [unit.pairings.put(old), unit.pairings.put(late), unit.codes.put(code)])
+    assert [(one.id, one.state.value) for one in await desk.pairings()] == [("2", "expired"), ("1", "pending_approval")]
+    assert [one.id for one in await desk.pairings(PairingState.PENDING_APPROVAL)] == ["1"]
+    assert (await desk.pairing("2")).state is PairingState.EXPIRED
+    assert [kind for kind, _ in house.events()] == ["pairing.expired"]
+    with pytest.raises(UnknownPairing):
+        await desk.pairing("3")
+
+
+async def test_decisions_are_recorded_with_who_made_them(scene):
+    desk, state, *_, house = scene
+    for id_ in ("1", "2"):
+        await state.transact(lambda unit, id_=id_: unit.pairings.put(pairing_record(id=id_)))
+    assert (await desk.approve("1", actor="user:a", comparison_code="123456")).state is PairingState.APPROVED
+    assert (await desk.reject("2", actor="user:b", reason="why")).reason == "why"
+    assert [kind for kind, _ in house.events()] == ["pairing.approved", "pairing.rejected"]
