@@ -80,7 +80,13 @@ def test_a_device_is_paired_used_cut_off_and_returns(
         assert node_state(home) == "revoked"
         assert away.palyra("node", "status", "--json").data == {"paired": False, "running": False}
         kinds = [event["kind"] for event in journal(home)]
-        for kind in ("pairing.approved", "pairing.completed", "node.connected", "node.disconnected", "node.request_ended"):
+        for kind in (
+            "pairing.approved",
+            "pairing.completed",
+            "node.connected",
+            "node.disconnected",
+            "node.request_ended",
+        ):
             assert kind in kinds
         assert made["code"] not in home.palyra("journal", "export").stdout
 

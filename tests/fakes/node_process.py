@@ -95,7 +95,8 @@ def code_arguments(made: dict[str, Any]) -> tuple[str, ...]:
 
 
 def pending(daemon: Place) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = daemon.palyra("pair", "list", "--state", "pending_approval", "--json").data["pairings"]
+    listed = daemon.palyra("pair", "list", "--state", "pending_approval", "--json")
+    found: list[dict[str, Any]] = listed.data["pairings"]
     return found
 
 

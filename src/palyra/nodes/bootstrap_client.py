@@ -15,7 +15,7 @@ import msgspec
 
 from palyra.client.following import Head
 from palyra.client.http1 import Body, End, Http1Connection, NeedData, ResponseBuilder
-from palyra.client.protocol import ClientLimits, Request, Response
+from palyra.client.protocol import ClientLimits, ConnectionLost, Request, Response
 from palyra.clock import MS_PER_SECOND
 from palyra.errors import Denied, PalyraError, RemoteError, Unavailable
 from palyra.identity.device import DeviceKind
@@ -189,7 +189,7 @@ class _Connection:
         try:
             async with asyncio.timeout(patience):
                 response = await self._exchange(Request(method="POST", path=path, body=wire.encode(message)))
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ConnectionLost) as error:
             raise DaemonNotReached("the daemon did not answer") from error
         if response.status != 200:
             raise _refusal(response)
