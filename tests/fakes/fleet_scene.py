@@ -160,7 +160,7 @@ class FleetScene:
     def issue(self, grant: WorkerApprovalGrant) -> commands.IssueGrant:
         return commands.IssueGrant(actor="palyrad", grant_id=grant.grant_id, grant=grant)
 
-    def lease(self, worker_id: str, grant: WorkerApprovalGrant, **changes: Any) -> commands.LeaseWork:
+    def lease(self, worker_id: str, grant: WorkerApprovalGrant, /, **changes: Any) -> commands.LeaseWork:
         fields: dict[str, Any] = {
             "actor": "palyrad",
             "worker_id": worker_id,

@@ -26,6 +26,8 @@ class FleetCommand(msgspec.Struct, frozen=True, kw_only=True):
     with_open_leases: ClassVar[bool] = False
     with_count: ClassVar[bool] = False
     with_fence: ClassVar[bool] = False
+    # New work, which a full disk refuses; everything else is about work that already runs.
+    begins_work: ClassVar[bool] = False
 
 
 class OpenSession(FleetCommand, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class OpenSession(FleetCommand, frozen=True, kw_only=True):
     nonce: str
     with_open_leases = True
     with_count = True
+    begins_work = True
 
 
 class Challenge(FleetCommand, frozen=True, kw_only=True):
@@ -117,6 +120,7 @@ class RemoveWorker(FleetCommand, frozen=True, kw_only=True):
 
 class IssueGrant(FleetCommand, frozen=True, kw_only=True):
     grant: WorkerApprovalGrant
+    begins_work = True
 
 
 class LeaseWork(FleetCommand, frozen=True, kw_only=True):
@@ -135,6 +139,7 @@ class LeaseWork(FleetCommand, frozen=True, kw_only=True):
     timeout_ms: int
     max_output_bytes: int
     with_fence = True
+    begins_work = True
 
 
 class CancelLease(FleetCommand, frozen=True, kw_only=True):
@@ -166,3 +171,4 @@ class RetryLease(FleetCommand, frozen=True, kw_only=True):
     """A new grant, ``grant_id``, for the call of a lease that was lost or declined."""
 
     valid_ms: int
+    begins_work = True

@@ -50,13 +50,14 @@ class SqliteFleet:
         self._manager = manager
 
     async def decide(self, command: FleetCommand) -> FleetDecision:
-        decision = await self._store.transact(lambda tx: self._decide(tx, command), essential=True)
+        (decision,) = await self.decide_all((command,))
         if decision.refusal is not None:
             raise decision.refusal
         return decision
 
     async def decide_all(self, commands: Sequence[FleetCommand]) -> list[FleetDecision]:
-        return await self._store.transact(lambda tx: [self._decide(tx, one) for one in commands], essential=True)
+        essential = not any(one.begins_work for one in commands)
+        return await self._store.transact(lambda tx: [self._decide(tx, one) for one in commands], essential=essential)
 
     async def beat(self, beats: Sequence[Beat]) -> BeatAnswer:
         def work(tx: Transaction) -> BeatAnswer:

@@ -44,6 +44,9 @@ class FleetMachine(RuleBasedStateMachine):
         # Workers in quarantine; and since their release, those that have not attested themselves yet.
         self.distrusted: set[str] = set()
         self.unattested: set[str] = set()
+        # The connection on which each last attested itself, and the challenge that its release made void.
+        self.attested: dict[str, int] = {}
+        self.void_nonce: dict[str, str] = {}
         self.leases: dict[str, str] = {}
         self.settled: dict[str, str] = {}
         self.void: set[str] = set()
@@ -117,9 +120,12 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(worker_id=workers, crash=rarely)
     def connect(self, worker_id: str, crash: bool) -> None:
         self.boots[worker_id] = self.boots.get(worker_id, 0) + crash
+        before = self.known(worker_id)
         decision = self.do(self.scene.open_session(worker_id, boot=f"boot-{self.boots[worker_id]}"))
         if decision.refusal is None:
             self.session[worker_id] = decision.worker.session
+            if crash and before is not None and (before.open_leases or before.owes):
+                assert decision.worker.state is State.QUARANTINED
         self.note_states()
 
     @rule(worker_id=workers, lying=rarely, stale=rarely)
@@ -133,7 +139,9 @@ class FleetMachine(RuleBasedStateMachine):
         decision = self.do(self.scene.present(worker, self.clock.now, session=session, **changes))
         if decision.refusal is None:
             assert not lying and not stale and worker_id not in self.distrusted
+            assert worker.nonce != self.void_nonce.get(worker_id)
             self.unattested.discard(worker_id)
+            self.attested[worker_id] = worker.session
         self.note_states()
 
     @rule(worker_id=workers)
@@ -173,26 +181,33 @@ class FleetMachine(RuleBasedStateMachine):
         decision = self.do(command)
         if decision.refusal is None:
             assert worker_id not in self.distrusted and worker_id not in self.unattested
+            assert self.attested[worker_id] == self.session[worker_id] and not decision.worker.owes
             assert grant.grant_id not in self.used and "argument_digest" not in changes
             self.used[grant.grant_id] = command.lease_id
             self.leases[command.lease_id] = worker_id
             self.fences.append(decision.lease().fence)
 
     @precondition(lambda self: self.leases)
-    @rule(which=st.integers(0, 50), sender=st.sampled_from([None] * 6 + WORKERS), lie=st.sampled_from(LIES))
-    def result(self, which: int, sender: str | None, lie: str) -> None:
+    @rule(
+        which=st.integers(0, 50),
+        sender=st.sampled_from([None] * 6 + WORKERS),
+        lie=st.sampled_from(LIES),
+        stale=rarely,
+    )
+    def result(self, which: int, sender: str | None, lie: str, stale: bool) -> None:
         """Now, late, twice, or for another's lease."""
         lease_id = sorted(self.leases)[-1 - which % len(self.leases)]
-        self.report(lease_id, sender or self.leases[lease_id], lie)
+        self.report(lease_id, sender or self.leases[lease_id], lie, stale=stale)
 
-    def report(self, lease_id: str, sender: str, lie: str) -> None:
+    def report(self, lease_id: str, sender: str, lie: str, *, stale: bool = False) -> None:
         lease = self.ledger.lease(lease_id)
         changes = {"": {}, "left": {"entries_left": 3}, "fence": {"fence": lease.fence + 1}}[lie]
-        session = self.session.get(sender, 1)
+        session = self.session.get(sender, 1) - stale
         decision = self.do(self.scene.settle(lease, self.clock.now, session, sender=sender, **changes))
         if decision.refusal is None:
             assert lease_id not in self.settled and lease_id not in self.void
-            assert sender == lease.worker_id and lie != "fence"
+            assert sender == lease.worker_id and lie != "fence" and not stale
+            assert self.attested[sender] == session and self.clock.now <= lease.due_ms(POLICY)
             assert sender not in self.distrusted and sender not in self.unattested
             self.settled[lease_id] = decision.lease().settlement_digest
         self.note_states()
@@ -253,7 +268,9 @@ class FleetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.distrusted)
     @rule(worker_id=workers)
     def release(self, worker_id: str) -> None:
+        before = self.known(worker_id)
         if self.do(commands.ReleaseWorker(actor="operator", worker_id=worker_id)).refusal is None:
+            self.void_nonce[worker_id] = before.nonce
             assert worker_id in self.distrusted
             self.distrusted.discard(worker_id)
             self.unattested.add(worker_id)
@@ -296,6 +313,8 @@ class FleetMachine(RuleBasedStateMachine):
             held = {lease_id for lease_id in self.open_now() if self.leases[lease_id] == worker_id}
             assert set(worker.open_leases) == held and len(held) <= POLICY.max_leases_per_worker
             assert (worker.state is State.BUSY) == bool(held) or (worker.state is State.DRAINING)
+            if worker.state is State.REMOVED:
+                assert not held and not worker.connected
             if worker_id in self.distrusted:
                 assert worker.state in (State.QUARANTINED, State.REMOVED) and not held
             if worker_id in self.unattested and worker.state is not State.QUARANTINED:
@@ -373,7 +392,7 @@ def test_a_long_life_keeps_the_promises(seed: int) -> None:
         lambda: machine.quarantine(some(), rare(), rare()): 1,
         lambda: machine.drain_or_resume(some(), rare()): 4,
         lambda: machine.time_passes(chance.choice([10, 6_000, 16_000])): 1,
-        lambda: machine.leases and machine.result(chance.randrange(50), None, chance.choice(LIES)): 2,
+        lambda: machine.leases and machine.result(chance.randrange(50), None, chance.choice(LIES), rare()): 2,
         lambda: machine.leases and machine.cancel_or_decline(chance.randrange(5), chance.random() < 0.5): 2,
         lambda: machine.leases and machine.retry(chance.randrange(9)): 2,
         lambda: machine.lease(some(), chance.randrange(9), True, changed=True): 1,

@@ -1,0 +1,359 @@
+from typing import Any
+
+import pytest
+
+from fakes.fleet_scene import OTHER, POLICY, SCOPE, WORKER, FleetScene, numbered
+from fakes.journal_house import StillClock
+from fakes.memory_fleet import MemoryFleet
+from palyra.errors import PalyraError
+from palyra.workers import commands
+from palyra.workers.lease import LeaseOutcome, LeaseState, WorkerLease
+from palyra.workers.lifecycle import WorkerLifecycleState as State
+from palyra.workers.reaper import due
+from palyra.workers.record import WorkerRecord
+from palyra.workers.settlement import sign_settlement
+from palyra.workers.state_port import Beat
+from palyra.workers.workspace_scope import ArtifactRef
+
+
+async def refused(ledger: MemoryFleet, command: commands.FleetCommand) -> str:
+    with pytest.raises(PalyraError) as raised:
+        await ledger.decide(command)
+    return raised.value.code
+
+
+@pytest.fixture
+async def worker(ledger: MemoryFleet, scene: FleetScene, clock: StillClock) -> WorkerRecord:
+    return await scene.ready(ledger, now_ms=clock.now)
+
+
+@pytest.fixture
+async def lease(ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord) -> WorkerLease:
+    return await scene.leased(ledger, now_ms=clock.now)
+
+
+async def reap(ledger: MemoryFleet, clock: StillClock, scene: FleetScene) -> None:
+    await ledger.decide_all(due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce))
+
+
+async def lose(ledger: MemoryFleet, clock: StillClock, scene: FleetScene) -> None:
+    clock.now += POLICY.heartbeat_timeout_ms
+    await reap(ledger, clock, scene)
+
+
+async def beat_until(ledger: MemoryFleet, clock: StillClock, worker: WorkerRecord, instant_ms: int) -> None:
+    clock.now = instant_ms
+    await ledger.beat([Beat(worker_id=worker.worker_id, session=worker.session)])
+
+
+async def test_the_deadline_is_the_shorter_of_what_was_asked_and_what_is_allowed(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord
+) -> None:
+    short = await scene.leased(ledger, now_ms=clock.now, timeout_ms=5)
+    long = await scene.leased(ledger, now_ms=clock.now, timeout_ms=10**12)
+    assert short.deadline_ms == short.granted_ms + 5
+    assert long.deadline_ms == long.granted_ms + POLICY.lease_ttl_ms
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"argument_digest": "00" * 32}, "worker_grant.other_call"),
+        ({"tool": "fs.write"}, "worker_grant.other_call"),
+        ({"run_id": numbered(3)}, "worker_grant.other_call"),
+        ({"call_id": numbered(3)}, "worker_grant.other_call"),
+        ({"principal": "agent:b"}, "worker_grant.other_call"),
+        ({"grant_id": numbered(3)}, "worker_grant.unknown"),
+        ({"needs": frozenset(("gpu",))}, "worker.lacks_capability"),
+        ({"worker_id": numbered(77)}, "worker.unknown"),
+        ({"inputs": (ArtifactRef(path="etc/x", digest_sha256="ab" * 32, size=1),)}, "worker_scope.denied"),
+    ],
+)
+async def test_a_lease_that_is_not_what_was_granted(
+    ledger: MemoryFleet,
+    scene: FleetScene,
+    clock: StillClock,
+    worker: WorkerRecord,
+    changes: dict[str, Any],
+    code: str,
+) -> None:
+    grant = scene.grant(clock.now)
+    await ledger.decide(scene.issue(grant))
+    assert await refused(ledger, scene.lease(WORKER, grant, **changes)) == code
+    on_record = [payload["code"] for kind, payload in ledger.events() if kind == "lease.refused"]
+    assert on_record == ([code] if code.startswith("worker_grant.") else [])
+    # The grant is as good as before.
+    await ledger.decide(scene.lease(WORKER, grant))
+
+
+async def test_a_grant_has_an_end_and_an_id_of_its_own(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord
+) -> None:
+    grant = scene.grant(clock.now, expires_ms=clock.now)
+    await ledger.decide(scene.issue(grant))
+    assert await refused(ledger, scene.lease(WORKER, grant)) == "worker_grant.expired"
+    assert await refused(ledger, scene.issue(grant)) == "worker_grant.repeated"
+
+
+async def test_a_result_is_taken_once(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    message = scene.settle(lease, clock.now, worker.session, outcome=LeaseOutcome.FAILED, error_code="call.x")
+    decision = await ledger.decide(message)
+    assert decision.lease().outcome is LeaseOutcome.FAILED and decision.worker is not None
+    assert decision.worker.state is State.AVAILABLE
+    events = len(ledger.events())
+    assert await refused(ledger, message) == "lease.duplicate_result"
+    assert len(ledger.events()) == events, "the answer was lost: nothing new was said"
+    other = scene.settle(lease, clock.now, worker.session, output_digest="00" * 32)
+    assert await refused(ledger, other) == "lease.duplicate_result"
+    assert ledger.events()[-1][1]["code"] == "lease.duplicate_result"
+    assert ledger.worker(WORKER).state is State.AVAILABLE
+
+
+async def test_a_result_for_anothers_lease_condemns_its_sender_only(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    thief = await scene.ready(ledger, OTHER, now_ms=clock.now)
+    own = await scene.leased(ledger, OTHER, now_ms=clock.now)
+    stolen = scene.settle(lease, clock.now, thief.session, sender=OTHER)
+    assert await refused(ledger, stolen) == "lease.wrong_worker"
+    assert ledger.worker(OTHER).state is State.QUARANTINED
+    assert ledger.lease(own.lease_id).state is LeaseState.FENCED
+    assert ledger.worker(WORKER).state is State.BUSY and ledger.lease(lease.lease_id).is_open
+    await ledger.decide(scene.settle(lease, clock.now, worker.session))
+
+
+async def test_a_settlement_signed_by_another_key_or_about_another_lease(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    statement = scene.statement(lease, clock.now)
+    forged = sign_settlement(statement, scene.key(OTHER))
+    assert await refused(ledger, scene.settling(lease.lease_id, WORKER, worker.session, forged)) == "signature.invalid"
+    assert ledger.worker(WORKER).state is State.QUARANTINED
+    assert ledger.lease(lease.lease_id).state is LeaseState.FENCED
+    other = await scene.ready(ledger, OTHER, now_ms=clock.now)
+    first, second = [await scene.leased(ledger, OTHER, now_ms=clock.now) for _ in range(2)]
+    swapped = sign_settlement(scene.statement(first, clock.now), scene.key(OTHER))
+    message = scene.settling(second.lease_id, OTHER, other.session, swapped)
+    assert await refused(ledger, message) == "lease.settlement_mismatch"
+    assert ledger.worker(OTHER).state is State.QUARANTINED
+
+
+async def test_the_fencing_number_must_be_the_leases(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    for fence in (lease.fence - 1, lease.fence + 1):
+        assert await refused(ledger, scene.settle(lease, clock.now, worker.session, fence=fence)) == "lease.stale_fence"
+    assert ledger.lease(lease.lease_id).is_open
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"output_bytes": 1_001}, "lease.result_too_large"),
+        ({"output_bytes": -1}, "lease.result_too_large"),
+        ({"artifacts": (ArtifactRef(path="etc/x", digest_sha256="ab" * 32, size=1),)}, "worker_scope.denied"),
+        ({"artifacts": (ArtifactRef(path="src/x", digest_sha256="short", size=1),)}, "worker_artifact.malformed"),
+        ({"artifacts": (ArtifactRef(path="../x", digest_sha256="ab" * 32, size=1),)}, "workspace.bad_path"),
+    ],
+)
+async def test_a_result_beyond_its_bounds_is_refused_and_may_be_said_again(
+    ledger: MemoryFleet,
+    scene: FleetScene,
+    clock: StillClock,
+    worker: WorkerRecord,
+    lease: WorkerLease,
+    changes: dict[str, Any],
+    code: str,
+) -> None:
+    assert await refused(ledger, scene.settle(lease, clock.now, worker.session, **changes)) == code
+    assert ledger.events()[-1] == (
+        "lease.result_refused",
+        {
+            "lease_id": lease.lease_id,
+            "worker_id": WORKER,
+            "fence": lease.fence,
+            "tool": lease.tool,
+            "sender": WORKER,
+            "code": code,
+        },
+    )
+    await ledger.decide(scene.settle(lease, clock.now, worker.session, outcome=LeaseOutcome.FAILED))
+
+
+async def test_a_read_only_lease_brings_no_artifacts(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord
+) -> None:
+    lease = await scene.leased(ledger, now_ms=clock.now, scope=SCOPE.parse("/srv", ("src",)))
+    artifact = ArtifactRef(path="src/x", digest_sha256="ab" * 32, size=1)
+    message = scene.settle(lease, clock.now, worker.session, artifacts=(artifact,))
+    assert await refused(ledger, message) == "worker_scope.denied"
+
+
+async def test_what_was_left_behind_quarantines_but_the_result_counts(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    other = await scene.leased(ledger, now_ms=clock.now)
+    decision = await ledger.decide(scene.settle(lease, clock.now, worker.session, processes_left=1))
+    assert decision.lease().state is LeaseState.SETTLED
+    assert ledger.worker(WORKER).state is State.QUARANTINED
+    assert ledger.lease(other.lease_id).state is LeaseState.FENCED
+
+
+async def test_a_made_up_cleanup_makes_the_result_worthless(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    message = scene.settle(lease, clock.now, worker.session, nonce="00" * 32)
+    assert await refused(ledger, message) == "worker_cleanup.other_lease"
+    assert ledger.worker(WORKER).state is State.QUARANTINED
+    assert ledger.lease(lease.lease_id).state is LeaseState.FENCED
+
+
+async def test_an_orphans_result_is_refused_and_its_cleanup_counts(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    orphan = ledger.worker(WORKER)
+    assert orphan.state is State.ORPHANED and orphan.owes == (lease.lease_id,) and not orphan.open_leases
+    # On the connection that it had, it may not speak at all.
+    assert await refused(ledger, scene.settle(lease, clock.now, worker.session)) == "worker.stale_session"
+    back = await scene.ready(ledger, now_ms=clock.now)
+    with pytest.raises(PalyraError, match="cleaned up"):
+        await scene.leased(ledger, now_ms=clock.now)
+    assert await refused(ledger, scene.settle(lease, clock.now, back.session)) == "lease.fenced"
+    assert ledger.worker(WORKER).owes == ()
+    assert (await scene.leased(ledger, now_ms=clock.now)).fence > lease.fence
+    assert ledger.lease(lease.lease_id).state is LeaseState.FENCED
+
+
+async def test_an_orphan_that_left_things_behind_is_quarantined_when_it_says_so(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    assert await refused(ledger, scene.settle(lease, clock.now, back.session, mounts_left=1)) == "lease.fenced"
+    assert ledger.worker(WORKER).state is State.QUARANTINED
+
+
+async def test_an_orphan_that_never_shows_its_cleanup_is_quarantined(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    await reap(ledger, clock, scene)
+    assert ledger.worker(WORKER).state is State.AVAILABLE
+    await beat_until(ledger, clock, back, clock.now + POLICY.settle_grace_ms)
+    await reap(ledger, clock, scene)
+    assert ledger.worker(WORKER).reason == "worker_cleanup.missing"
+
+
+async def test_a_deadline_voids_the_result_even_before_anyone_has_looked(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    await beat_until(ledger, clock, worker, lease.due_ms(POLICY))
+    assert await refused(ledger, scene.settle(lease, clock.now, worker.session)) == "lease.late"
+    assert ledger.lease(lease.lease_id).state is LeaseState.EXPIRED
+    after = ledger.worker(WORKER)
+    assert after.state is State.AVAILABLE and after.owes == (), "late, but clean"
+
+
+async def test_a_worker_that_says_nothing_at_the_deadline_gets_no_more_until_it_shows_its_cleanup(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    await beat_until(ledger, clock, worker, lease.due_ms(POLICY))
+    await reap(ledger, clock, scene)
+    after = ledger.worker(WORKER)
+    assert after.state is State.AVAILABLE and after.owes == (lease.lease_id,)
+    with pytest.raises(PalyraError, match="cleaned up"):
+        await scene.leased(ledger, now_ms=clock.now)
+    await beat_until(ledger, clock, worker, clock.now + POLICY.settle_grace_ms)
+    await reap(ledger, clock, scene)
+    assert ledger.worker(WORKER).state is State.QUARANTINED
+
+
+async def test_within_the_grace_a_worker_may_still_report(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    await beat_until(ledger, clock, worker, lease.due_ms(POLICY) - 10)
+    await ledger.decide(scene.settle(lease, clock.now, worker.session, outcome=LeaseOutcome.TIMED_OUT))
+    assert ledger.lease(lease.lease_id).outcome is LeaseOutcome.TIMED_OUT
+
+
+async def test_a_worker_that_is_cut_off_at_the_deadline_is_orphaned(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord
+) -> None:
+    lease = await scene.leased(ledger, now_ms=clock.now, timeout_ms=100)
+    await ledger.decide(commands.EndSession(actor="w", worker_id=WORKER, session=worker.session))
+    clock.now = lease.due_ms(POLICY)
+    await reap(ledger, clock, scene)
+    assert ledger.lease(lease.lease_id).state is LeaseState.EXPIRED
+    assert ledger.worker(WORKER).state is State.ORPHANED
+
+
+async def test_a_worker_that_declines_has_done_nothing_and_the_call_goes_elsewhere(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    decline = commands.DeclineLease(
+        actor="w",
+        worker_id=WORKER,
+        lease_id=lease.lease_id,
+        session=worker.session,
+        fence=lease.fence,
+        reason="no room",
+    )
+    await ledger.decide(decline)
+    assert ledger.worker(WORKER).state is State.AVAILABLE
+    assert await refused(ledger, scene.settle(lease, clock.now, worker.session)) == "lease.ended"
+    retry = commands.RetryLease(actor="palyrad", lease_id=lease.lease_id, grant_id=scene.next_id(), valid_ms=60_000)
+    grant = (await ledger.decide(retry)).grant
+    assert grant is not None and (grant.attempt, grant.argument_digest) == (2, lease.argument_digest)
+    again = (await ledger.decide(scene.lease(WORKER, grant))).lease()
+    assert again.attempt == 2
+    twice = commands.RetryLease(actor="palyrad", lease_id=lease.lease_id, grant_id=scene.next_id(), valid_ms=1)
+    assert await refused(ledger, twice) == "lease.not_retryable"
+
+
+async def test_a_lost_call_is_not_repeated_unless_that_is_harmless(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    harmless = await scene.leased(ledger, now_ms=clock.now, idempotent=True)
+    await lose(ledger, clock, scene)
+    for lost, code in ((lease, "lease.not_retryable"), (harmless, "")):
+        retry = commands.RetryLease(actor="palyrad", lease_id=lost.lease_id, grant_id=scene.next_id(), valid_ms=1)
+        if code:
+            assert await refused(ledger, retry) == code
+        else:
+            await ledger.decide(retry)
+
+
+async def test_a_cancelled_lease_is_still_settled_by_its_worker(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    cancel = commands.CancelLease(actor="palyrad", lease_id=lease.lease_id, reason="the caller left")
+    await ledger.decide(cancel)
+    await ledger.decide(cancel)
+    assert [kind for kind, _ in ledger.events()].count("lease.cancelled") == 1
+    await ledger.decide(scene.settle(lease, clock.now, worker.session, outcome=LeaseOutcome.CANCELLED))
+    assert ledger.lease(lease.lease_id).outcome is LeaseOutcome.CANCELLED
+    assert await refused(ledger, cancel) == "lease.ended"
+
+
+async def test_nothing_is_said_about_leases_that_do_not_exist(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    signed = sign_settlement(scene.statement(lease, clock.now), scene.key(WORKER))
+    for command in (
+        scene.settling(numbered(77), WORKER, worker.session, signed),
+        commands.CancelLease(actor="palyrad", lease_id=numbered(77)),
+        commands.ExpireLease(actor="palyrad", lease_id=numbered(77)),
+        commands.RetryLease(actor="palyrad", lease_id=numbered(77), grant_id=numbered(78), valid_ms=1),
+    ):
+        assert await refused(ledger, command) == "lease.unknown"
+
+
+async def test_a_lease_that_is_not_due_does_not_expire(
+    ledger: MemoryFleet, clock: StillClock, lease: WorkerLease
+) -> None:
+    await ledger.decide(commands.ExpireLease(actor="palyrad", lease_id=lease.lease_id))
+    assert ledger.lease(lease.lease_id).is_open
