@@ -6,7 +6,8 @@ read: the body's size, its time, and what it may contain.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -100,12 +101,11 @@ def _address(request: Request) -> str:
 
 
 def _refusal(error: PalyraError) -> Response:
-    """Closes the connection: whoever was refused for its size or slowness is still sending."""
     shown: dict[str, Any] = {"ok": False, "error": error.as_dict()}
-    return _json(msgspec.json.encode(shown), error.http_status, {"connection": "close"})
+    # Whoever was refused for its size or slowness is still sending.
+    headers = {"connection": "close"} if isinstance(error, PairingBodyTooLarge | PairingTooSlow) else {}
+    return _json(msgspec.json.encode(shown), error.http_status, headers)
 
 
-def _json(body: bytes, status: int, headers: dict[str, str] | None = None) -> Response:
-    return Response(
-        body, status, headers={"cache-control": "no-store", **(headers or {})}, media_type="application/json"
-    )
+def _json(body: bytes, status: int, headers: Mapping[str, str] = MappingProxyType({})) -> Response:
+    return Response(body, status, headers={"cache-control": "no-store", **headers}, media_type="application/json")

@@ -5,7 +5,7 @@ since whoever has one of them has them all.
 """
 
 import ipaddress
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Final
 
 from palyra.errors import LimitExceeded
@@ -54,7 +54,8 @@ class _Address:
 
     def __init__(self) -> None:
         self.attempts = Bucket()
-        self.failures: list[float] = []
+        # The newest; more than these tell nothing more, and who fails without end must not be remembered without end.
+        self.failures: deque[float] = deque(maxlen=MAX_FAILURES_PER_ADDRESS)
 
 
 class GuessThrottle:
@@ -75,17 +76,15 @@ class GuessThrottle:
             raise TooManyAttempts("too many attempts to pair", retry_after_ms=int(wait * 1000) + 1)
 
     def failed(self, address: str, now: float) -> None:
-        known = self._address(address)
-        known.failures = [*(then for then in known.failures if now - then < FAILURE_SECONDS), now]
+        self._address(address).failures.append(now)
 
     def require_few_failures(self, address: str, now: float) -> None:
         """Asked again when an attempt ends: many may have been begun before the first of them failed."""
         self._require_few_failures(self._address(address), now)
 
     def _require_few_failures(self, known: _Address, now: float) -> None:
-        recent = [then for then in known.failures if now - then < FAILURE_SECONDS]
-        if len(recent) >= MAX_FAILURES_PER_ADDRESS:
-            wait = FAILURE_SECONDS - (now - recent[-MAX_FAILURES_PER_ADDRESS])
+        if len(known.failures) == MAX_FAILURES_PER_ADDRESS and now - known.failures[0] < FAILURE_SECONDS:
+            wait = FAILURE_SECONDS - (now - known.failures[0])
             raise TooManyAttempts("too many wrong codes from this address", retry_after_ms=int(wait * 1000) + 1)
 
     def _address(self, address: str) -> _Address:

@@ -16,7 +16,7 @@ from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import PalyraError
 from palyra.identity.device import DeviceId, DeviceKind
 from palyra.nodes import pairing_rules as rules
-from palyra.nodes.guess_throttle import GuessThrottle
+from palyra.nodes.guess_throttle import GuessThrottle, TooManyAttempts
 from palyra.nodes.limits import MAX_PAIRING_SESSIONS, PAIRING_LOOK_SECONDS, PAIRING_SESSION_SECONDS
 from palyra.nodes.pairing import PairingState
 from palyra.nodes.pairing_errors import CodeUsed, SessionGone, UnknownPairing
@@ -111,7 +111,8 @@ class PairingDoor:
             self._throttle.admit(address, now)
             code = self._state.read(lambda unit: rules.find_code(unit, begin.nameplate, begin.kind))
         except PalyraError as error:
-            self._throttle.failed(address, now)
+            if not isinstance(error, TooManyAttempts):
+                self._throttle.failed(address, now)
             self._refused(error.code, address)
             raise
         served = self._served()

@@ -60,6 +60,14 @@ def test_what_is_remembered_is_bounded():
     assert len(subject._addresses) == throttle.MAX_ADDRESSES
 
 
+def test_who_fails_without_end_is_not_remembered_without_end():
+    subject = GuessThrottle()
+    for number in range(10_000):
+        subject.failed("192.0.2.1", number / 1_000)
+    (known,) = subject._addresses.values()
+    assert len(known.failures) == throttle.MAX_FAILURES_PER_ADDRESS
+
+
 @given(st.lists(st.floats(min_value=0, max_value=50), max_size=60))
 def test_no_order_of_times_gives_more_than_burst_and_rate(waits):
     bucket, now, taken = Bucket(), 0.0, 0
