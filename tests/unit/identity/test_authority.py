@@ -50,7 +50,7 @@ def test_a_key_opens_only_where_it_belongs() -> None:
             opened(layer, **elsewhere)  # type: ignore[arg-type]
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_no_bit_may_be_changed(data: st.DataObject) -> None:
     layer = bytearray(sealed())
@@ -60,6 +60,7 @@ def test_no_bit_may_be_changed(data: st.DataObject) -> None:
         opened(bytes(layer))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40))
 def test_no_byte_may_be_missing(length: int) -> None:
     with pytest.raises(IdentityTampered):

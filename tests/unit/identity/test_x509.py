@@ -132,7 +132,7 @@ def test_garbage_is_refused(garbage: bytes) -> None:
         accepted_key(garbage)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_changed_bit_leads_to_another_key(data: st.DataObject) -> None:
     csr = bytearray(CSR)
@@ -144,7 +144,7 @@ def test_no_changed_bit_leads_to_another_key(data: st.DataObject) -> None:
         assert refused.code.startswith("identity.csr_")
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_reader(raw: bytes) -> None:
     with pytest.raises(CsrMalformed):
