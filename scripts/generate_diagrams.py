@@ -14,6 +14,8 @@ from palyra.egress import client_hello, http_framing, http_proxy, http_response,
 from palyra.identity import authority, revocation
 from palyra.skills import lifecycle
 from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
+from palyra.workers import lease
+from palyra.workers import lifecycle as worker_lifecycle
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "state-machines.md"
 GENERATED = "<!-- Written by scripts/generate_diagrams.py; change the table in the program, then run it again. -->"
@@ -69,6 +71,24 @@ MACHINES = (
         events=authority.AuthorityEvent,
         start=authority.AuthorityState.CURRENT,
         transitions=authority.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Worker",
+        source="palyra.workers.lifecycle.TRANSITIONS",
+        about="Only `available` and `busy` get leases. Out of `quarantined` lead a person's release and then an attestation.",
+        states=worker_lifecycle.WorkerLifecycleState,
+        events=worker_lifecycle.WorkerEvent,
+        start=worker_lifecycle.WorkerLifecycleState.REGISTERED,
+        transitions=worker_lifecycle.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Lease of a worker",
+        source="palyra.workers.lease.TRANSITIONS",
+        about="Only `settled` has a result; after `fenced` and `expired` none counts.",
+        states=lease.LeaseState,
+        events=lease.LeaseEvent,
+        start=lease.LeaseState.OPEN,
+        transitions=lease.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="SOCKS5 server",

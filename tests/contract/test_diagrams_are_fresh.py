@@ -9,10 +9,15 @@ from palyra.egress import client_hello, http_framing, http_proxy, http_response,
 from palyra.identity import authority, revocation
 from palyra.skills import lifecycle
 from palyra.tools import approval
+from palyra.workers import lease
+from palyra.workers import lifecycle as worker_lifecycle
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
-MACHINES = (approval, lifecycle, revocation, authority, socks5, http_proxy, http_response, http_framing, client_hello)
+MACHINES = (
+    *(approval, lifecycle, revocation, authority, worker_lifecycle, lease),
+    *(socks5, http_proxy, http_response, http_framing, client_hello),
+)
 PAGE = Path("docs") / "reference" / "state-machines.md"
 
 

@@ -6,20 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene, numbered
 from fakes.house import open_house
+from fakes.journal_house import StillClock
+from fakes.memory_fleet import MemoryFleet
 from palyra.egress.events import EgressEvent
 from palyra.skills.lifecycle import KIND_OF
 from palyra.tools.approval import ApprovalEvent, ApprovalState
+from palyra.workers import commands
+from palyra.workers.fleet import WorkerFleetManager
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 KIND = re.compile(r"[a-z_]+\.[a-z_]+")
 # Functions that write an event and take its kind as an argument.
-WRITERS = {"NewEvent", "_append", "_record", "_event"}
+WRITERS = {"NewEvent", "_append", "_record", "_event", "_note_grant", "note_worker", "note_lease", "end_lease"}
 # Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
 CONCEPTS = (
     *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
-    *("channel.", "identity."),
+    *("channel.", "identity.", "worker.", "lease."),
 )
 
 
@@ -35,12 +40,16 @@ def _strings(node: ast.expr) -> Iterator[str]:
             yield inner.value
 
 
+def _name(function: ast.expr) -> str:
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
 def appended() -> set[str]:
     found: set[str] = set()
     for path in (ROOT / "src" / "palyra").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WRITERS:
+            if isinstance(node, ast.Call) and _name(node.func) in WRITERS:
                 values = [*node.args, *(word.value for word in node.keywords if word.arg == "kind")]
                 found |= {text for value in values for text in _strings(value) if KIND.fullmatch(text)}
             # A kind chosen beforehand: kind = "a.b" if … else "c.d".
@@ -90,3 +99,49 @@ async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> Non
     for kind, payload in seen:
         expected = approvals if kind.startswith("approval.") else pages[kind]
         assert expected - optional <= payload.keys() <= expected, kind
+
+
+async def test_payloads_of_the_fleet_have_the_keys_that_the_page_names() -> None:
+    scene, clock = FleetScene(), StillClock()
+    ledger, pages = MemoryFleet(clock, WorkerFleetManager(POLICY)), documented()
+
+    async def tell(*told: commands.FleetCommand) -> None:
+        await ledger.decide_all(told)
+
+    worker = await scene.ready(ledger, now_ms=clock.now)
+    settled, cancelled = [await scene.leased(ledger, now_ms=clock.now, idempotent=True) for _ in range(2)]
+    message = scene.settle(settled, clock.now, worker.session)
+    again = scene.settle(settled, clock.now, worker.session, output_bytes=1)
+    await tell(message, again, commands.CancelLease(actor="a", lease_id=cancelled.lease_id))
+    await tell(commands.EndSession(actor="a", worker_id=WORKER, session=worker.session))
+    clock.now += POLICY.heartbeat_timeout_ms
+    await tell(commands.DeclareLost(actor="a", worker_id=WORKER))
+    retry = commands.RetryLease(actor="a", lease_id=cancelled.lease_id, grant_id=scene.next_id(), valid_ms=1)
+    await tell(retry, scene.lease(OTHER, scene.grant(0)), scene.open_session(boot="boot-2"))
+    other = await scene.ready(ledger, OTHER, now_ms=clock.now)
+    declined = await scene.leased(ledger, OTHER, now_ms=clock.now)
+    await tell(
+        commands.DeclineLease(
+            actor="a", worker_id=OTHER, lease_id=declined.lease_id, session=other.session, fence=declined.fence
+        ),
+        scene.lease(OTHER, scene.grant(0)),
+        commands.ReportViolation(actor="a", worker_id=OTHER, egress_id="x", violation="v"),
+        *(kind(actor="a", worker_id=OTHER) for kind in (commands.DrainWorker, commands.ResumeWorker)),
+        commands.ReportViolation(actor="a", worker_id=OTHER, egress_id=EGRESS, violation="v"),
+        commands.ReleaseWorker(actor="a", worker_id=OTHER),
+    )
+    third = await scene.ready(ledger, numbered(3), now_ms=clock.now)
+    late = await scene.leased(ledger, third.worker_id, now_ms=clock.now, timeout_ms=1)
+    clock.now = late.due_ms(POLICY)
+    await tell(commands.ExpireLease(actor="a", lease_id=late.lease_id))
+    clock.now += POLICY.attestation_interval_ms
+    await tell(commands.LapseAttestation(actor="a", worker_id=third.worker_id))
+    await tell(commands.DeclareLost(actor="a", worker_id=third.worker_id))
+    fourth = await ledger.decide(scene.open_session(numbered(4)))
+    assert fourth.worker is not None
+    await tell(scene.present(fourth.worker, clock.now, wit_abi_version="x"))
+    await tell(commands.RemoveWorker(actor="a", worker_id=WORKER))
+    seen = ledger.events()
+    assert {kind for kind, _ in seen} == {kind for kind in pages if kind.startswith(("worker.", "lease."))}
+    for kind, payload in seen:
+        assert payload.keys() == pages[kind], kind
