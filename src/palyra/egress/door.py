@@ -162,9 +162,11 @@ class Door:
             self.engine.loop.add_reader(sock.fileno(), self._accept, sock, serve, face)
 
     def _accept(self, listening: socket.socket, serve: Serve, face: Face) -> None:
+        family = listening.family
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                sock, _ = listening.accept()
+                # socket.accept reads the family and the type anew for every connection.
+                descriptor, _ = listening._accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -172,7 +174,7 @@ class Door:
                     log.warning("a listener of the egress proxy failed: %s", error)
                 self._rest(listening, serve, face)
                 return
-            self._admit(sock, serve, face)
+            self._admit(socket.socket(family, socket.SOCK_STREAM, 0, descriptor), serve, face)
 
     def _rest(self, listening: socket.socket, serve: Serve, face: Face) -> None:
         """No descriptor is left: makes one free and looks again in a moment, instead of spinning."""

@@ -56,11 +56,11 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
     class Exhausted(socket.socket):
         failures = 3
 
-        def accept(self) -> tuple[socket.socket, object]:
+        def _accept(self) -> tuple[int, object]:
             if Exhausted.failures:
                 Exhausted.failures -= 1
                 raise OSError(errno.EMFILE, "too many open files")
-            return super().accept()
+            return super()._accept()
 
     from palyra.egress.door import Listener
 
