@@ -19,7 +19,6 @@ from palyra.egress.target import Target
 from palyra.egress.upstream import Upstream
 from palyra.egress.upstream_handshake import ask_upstream
 
-
 _NON_BLOCKING: Final = int(socket.SOCK_STREAM) | int(socket.SOCK_NONBLOCK)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from palyra.egress.proxy_limits import (
     ACCEPT_PAUSE_SECONDS,
     ACCEPTS_PER_TURN,
     DEFER_ACCEPT_SECONDS,
+    LOOPBACK_CONGESTION,
     MAX_REFUSALS_KEPT,
     MAX_REFUSALS_TOLD,
 )
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from palyra.egress.proxy import EgressProxy
 
 log = logging.getLogger(__name__)
+_CONGESTION: Final[int | None] = getattr(socket, "TCP_CONGESTION", None)
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -166,7 +169,7 @@ class Door:
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 # socket.accept reads the family and the type anew for every connection.
-                descriptor, _ = listening._accept()
+                descriptor, _ = listening._accept()  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -216,9 +219,13 @@ class Door:
 
 
 def _prepare(listener: Listener) -> None:
+    """What is set here those who are accepted inherit."""
+    sock = listener.socket
     with suppress(OSError):
-        # Those who are accepted inherit it: a relay must not wait for more before it sends.
-        listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A relay must not wait for more before it sends.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if listener.kind == "proxy":
             # Here the client always speaks first: one that does not costs us nothing for so long.
-            listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
+        if _CONGESTION is not None and ipaddress.ip_address(sock.getsockname()[0]).is_loopback:
+            sock.setsockopt(socket.IPPROTO_TCP, _CONGESTION, LOOPBACK_CONGESTION)

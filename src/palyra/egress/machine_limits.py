@@ -17,7 +17,7 @@ MAX_CONTENT_LENGTH_DIGITS: Final = 15
 MAX_INTERIM_RESPONSES: Final = 8
 # Clients write Connection in a handful of ways; strangers' ways push each other out.
 REMEMBERED_OPTIONS: Final = 64
-# A program asks for the same tunnel again and again in the same words: so many of them, none longer, are not read twice.
+# Programs ask for the same tunnel again in the same words: so many of them, none longer, are not read twice.
 REMEMBERED_CONNECTS: Final = 256
 MAX_REMEMBERED_CONNECT_BYTES: Final = 512
 

@@ -48,6 +48,9 @@ ACCEPTS_PER_TURN: Final = 32
 LISTEN_BACKLOG: Final = 1024
 # A connection to the proxy port on which nothing was said waits in the kernel this long before we see it.
 DEFER_ACCEPT_SECONDS: Final = 5
+# Between programs of one machine nothing is congested. The default of some machines paces what it sends, and halves
+# what a loopback can carry; this one does not, and every Linux has it and lets everybody use it.
+LOOPBACK_CONGESTION: Final = b"reno"
 # When the process has no descriptor left a listener rests this long instead of spinning.
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 # Descriptors for everything that is no tunnel: listeners, pipes, files, the resolver's sockets.
