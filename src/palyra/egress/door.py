@@ -60,10 +60,15 @@ class EgressUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 class Door:
     def __init__(
-        self, proxy: "EgressProxy", engine: RelayEngine, grant: EgressGrant, names: SyntheticNames | None
+        self,
+        proxy: "EgressProxy",
+        engine: RelayEngine,
+        grant: EgressGrant,
+        names: SyntheticNames | None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.grant = grant
-        self.budget = ByteBudget(grant.max_bytes)
+        self.budget = budget or ByteBudget(grant.max_bytes)
         self.engine = engine
         self.dialler = proxy.dialler
         self.limits = proxy.limits

@@ -59,6 +59,13 @@ SPARE_DESCRIPTORS: Final = 512
 WANTED_DESCRIPTORS: Final = 2 * 12_000 + SPARE_DESCRIPTORS
 # Addresses of one name tried in turn before the caller is told that none answers.
 MAX_DIALLED_ADDRESSES: Final = 4
+# Processes that serve one address: more than any machine has cores for.
+MAX_PROCESSES: Final = 64
+# A process takes its next portion of a shared budget when less than this is left to it, and the portion is a part of
+# what is left to all, between these: near the end no process sits on much of it.
+MIN_LEASE_BYTES: Final = 4 * KIB
+MAX_LEASE_BYTES: Final = 16 * MIB
+SHARES_OF_THE_REST: Final = 64
 # Refusals that a usage report carries; the rest are counted.
 MAX_REFUSALS_KEPT: Final = 64
 # Refusals that one grant tells the observer about; a program that asks for ever fills no journal.

@@ -217,7 +217,7 @@ class _Flow:
                 self._gate = None
         if admitted:
             if not counted:
-                if len(admitted) > self._relay.meter.left():
+                if not self._relay.meter.covers(len(admitted)):
                     raise self._relay.meter.exceeded()
                 self._count(len(admitted))
             self._send(memoryview(admitted))
