@@ -219,7 +219,8 @@ class Door:
         # Programs ask for one name several times, for each kind of address; it is one refusal.
         if name is not None and name not in self._names_told and len(self._names_told) < MAX_REFUSALS_TOLD:
             self._names_told.add(name)
-            self.refused(HostNotAllowed(f"{name} is not among the allowed hosts", host=name), "dns")
+            why = "is one name too many for this call" if answered.is_full else "is not among the allowed hosts"
+            self.refused(HostNotAllowed(f"{name} {why}", host=name), "dns")
         return answered
 
 
