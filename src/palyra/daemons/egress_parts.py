@@ -119,6 +119,7 @@ class SandboxDoor:
         self._plan = plan
         self._grant = grant
         self._door: Door | None = None
+        self._closed = False
         # Kept here until there is a door: a call that never gets that far leaves no key behind.
         self._authority: RunAuthority | None = None
 
@@ -156,11 +157,17 @@ class SandboxDoor:
     async def close(self) -> DoorUsage:
         assert self._door is not None
         usage = self._door.close()
-        self._plan.usage.note(BudgetKind.EGRESS_BYTES, usage.bytes_up + usage.bytes_down)
+        moved = usage.bytes_up + usage.bytes_down
+        # Charged with its call already, by what was noted when the door was opened.
+        unused = self.most_bytes - moved if self._plan.usage.is_taken and not self._closed else 0
+        self._closed = True
+        self._plan.usage.note(BudgetKind.EGRESS_BYTES, moved)
         try:
             # What was refused, and how each tunnel ended, is on record before the call is.
             await self._door.emptied()
             await self._parts.observer.flush()
+            if unused:
+                await self._parts.observer.give_back(self._grant, unused)
         finally:
             self._parts.leave(self._grant)
         return DoorUsage(

@@ -221,9 +221,6 @@ class ProcessExecutor:
         if self._egress is not None and plan.tool in STARTING:
             profile, door = self._egress.sandbox_door(plan, profile)
         done = await self.tools.perform(plan, profile, door)
-        if plan.tool == "process.start" and door is not None:
-            # It goes on after its call: what it may use at most is charged now.
-            plan.usage.note(BudgetKind.EGRESS_BYTES, door.most_bytes)
         return Outcome(result=done.result, receipt=done.receipt, error=done.error)
 
     async def close(self) -> None:
