@@ -30,6 +30,7 @@ ADAPTERS = {
         "relay",
         "resolver",
         "run_ca",
+        "shared_budget",
         "socket_stream",
         "termination",
         "tls_stream",

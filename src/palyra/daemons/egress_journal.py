@@ -12,6 +12,8 @@ from palyra.egress.grant import EgressGrant
 from palyra.errors import PalyraError
 from palyra.journal.event import NewEvent
 from palyra.journal.sqlite import SqliteStore
+from palyra.tools.budget import BudgetKind
+from palyra.tools.sqlite_runs import give_back
 
 log = logging.getLogger("palyra.egress")
 
@@ -69,6 +71,12 @@ class JournalObserver:
             self._write_soon()
         while self._writing is not None:
             await asyncio.wait([self._writing])
+
+    async def give_back(self, grant: EgressGrant, amount: int) -> None:
+        """To the budget of its run: bytes that a call was charged, and that what it left running did not move."""
+        bytes_ = BudgetKind.EGRESS_BYTES
+        whose = {"call": grant.call, "principal": grant.principal, "actor": self._actor}
+        await self._store.transact(lambda tx: give_back(tx, grant.run, bytes_, amount, **whose), essential=True)
 
     def forget(self, grant_id: str) -> None:
         """The call has ended: what it did is written, and its counts are no longer needed."""

@@ -3,7 +3,9 @@
 Its first line on standard output says where it listens; every refusal is a JSON line on standard error. It ends with
 SIGTERM, SIGINT or, if asked to, with its standard input.
 
-One process serves one core. ``--processes`` starts several that share the address; each then has its own bounds.
+One process serves one core, and is the quickest for a client that is alone. ``--processes`` starts several that share
+the address, for many clients at once on a machine with cores to spare. ``--max-bytes`` holds for all of them together;
+``--max-tunnels`` is divided among them.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,12 +31,15 @@ from palyra.egress.judge import EgressProxyPolicyService
 from palyra.egress.limits import MAX_TUNNELS
 from palyra.egress.own_addresses import OwnAddresses
 from palyra.egress.proxy import EgressProxy
-from palyra.egress.proxy_limits import LISTEN_BACKLOG, ProxyLimits
+from palyra.egress.proxy_limits import LISTEN_BACKLOG, MAX_PROCESSES, ProxyLimits
 from palyra.egress.resolver import SystemResolver
 from palyra.egress.rules import HostRule
+from palyra.egress.shared_budget import BudgetFile, LeasedBudget
 from palyra.egress.target import Target
 from palyra.egress.upstream import Upstream
 from palyra.errors import PalyraError
+
+_UNBOUNDED: Final = 1 << 62
 
 
 class RefusalLines:
@@ -79,17 +84,29 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--private-target", action="append", default=[], metavar="HOST[:PORT]")
     parser.add_argument("--static", action="append", default=[], metavar="NAME=ADDRESS[,ADDRESS]")
     parser.add_argument("--upstream", metavar="http://HOST:PORT")
-    parser.add_argument("--max-bytes", type=int, default=1 << 62)
+    parser.add_argument("--max-bytes", type=int, help="what all connections may move together; else without end")
     parser.add_argument("--max-tunnels", type=int, default=MAX_TUNNELS)
     parser.add_argument("--idle-seconds", type=float, default=ProxyLimits().idle_seconds)
-    parser.add_argument("--processes", type=int, default=1, help="share the address among so many")
+    parser.add_argument("--processes", type=_processes, default=1, help=f"share the address, at most {MAX_PROCESSES}")
     parser.add_argument("--sharing", action="store_true", help="listen where others of these listen")
+    parser.add_argument("--budget-file", type=int, metavar="DESCRIPTOR", help="the budget that those others share")
     parser.add_argument("--until-input-ends", action="store_true", help="end with standard input")
     words = list(sys.argv[1:] if argv is None else argv)
     return parser.parse_args(words, argparse.Namespace(words=words))
 
 
+def _processes(text: str) -> int:
+    count = int(text)
+    if not 1 <= count <= MAX_PROCESSES:
+        raise argparse.ArgumentTypeError(f"{count} is not between 1 and {MAX_PROCESSES}")
+    return count
+
+
 async def _serve(options: argparse.Namespace) -> None:
+    # Each process has at least one connection, and all together no more than were given.
+    options.processes = min(options.processes, max(1, options.max_tunnels))
+    max_bytes = _UNBOUNDED if options.max_bytes is None else options.max_bytes
+    shared = _shared_budget(options, max_bytes)
     room = tunnels_within(raise_descriptor_limit())
     limits = ProxyLimits(max_tunnels=min(ProxyLimits().max_tunnels, room), idle_seconds=options.idle_seconds)
     resolver = SystemResolver(_static_hosts(options.static))
@@ -108,46 +125,69 @@ async def _serve(options: argparse.Namespace) -> None:
         tool="",
         rules=tuple(map(HostRule.parse, options.allow)),
         private_targets=tuple(map(HostRule.parse, options.private_target)),
-        max_bytes=options.max_bytes,
-        max_tunnels=options.max_tunnels,
+        max_bytes=max_bytes,
+        max_tunnels=options.max_tunnels // options.processes,
     )
     listening = _listen(options.listen, sharing=options.sharing or options.processes > 1)
     host, port = listening.getsockname()[:2]
-    proxy.open_door(grant, [Listener(kind="proxy", socket=listening)])
+    budget = None if shared is None else LeasedBudget(shared)
+    proxy.open_door(grant, [Listener(kind="proxy", socket=listening)], budget=budget)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     if options.until_input_ends:
         loop.add_reader(sys.stdin.fileno(), stopped.set)
-    with _others(options, listening):
+    with _others(options, listening, shared) as others:
         _say({"address": host, "port": port, "pid": os.getpid(), "max_tunnels": limits.max_tunnels})
         # What was imported and built stays: the collector need not look at it again.
         gc.freeze()
         await stopped.wait()
-    _say(msgspec.to_builtins(proxy.stats()))
+    counts = [msgspec.to_builtins(proxy.stats()), *others]
+    _say({name: sum(each[name] for each in counts) for name in counts[0]})
     proxy.close()
     resolver.close()
 
 
+def _shared_budget(options: argparse.Namespace, max_bytes: int) -> BudgetFile | None:
+    if options.budget_file is not None:
+        return BudgetFile(max_bytes, options.budget_file)
+    if options.processes > 1 and options.max_bytes is not None:
+        return BudgetFile.create(max_bytes)
+    return None
+
+
 @contextlib.contextmanager
-def _others(options: argparse.Namespace, listening: socket.socket) -> Iterator[None]:
-    """The other processes at the same address. Their input is ours to end, so none outlives this one."""
+def _others(
+    options: argparse.Namespace, listening: socket.socket, shared: BudgetFile | None
+) -> Iterator[list[dict[str, int]]]:
+    """The other processes at the same address. Their input is ours to end, so none outlives this one.
+
+    At the end the list has what each of them counted.
+    """
     host, port = listening.getsockname()[:2]
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    words = [*options.words, "--listen", where, "--sharing", "--processes", "1", "--until-input-ends"]
+    words += ["--max-tunnels", str(options.max_tunnels // options.processes)]
+    inherited = []
+    if shared is not None:
+        words += ["--budget-file", str(shared.descriptor)]
+        inherited.append(shared.descriptor)
+    counts: list[dict[str, int]] = []
     with contextlib.ExitStack() as children:
+        running: list[subprocess.Popen[bytes]] = []
         for _ in range(options.processes - 1):
-            words = [*options.words, "--listen", where, "--sharing", "--processes", "1", "--until-input-ends"]
-            child = children.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-m", "palyra.daemons.egress_main", *words],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                )
-            )
+            command = [sys.executable, "-m", "palyra.daemons.egress_main", *words]
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=inherited)
+            running.append(children.enter_context(child))
+        for child in running:
             assert child.stdout is not None
             child.stdout.readline()
-        yield
+        yield counts
+        for child in running:
+            last, _ = child.communicate()
+            # One that was killed has nothing to say.
+            counts.extend(json.loads(line) for line in last.splitlines()[-1:])
 
 
 def _say(line: Mapping[str, Any]) -> None:

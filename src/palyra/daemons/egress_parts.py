@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from palyra.config.settings import EgressSettings
+from palyra.daemons.call_grant import call_of, grant_of
 from palyra.daemons.egress_journal import JournalObserver
-from palyra.daemons.policed_egress import CallOfGrant, GrantedSecrets, GrantsInUse, PolicedEgress, RevealsSecrets
+from palyra.daemons.policed_egress import GrantedSecrets, GrantsInUse, PolicedEgress, RevealsSecrets
 from palyra.egress.credential import CredentialBindingPlan
 from palyra.egress.door import Door, Listener
 from palyra.egress.grant import EgressGrant
@@ -24,7 +25,6 @@ from palyra.egress.run_ca import RunAuthority
 from palyra.egress.synthetic_names import SyntheticNames
 from palyra.egress.termination import CredentialTermination
 from palyra.egress.upstream import Upstream
-from palyra.identity.principal import Principal
 from palyra.policy.entities import EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.sandbox.namespace_sockets import OpenedSockets
@@ -80,39 +80,14 @@ class EgressParts:
 
     def grant_for(self, plan: ExecutionPlan, hosts: tuple[str, ...]) -> EgressGrant:
         """What this call may reach: its hosts, within the run's budget of bytes."""
-        granted = plan.granted.get(BudgetKind.EGRESS_BYTES, self.settings.max_call_bytes)
         rules = parse_rules(hosts)
-        return EgressGrant(
-            grant_id=plan.call_id,
-            principal=plan.principal,
-            run=plan.run_id,
-            call=plan.call_id,
-            tool=plan.tool,
-            rules=rules,
-            private_targets=parse_rules(self.settings.private_targets),
-            bindings=bindings_for(self.settings.bindings, rules),
-            max_bytes=min(granted, self.settings.max_call_bytes),
-            max_tunnels=self.settings.max_tunnels,
-        )
+        return grant_of(plan, self.settings, rules, bindings_for(self.settings.bindings, rules))
 
     def enter(self, plan: ExecutionPlan, grant: EgressGrant) -> None:
         """From now on until ``leave`` this grant is the plan's call to policy and vault."""
         spec = self._catalog.entry(plan.tool).spec
-        tool = self._directory.tool(
-            plan.tool, frozenset(map(str, spec.metadata.capabilities)), spec.metadata.sensitive, plan.tier.value
-        )
-        touched = spec.touches(plan.arguments)
-        self.grants.enter(
-            grant.grant_id,
-            CallOfGrant(
-                principal=Principal.parse(plan.principal),
-                channel=plan.channel,
-                tool=tool,
-                approved=plan.approved,
-                hosts=touched.hosts,
-                secrets=touched.secrets,
-            ),
-        )
+        call = call_of(plan, spec, self._directory, touched=spec.touches(plan.arguments))
+        self.grants.enter(grant.grant_id, call)
 
     def leave(self, grant: EgressGrant) -> None:
         self.grants.leave(grant.grant_id)
@@ -144,6 +119,7 @@ class SandboxDoor:
         self._plan = plan
         self._grant = grant
         self._door: Door | None = None
+        self._closed = False
         # Kept here until there is a door: a call that never gets that far leaves no key behind.
         self._authority: RunAuthority | None = None
 
@@ -181,11 +157,17 @@ class SandboxDoor:
     async def close(self) -> DoorUsage:
         assert self._door is not None
         usage = self._door.close()
-        self._plan.usage.note(BudgetKind.EGRESS_BYTES, usage.bytes_up + usage.bytes_down)
+        moved = usage.bytes_up + usage.bytes_down
+        # Charged with its call already, by what was noted when the door was opened.
+        unused = self.most_bytes - moved if self._plan.usage.is_taken and not self._closed else 0
+        self._closed = True
+        self._plan.usage.note(BudgetKind.EGRESS_BYTES, moved)
         try:
             # What was refused, and how each tunnel ended, is on record before the call is.
             await self._door.emptied()
             await self._parts.observer.flush()
+            if unused:
+                await self._parts.observer.give_back(self._grant, unused)
         finally:
             self._parts.leave(self._grant)
         return DoorUsage(

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from palyra.config.settings import EgressSettings
+from palyra.daemons.call_grant import call_of, grant_of
 from palyra.daemons.egress_journal import JournalObserver
-from palyra.daemons.policed_egress import CallOfGrant, GrantsInUse
+from palyra.daemons.policed_egress import GrantsInUse
 from palyra.egress.dial import Dialler
 from palyra.egress.events import CredentialUsed, Refused
 from palyra.egress.grant import EgressGrant
@@ -17,8 +18,9 @@ from palyra.egress.injection import inject, needles_of, plan_injection
 from palyra.egress.judge import EgressProxyPolicyService
 from palyra.egress.meter import Meter
 from palyra.egress.ports import EgressObserver, SecretSource
-from palyra.egress.refusal import CredentialMissing, EgressRefused, HostNotAllowed, PolicyChanged
+from palyra.egress.refusal import EgressRefused, HostNotAllowed, PolicyChanged
 from palyra.egress.response_scan import ResponseScan
+from palyra.egress.revealing import revealed
 from palyra.egress.rules import find_rule, parse_rules
 from palyra.egress.target import Target
 from palyra.fetch import tool
@@ -27,9 +29,7 @@ from palyra.fetch.executor import EXECUTOR, FetchExecutor
 from palyra.fetch.header_rules import Headers
 from palyra.fetch.ports import Connection, Frame, Prepared
 from palyra.fetch.request import FetchRequest
-from palyra.identity.principal import Principal
 from palyra.policy.entities import EntityDirectory
-from palyra.secret import Secret
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan, Outcome
 from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, Touches
@@ -127,15 +127,7 @@ class BoundCredentials:
 
     async def prepare(self, grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> Prepared:
         plan = plan_injection(grant, target, method, path, headers)
-        values: dict[str, Secret] = {}
-        for one in plan.injections:
-            if one.secret_ref in values:
-                continue
-            try:
-                values[one.secret_ref] = await self._secrets.reveal(grant, one.secret_ref, target)
-            except CredentialMissing:
-                if one.required or one.written:
-                    raise
+        values = await revealed(self._secrets, grant, plan, target)
         filled = inject(plan, values)
         for one in plan.injections:
             if one.secret_ref in values:
@@ -179,7 +171,7 @@ class FetchTool:
         self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._frame)
 
     async def execute(self, plan: ExecutionPlan) -> Outcome:
-        call = self._call(plan)
+        call = call_of(plan, self._spec, self._directory, touched=self._spec.touches(plan.arguments))
         self._grants.enter(plan.call_id, call)
         self._grants.enter(plan.call_id + _REDIRECTED, msgspec.structs.replace(call, approved=False))
         task = asyncio.current_task()
@@ -215,33 +207,9 @@ class FetchTool:
     def close(self) -> None:
         self._executor.close()
 
-    def _call(self, plan: ExecutionPlan) -> CallOfGrant:
-        metadata = self._spec.metadata
-        touched = self._spec.touches(plan.arguments)
-        capabilities = frozenset(capability.value for capability in metadata.capabilities)
-        return CallOfGrant(
-            principal=Principal.parse(plan.principal),
-            channel=plan.channel,
-            tool=self._directory.tool(plan.tool, capabilities, metadata.sensitive, plan.tier.value),
-            approved=plan.approved,
-            hosts=touched.hosts,
-            secrets=touched.secrets,
-        )
-
     def _frame(self, plan: ExecutionPlan, request: FetchRequest) -> Frame:
         settings = self._settings
-        grant = EgressGrant(
-            grant_id=plan.call_id,
-            principal=plan.principal,
-            run=plan.run_id,
-            call=plan.call_id,
-            tool=plan.tool,
-            rules=parse_rules(settings.allowed_hosts),
-            private_targets=parse_rules(settings.private_targets),
-            bindings=settings.bindings,
-            max_bytes=min(settings.max_call_bytes, plan.granted.get(BudgetKind.EGRESS_BYTES, 0)),
-            max_tunnels=settings.max_tunnels,
-        )
+        grant = grant_of(plan, settings, parse_rules(settings.allowed_hosts), settings.bindings)
         running = self._running[plan.call_id]
         running.grant, running.door = grant, DialledDoor(self._dialler, request.address.target)
         return Frame(grant=grant, door=running.door, credentials=self._credentials)

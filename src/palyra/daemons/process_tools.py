@@ -9,7 +9,7 @@ from palyra.config.settings import EgressSettings, SandboxSettings
 from palyra.daemons.egress_parts import EgressParts, SandboxDoor, bindings_for
 from palyra.egress.rules import BadHostRule, is_within, parse_rules
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
-from palyra.policy.obligations import EGRESS
+from palyra.policy.obligations import EGRESS, Obligations
 from palyra.sandbox import schemas
 from palyra.sandbox.process_executor import ProcessTools
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
@@ -20,6 +20,7 @@ from palyra.sandbox.profile import (
     SandboxProfile,
     SandboxTier,
 )
+from palyra.sandbox.receipt import Layer
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan, Outcome
 from palyra.tools.spec import (
@@ -156,7 +157,14 @@ def profile_for(
         allowed_executables=settings.allowed_executables or None,
         appearing_protected=AppearingProtected(settings.appearing_protected),
         tool_roots=settings.tool_roots,
+        require=_demanded(obliged),
     )
+
+
+def _demanded(obliged: Obligations) -> frozenset[Layer]:
+    """What policy obliges to must hold. Settings alone ask for what the tier can do, and the receipt says how much."""
+    egress = {Layer.EGRESS} if obliged.egress == EgressEnforcementMode.STRICT.value else set()
+    return frozenset(egress | ({Layer.WORKSPACE} if obliged.read_only else set()))
 
 
 def hosts_for(arguments: Mapping[str, Any], ceiling: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,9 +221,6 @@ class ProcessExecutor:
         if self._egress is not None and plan.tool in STARTING:
             profile, door = self._egress.sandbox_door(plan, profile)
         done = await self.tools.perform(plan, profile, door)
-        if plan.tool == "process.start" and door is not None:
-            # It goes on after its call: what it may use at most is charged now.
-            plan.usage.note(BudgetKind.EGRESS_BYTES, door.most_bytes)
         return Outcome(result=done.result, receipt=done.receipt, error=done.error)
 
     async def close(self) -> None:

@@ -8,21 +8,18 @@ from typing import Final
 
 from palyra.config.settings import EgressSettings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.call_grant import call_of, grant_of
 from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.fetch_tool import BoundCredentials
-from palyra.daemons.policed_egress import CallOfGrant, RevealsSecrets
+from palyra.daemons.policed_egress import RevealsSecrets
 from palyra.daemons.skill_http import SkillHttp
 from palyra.daemons.skill_services import SkillServices
 from palyra.daemons.skill_storage import SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_STORAGE_BYTES, ActiveTool
-from palyra.egress.grant import EgressGrant
-from palyra.egress.rules import parse_rules
 from palyra.fetch.client import FetchClient
-from palyra.identity.principal import Principal
 from palyra.journal.redact import Redactor
 from palyra.policy.entities import EntityDirectory
-from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan
 
 # Beneath the state directory, for each skill.
@@ -58,7 +55,7 @@ class SkillCalls:
         services = SkillServices(
             plan,
             active,
-            call=lambda: self._call(plan, active),
+            call=lambda: call_of(plan, active.spec, self._directory, skill=active.module.entity()),
             http=lambda: self._http(plan, active),
             secrets=self._secrets,
             storage=lambda: self._storage(active),
@@ -84,29 +81,5 @@ class SkillCalls:
         )
 
     def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
-        return SkillHttp(self._client, self._egress.proxy.dialler, self._credentials, self._grant(plan, active))
-
-    def _call(self, plan: ExecutionPlan, active: ActiveTool) -> CallOfGrant:
-        metadata = active.spec.metadata
-        capabilities = frozenset(map(str, metadata.capabilities))
-        return CallOfGrant(
-            principal=Principal.parse(plan.principal),
-            channel=plan.channel,
-            tool=self._directory.tool(plan.tool, capabilities, metadata.sensitive, plan.tier.value),
-            approved=plan.approved,
-            skill=active.module.entity(),
-        )
-
-    def _grant(self, plan: ExecutionPlan, active: ActiveTool) -> EgressGrant:
-        settings = self._settings
-        return EgressGrant(
-            grant_id=plan.call_id,
-            principal=plan.principal,
-            run=plan.run_id,
-            call=plan.call_id,
-            tool=plan.tool,
-            rules=active.hosts,
-            private_targets=parse_rules(settings.private_targets),
-            max_bytes=min(settings.max_call_bytes, plan.granted.get(BudgetKind.EGRESS_BYTES, 0)),
-            max_tunnels=settings.max_tunnels,
-        )
+        grant = grant_of(plan, self._settings, active.hosts)
+        return SkillHttp(self._client, self._egress.proxy.dialler, self._credentials, grant)

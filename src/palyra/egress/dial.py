@@ -4,17 +4,22 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from palyra.egress.grant import EgressGrant
 from palyra.egress.judge import EgressProxyPolicyService, Pin
 from palyra.egress.meter import Meter
 from palyra.egress.ports import Resolver
 from palyra.egress.proxy_limits import MAX_DIALLED_ADDRESSES
+from palyra.egress.readiness import Readiness, readiness_of
 from palyra.egress.refusal import NameUnresolved, Unreachable
 from palyra.egress.socket_stream import SocketStream
 from palyra.egress.target import Target
 from palyra.egress.upstream import Upstream
 from palyra.egress.upstream_handshake import ask_upstream
+
+_NON_BLOCKING: Final = int(socket.SOCK_STREAM) | int(socket.SOCK_NONBLOCK)
 
 
 class Dialler:
@@ -32,6 +37,8 @@ class Dialler:
         self._resolver = resolver
         self._connect_seconds = connect_seconds
         self._upstream = upstream
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._readiness: Readiness | None = None
 
     async def pin(self, grant: EgressGrant, target: Target) -> Pin:
         """Judges the target and everything it resolves to. Raises what refuses it."""
@@ -43,11 +50,11 @@ class Dialler:
             return Pin(target=target, addresses=())
         return self._service.judge_answers(grant, target, await self._resolver.resolve(target.host))
 
-    async def dial(self, pin: Pin, meter: Meter) -> tuple[SocketStream, str]:
+    def dial(self, pin: Pin, meter: Meter) -> Coroutine[Any, Any, tuple[SocketStream, str]]:
         """A connection to the first address of the pin that answers, and that address."""
         if self._upstream is not None:
-            return await self._dial_upstream(self._upstream, pin, meter)
-        return await self._dial_first(pin, pin.addresses, pin.target.port, meter)
+            return self._dial_upstream(self._upstream, pin, meter)
+        return self._dial_first(pin, pin.addresses, pin.target.port, meter)
 
     async def _dial_first(
         self, pin: Pin, addresses: tuple[str, ...], port: int, meter: Meter | None
@@ -56,7 +63,8 @@ class Dialler:
         for address in addresses[:MAX_DIALLED_ADDRESSES]:
             stream = self._stream_for(address, pin.target, meter)
             try:
-                await self._connect(stream, address, port)
+                if not self._begin(stream.sock, address, port):
+                    await self._finish(stream)
                 self._check_peer(stream.sock, pin)
             except TimeoutError:
                 stream.close()
@@ -71,17 +79,24 @@ class Dialler:
                 return stream, address
         raise _unreachable(pin.target, failure)
 
-    async def _connect(self, stream: SocketStream, address: str, port: int) -> None:
-        sock = stream.sock
+    @staticmethod
+    def _begin(sock: socket.socket, address: str, port: int) -> bool:
+        """Whether the connection stands already; False while it is under way."""
         outcome = sock.connect_ex((address, port))
         if outcome == errno.EINPROGRESS:
             # On this machine, and near it, the answer is there before we could wait for it.
             outcome = sock.connect_ex((address, port))
         if outcome in (errno.EALREADY, errno.EINPROGRESS):
-            async with asyncio.timeout(self._connect_seconds):
-                await stream.writable()
-            outcome = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            return False
         if outcome not in (0, errno.EISCONN):
+            raise OSError(outcome, os.strerror(outcome))
+        return True
+
+    async def _finish(self, stream: SocketStream) -> None:
+        async with asyncio.timeout(self._connect_seconds):
+            await stream.writable()
+        outcome = stream.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if outcome:
             raise OSError(outcome, os.strerror(outcome))
 
     def _check_peer(self, sock: socket.socket, pin: Pin) -> None:
@@ -90,15 +105,16 @@ class Dialler:
         if sock.getsockname() == peer:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "the connection met itself")
 
-    @staticmethod
-    def _stream_for(address: str, target: Target, meter: Meter | None) -> SocketStream:
+    def _stream_for(self, address: str, target: Target, meter: Meter | None) -> SocketStream:
         try:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, _NON_BLOCKING)
         except OSError as error:
             raise _unreachable(target, os.strerror(error.errno or 0)) from None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return SocketStream(sock, asyncio.get_running_loop(), meter)
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._readiness = loop, readiness_of(loop)
+        return SocketStream(sock, loop, meter, self._readiness)
 
     async def _dial_upstream(self, upstream: Upstream, pin: Pin, meter: Meter) -> tuple[SocketStream, str]:
         address, stream = await self._reach_upstream(upstream, pin)

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from palyra.egress.proxy_limits import (
     ACCEPT_PAUSE_SECONDS,
     ACCEPTS_PER_TURN,
     DEFER_ACCEPT_SECONDS,
+    LOOPBACK_CONGESTION,
     MAX_REFUSALS_KEPT,
     MAX_REFUSALS_TOLD,
 )
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from palyra.egress.proxy import EgressProxy
 
 log = logging.getLogger(__name__)
+_CONGESTION: Final[int | None] = getattr(socket, "TCP_CONGESTION", None)
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -57,10 +60,15 @@ class EgressUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 class Door:
     def __init__(
-        self, proxy: "EgressProxy", engine: RelayEngine, grant: EgressGrant, names: SyntheticNames | None
+        self,
+        proxy: "EgressProxy",
+        engine: RelayEngine,
+        grant: EgressGrant,
+        names: SyntheticNames | None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.grant = grant
-        self.budget = ByteBudget(grant.max_bytes)
+        self.budget = budget or ByteBudget(grant.max_bytes)
         self.engine = engine
         self.dialler = proxy.dialler
         self.limits = proxy.limits
@@ -162,9 +170,11 @@ class Door:
             self.engine.loop.add_reader(sock.fileno(), self._accept, sock, serve, face)
 
     def _accept(self, listening: socket.socket, serve: Serve, face: Face) -> None:
+        family = listening.family
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                sock, _ = listening.accept()
+                # socket.accept reads the family and the type anew for every connection.
+                descriptor, _ = listening._accept()  # type: ignore[attr-defined]
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -172,7 +182,7 @@ class Door:
                     log.warning("a listener of the egress proxy failed: %s", error)
                 self._rest(listening, serve, face)
                 return
-            self._admit(sock, serve, face)
+            self._admit(socket.socket(family, socket.SOCK_STREAM, 0, descriptor), serve, face)
 
     def _rest(self, listening: socket.socket, serve: Serve, face: Face) -> None:
         """No descriptor is left: makes one free and looks again in a moment, instead of spinning."""
@@ -209,14 +219,19 @@ class Door:
         # Programs ask for one name several times, for each kind of address; it is one refusal.
         if name is not None and name not in self._names_told and len(self._names_told) < MAX_REFUSALS_TOLD:
             self._names_told.add(name)
-            self.refused(HostNotAllowed(f"{name} is not among the allowed hosts", host=name), "dns")
+            why = "is one name too many for this call" if answered.is_full else "is not among the allowed hosts"
+            self.refused(HostNotAllowed(f"{name} {why}", host=name), "dns")
         return answered
 
 
 def _prepare(listener: Listener) -> None:
+    """What is set here those who are accepted inherit."""
+    sock = listener.socket
     with suppress(OSError):
-        # Those who are accepted inherit it: a relay must not wait for more before it sends.
-        listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A relay must not wait for more before it sends.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if listener.kind == "proxy":
             # Here the client always speaks first: one that does not costs us nothing for so long.
-            listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
+        if _CONGESTION is not None and ipaddress.ip_address(sock.getsockname()[0]).is_loopback:
+            sock.setsockopt(socket.IPPROTO_TCP, _CONGESTION, LOOPBACK_CONGESTION)

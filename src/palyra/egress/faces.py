@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from palyra.egress.http_forward import HttpConversation
-from palyra.egress.http_proxy import ESTABLISHED
+from palyra.egress.http_forward import HttpConversation, status_of
+from palyra.egress.http_proxy import ESTABLISHED, error_reply, refusal_body
+from palyra.egress.plain_connect import connect_target, plain_connect
 from palyra.egress.refusal import EgressRefused, HostNotAllowed, MalformedTraffic, NameUnresolved, Unreachable
 from palyra.egress.socks5 import Connect, Reject, Reply, ReplyCode, Socks5Server
 from palyra.egress.target import Target
@@ -22,9 +23,21 @@ async def serve_proxy(tunnel: Tunnel) -> None:
     if first[0] == _SOCKS_VERSION:
         tunnel.face = "socks5"
         await _serve_socks(tunnel, first)
-    else:
+        return
+    target = plain_connect(first)
+    if target is None:
         tunnel.client.unread(first)
         await _serve_http(tunnel)
+        return
+    tunnel.face = "connect"
+    try:
+        await _open(tunnel, target)
+    except EgressRefused as refused:
+        answer = error_reply(status_of(refused), refusal_body(type(refused), refused.message))
+        await tunnel.farewell(answer, refused)
+        raise
+    await tunnel.client.write(ESTABLISHED)
+    await _carry(tunnel, target)
 
 
 async def serve_transparent(tunnel: Tunnel, name_at: Callable[[str], str | None]) -> None:
@@ -68,9 +81,7 @@ async def _serve_socks(tunnel: Tunnel, first: bytes) -> None:
 async def _open_socks(tunnel: Tunnel, machine: Socks5Server, asked: Connect) -> None:
     try:
         target = Target.of(asked.host, asked.port, scheme=scheme_of(asked.port))
-        await tunnel.admit(target)
-        if not tunnel.terminated():
-            await tunnel.connect()
+        await _open(tunnel, target)
     except EgressRefused as refused:
         unreachable = isinstance(refused, Unreachable | NameUnresolved)
         code = ReplyCode.HOST_UNREACHABLE if unreachable else ReplyCode.NOT_ALLOWED
@@ -89,20 +100,19 @@ async def _serve_http(tunnel: Tunnel) -> None:
         return
     tunnel.face = "connect"
     try:
-        target = _connect_target(asked.authority)
-        await tunnel.admit(target)
-        if not tunnel.terminated():
-            await tunnel.connect()
+        target = connect_target(asked.authority)
+        await _open(tunnel, target)
     except EgressRefused as refused:
         raise await conversation.refuse(refused) from None
     await tunnel.client.write(ESTABLISHED)
     await _carry(tunnel, target)
 
 
-def _connect_target(authority: str) -> Target:
-    target = Target.from_authority(authority, scheme="tcp")
-    scheme = scheme_of(target.port)
-    return target if scheme == target.scheme else Target(scheme, target.host, target.port)
+async def _open(tunnel: Tunnel, target: Target) -> None:
+    """Judges the target and dials it, unless somebody else reads its traffic and dials when it has to."""
+    await tunnel.admit(target)
+    if not tunnel.terminated():
+        await tunnel.connect()
 
 
 async def _carry(tunnel: Tunnel, target: Target) -> None:

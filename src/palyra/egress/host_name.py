@@ -49,6 +49,7 @@ def canonical_host(raw: str) -> str:
     return host
 
 
+@lru_cache(maxsize=REMEMBERED_VERDICTS)
 def is_address(host: str) -> bool:
     """Whether a canonical host is an address. No canonical name ends in a number or holds a colon."""
     return ":" in host or host.rpartition(".")[2].isdigit()

@@ -64,6 +64,8 @@ class EgressProxyPolicyService:
             raise NameUnresolved(f"{target.host} has no address", host=target.host, port=target.port)
         for answer in answers:
             self._judge_one(grant, target, answer)
+        if len(answers) == 1:
+            return Pin(target=target, addresses=(canonical_address(answers[0]),))
         return Pin(target=target, addresses=tuple(dict.fromkeys(map(canonical_address, answers))))
 
     def confirm_peer(self, pin: Pin, peer_address: str) -> None:

@@ -18,6 +18,15 @@ class ByteBudget:
         self.down = 0
 
     @property
+    def granted(self) -> int:
+        """What a refusal names."""
+        return self.limit
+
+    def extend(self, count: int) -> int:
+        """What is left, after an attempt to have ``count`` of it: a budget that is nobody else's does not grow."""
+        return self.limit - self.up - self.down
+
+    @property
     def spent(self) -> int:
         return self.up + self.down
 
@@ -46,11 +55,14 @@ class Meter:
 
     def spend_up(self, count: int) -> None:
         """Counts bytes that are about to go out; refuses them when they do not fit."""
-        if count > self.left():
+        if not self.covers(count):
             raise self.exceeded()
         self.count_up(count)
 
+    def covers(self, count: int) -> bool:
+        return count <= self.left() or count <= self._budget.extend(count)
+
     def exceeded(self) -> ByteBudgetSpent:
         return ByteBudgetSpent(
-            f"the call's {self._budget.limit} bytes of network traffic are spent", limit=self._budget.limit
+            f"the call's {self._budget.granted} bytes of network traffic are spent", limit=self._budget.granted
         )

@@ -12,6 +12,7 @@ from palyra.egress.dial import Dialler
 from palyra.egress.door import Door, EgressUsage, Listener
 from palyra.egress.grant import EgressGrant
 from palyra.egress.judge import EgressProxyPolicyService
+from palyra.egress.meter import ByteBudget
 from palyra.egress.ports import EgressObserver, Resolver
 from palyra.egress.proxy_limits import ProxyLimits
 from palyra.egress.refusal import TooManyTunnels
@@ -57,12 +58,21 @@ class EgressProxy:
         self._tunnels = 0
         self._past: list[int] = [0, 0, 0, 0, 0]
 
-    def open_door(self, grant: EgressGrant, listeners: Sequence[Listener], names: SyntheticNames | None = None) -> Door:
-        """Serves these sockets for this grant until the door is closed. Call it on the loop's thread."""
+    def open_door(
+        self,
+        grant: EgressGrant,
+        listeners: Sequence[Listener],
+        names: SyntheticNames | None = None,
+        budget: ByteBudget | None = None,
+    ) -> Door:
+        """Serves these sockets for this grant until the door is closed. Call it on the loop's thread.
+
+        ``budget`` counts instead of one made from the grant, where others share it.
+        """
         loop = asyncio.get_running_loop()
         if self._engine is None:
             self._engine = RelayEngine(loop)
-        door = Door(self, self._engine, grant, names)
+        door = Door(self, self._engine, grant, names, budget)
         self._doors.add(door)
         try:
             door.listen(listeners)

@@ -48,6 +48,9 @@ ACCEPTS_PER_TURN: Final = 32
 LISTEN_BACKLOG: Final = 1024
 # A connection to the proxy port on which nothing was said waits in the kernel this long before we see it.
 DEFER_ACCEPT_SECONDS: Final = 5
+# Between programs of one machine nothing is congested. The default of some machines paces what it sends, and halves
+# what a loopback can carry; this one does not, and every Linux has it and lets everybody use it.
+LOOPBACK_CONGESTION: Final = b"reno"
 # When the process has no descriptor left a listener rests this long instead of spinning.
 ACCEPT_PAUSE_SECONDS: Final = 0.1
 # Descriptors for everything that is no tunnel: listeners, pipes, files, the resolver's sockets.
@@ -56,6 +59,13 @@ SPARE_DESCRIPTORS: Final = 512
 WANTED_DESCRIPTORS: Final = 2 * 12_000 + SPARE_DESCRIPTORS
 # Addresses of one name tried in turn before the caller is told that none answers.
 MAX_DIALLED_ADDRESSES: Final = 4
+# Processes that serve one address: more than any machine has cores for.
+MAX_PROCESSES: Final = 64
+# A process takes its next portion of a shared budget when less than this is left to it, and the portion is a part of
+# what is left to all, between these: near the end no process sits on much of it.
+MIN_LEASE_BYTES: Final = 4 * KIB
+MAX_LEASE_BYTES: Final = 16 * MIB
+SHARES_OF_THE_REST: Final = 64
 # Refusals that a usage report carries; the rest are counted.
 MAX_REFUSALS_KEPT: Final = 64
 # Refusals that one grant tells the observer about; a program that asks for ever fills no journal.

@@ -23,6 +23,7 @@ from palyra.egress.proxy_limits import (
     RELAY_READ_BYTES,
     ROUNDS_PER_TURN,
 )
+from palyra.egress.readiness import readiness_of
 from palyra.egress.socket_stream import SocketStream
 
 # Gets what the client sent; gives what may pass now, or None to end the relay and leave the bytes to somebody else.
@@ -31,10 +32,11 @@ Gate = Callable[[bytes], bytes | None]
 
 
 class RelayEngine:
-    """What the relays of one loop share: the buffer and the pipes."""
+    """What the relays of one loop share: the buffer, the pipes, and who tells which socket is ready."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.readiness = readiness_of(loop)
         self.pipes = PipePool()
         self.buffer = bytearray(RELAY_READ_BYTES)
         self.view = memoryview(self.buffer)
@@ -46,15 +48,15 @@ class RelayEngine:
 class Relay:
     """One tunnel's traffic. ``run`` ends normally when both sides ended or the gate handed over."""
 
-    __slots__ = ("_done", "_down", "_engine", "_up", "gated_out", "meter")
+    __slots__ = ("_done", "_down", "_up", "engine", "gated_out", "meter")
 
     def __init__(self, engine: RelayEngine, client: SocketStream, server: SocketStream, meter: Meter) -> None:
-        self._engine = engine
+        self.engine = engine
         self.meter = meter
         self.gated_out = False
         self._done: asyncio.Future[None] = engine.loop.create_future()
-        self._up = _Flow(self, engine, client, server, meter.count_up)
-        self._down = _Flow(self, engine, server, client, meter.count_down)
+        self._up = _Flow(self, client, server, meter.count_up)
+        self._down = _Flow(self, server, client, meter.count_down)
 
     async def run(self, gate: Gate | None = None) -> None:
         try:
@@ -98,6 +100,7 @@ class _Flow:
         "_engine",
         "_full_reads",
         "_gate",
+        "_left",
         "_pipe",
         "_relay",
         "_source",
@@ -107,16 +110,10 @@ class _Flow:
         "ended",
     )
 
-    def __init__(
-        self,
-        relay: Relay,
-        engine: RelayEngine,
-        source: SocketStream,
-        target: SocketStream,
-        count: Callable[[int], None],
-    ) -> None:
+    def __init__(self, relay: Relay, source: SocketStream, target: SocketStream, count: Callable[[int], None]) -> None:
         self._relay = relay
-        self._engine = engine
+        self._engine = relay.engine
+        self._left = relay.meter.left
         self._source = source
         self._target = target
         self._count = count
@@ -158,7 +155,11 @@ class _Flow:
     def _pump(self) -> None:
         try:
             for _ in range(ROUNDS_PER_TURN):
-                if self._stopped or self.ended or not (self._flushed() and self._read()):
+                if self._stopped or self.ended:
+                    return
+                if (self._unsent is not None or self._pipe is not None) and not self._flushed():
+                    return
+                if not self._read():
                     return
             # Others get their turn; no new edge would tell us of what is there already.
             self._engine.loop.call_soon(self._pump)
@@ -185,18 +186,21 @@ class _Flow:
     def _read(self) -> bool:
         """Moves one portion; False when there will be a new edge before there is more."""
         if self._gate is not None:
-            data = self._source.sock.recv(self._affordable(HANDSHAKE_READ_BYTES))
+            asked = self._affordable(HANDSHAKE_READ_BYTES)
+            data = self._source.sock.recv(asked)
             self._admit(data)
-            return True
+            return self._may_have_more(len(data) == asked)
         if self._full_reads >= BULK_AFTER_FULL_READS and (self._pipe or self._borrow()):
             return self._splice()
         return self._copy()
 
     def _affordable(self, most: int) -> int:
         """How much may be read. Bytes beyond the budget end the relay; the end of the stream does not."""
-        left = self._relay.meter.left()
+        left = self._left()
+        if left >= most:
+            return most
         if left > 0:
-            return min(most, left)
+            return left
         if self._source.sock.recv(1, socket.MSG_PEEK):
             raise self._relay.meter.exceeded()
         return 1
@@ -213,7 +217,7 @@ class _Flow:
                 self._gate = None
         if admitted:
             if not counted:
-                if len(admitted) > self._relay.meter.left():
+                if not self._relay.meter.covers(len(admitted)):
                     raise self._relay.meter.exceeded()
                 self._count(len(admitted))
             self._send(memoryview(admitted))
@@ -231,8 +235,11 @@ class _Flow:
         self._full_reads = self._full_reads + 1 if got * 4 >= RELAY_READ_BYTES else 0
         self._count(got)
         self._send(engine.view[:got])
-        # After a short read nothing is left, unless the end of the stream stands behind it.
-        return got == asked or self._unsent is not None or self._source.ended
+        return self._may_have_more(got == asked)
+
+    def _may_have_more(self, was_full: bool) -> bool:
+        """After a short read nothing is left, unless the end of the stream stands behind it."""
+        return was_full or self._unsent is not None or self._source.ended
 
     def _send(self, data: memoryview) -> None:
         try:

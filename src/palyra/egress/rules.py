@@ -69,7 +69,7 @@ class HostRule(msgspec.Struct, frozen=True):
 
     def covers(self, host: str, port: int | None) -> bool:
         """``host`` is canonical. A port that nobody said is not held against the rule."""
-        return self.names(host) and (port is None or port in self.ports)
+        return self.names(host) and (port is None or port == self.port or (self.port is None and port in WEB_PORTS))
 
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
@@ -80,7 +80,10 @@ def parse_rules(texts: tuple[str, ...]) -> tuple[HostRule, ...]:
 
 def find_rule(rules: Iterable[HostRule], host: str, port: int | None) -> HostRule | None:
     """The first rule that covers a canonical host and a port."""
-    return next((rule for rule in rules if rule.covers(host, port)), None)
+    for rule in rules:
+        if rule.covers(host, port):
+            return rule
+    return None
 
 
 def is_within(rule: HostRule, ceiling: Iterable[HostRule]) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 
 from palyra.egress.meter import Meter
 from palyra.egress.proxy_limits import HANDSHAKE_READ_BYTES
-from palyra.egress.readiness import ENDED, READABLE, WRITABLE, readiness_of
+from palyra.egress.readiness import ENDED, READABLE, WRITABLE, Readiness, readiness_of
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -39,7 +39,13 @@ class SocketStream:
         "sock",
     )
 
-    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        meter: Meter | None = None,
+        readiness: Readiness | None = None,
+    ) -> None:
         if sock.gettimeout() != 0:
             sock.setblocking(False)
         self.sock = sock
@@ -49,7 +55,7 @@ class SocketStream:
         self.on_readable: Callable[[], None] | None = None
         self.on_writable: Callable[[], None] | None = None
         self._loop = loop
-        self._readiness = readiness_of(loop)
+        self._readiness = readiness or readiness_of(loop)
         self._watched = False
         self._watched_writing = False
         self._kept = b""

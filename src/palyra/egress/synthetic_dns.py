@@ -18,10 +18,14 @@ from palyra.egress.synthetic_names import SyntheticNames
 
 
 class DnsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """``reply`` is empty where no answer is given at all; ``refused_name`` is the name asked for in vain, as text."""
+    """``reply`` is empty where no answer is given at all; ``refused_name`` is the name asked for in vain, as text.
+
+    With ``is_full`` it is an allowed name, and no address is left for it.
+    """
 
     reply: bytes
     refused_name: str | None = None
+    is_full: bool = False
 
 
 class Rcode(IntEnum):
@@ -121,7 +125,7 @@ def _decide(head: _Head, question: _Question, names: SyntheticNames, allowed: Ca
         return DnsAnswer(reply=head.reply(Rcode.NO_SUCH_NAME), refused_name=_shown(question.labels))
     address = names.assign(name)
     if address is None:
-        return DnsAnswer(reply=head.reply(Rcode.REFUSED), refused_name=name)
+        return DnsAnswer(reply=head.reply(Rcode.REFUSED), refused_name=name, is_full=True)
     return DnsAnswer(reply=head.reply(Rcode.NO_ERROR, address if question.kind == _A else None))
 
 

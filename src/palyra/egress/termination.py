@@ -27,7 +27,8 @@ from palyra.egress.injected_exchange import ByteStream, InjectedExchange
 from palyra.egress.injection import InjectionPlan, bound_to, plan_injection
 from palyra.egress.ports import SecretSource
 from palyra.egress.proxy_limits import BODY_READ_BYTES, FAREWELL_SECONDS, MAX_REQUESTS_PER_CONNECTION
-from palyra.egress.refusal import CredentialMissing, EgressRefused, HostHeaderMismatch, Unreachable
+from palyra.egress.refusal import EgressRefused, HostHeaderMismatch, Unreachable
+from palyra.egress.revealing import revealed
 from palyra.egress.rules import parse_rules
 from palyra.egress.run_ca import RunAuthority
 from palyra.egress.target import Target
@@ -88,15 +89,7 @@ class CredentialTermination:
         await _Conversation(self, tunnel, client or tunnel.client, target, one_request=one_request).run()
 
     async def reveal(self, grant: EgressGrant, plan: InjectionPlan, target: Target) -> dict[str, Secret]:
-        """The secrets of a plan. One that is missing is fatal only where its binding says so."""
-        values: dict[str, Secret] = {}
-        for one in plan.injections:
-            try:
-                values[one.secret_ref] = await self._secrets.reveal(grant, one.secret_ref, target)
-            except CredentialMissing:
-                if one.required or one.written:
-                    raise
-        return values
+        return await revealed(self._secrets, grant, plan, target)
 
     def upstream_context(self) -> ssl.SSLContext:
         if self._upstream is None:

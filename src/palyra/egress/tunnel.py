@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -66,7 +66,7 @@ class TunnelOwner(Protocol):
     def left(self, tunnel: "Tunnel") -> None: ...
 
 
-Serve = Callable[["Tunnel"], Awaitable[None]]
+Serve = Callable[["Tunnel"], Coroutine[Any, Any, None]]
 
 
 class Tunnel:
@@ -101,7 +101,7 @@ class Tunnel:
         self._seen = 0
         self.quiet_since = self._loop.time()
         self._deadline: float | None = None
-        self.client = SocketStream(sock, self._loop)
+        self.client = SocketStream(sock, self._loop, None, owner.engine.readiness)
         self.server: SocketStream | None = None
         self.meter = Meter(owner.budget)
         self.face: Face = face
@@ -113,7 +113,7 @@ class Tunnel:
 
     def start(self, serve: Serve) -> None:
         self.expect_handshake()
-        self._task = self._loop.create_task(self._run(serve))
+        self._task = self._loop.create_task(serve(self))
         self._task.add_done_callback(self._ended)
 
     @property
@@ -290,9 +290,6 @@ class Tunnel:
         self.client.close()
 
     # How it ends.
-
-    async def _run(self, serve: Serve) -> None:
-        await serve(self)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         reason = self._outcome(task)

@@ -336,7 +336,7 @@ class Broker:
         except Exception:
             log.exception("call %s of %s broke", plan.call_id, plan.tool)
             state, error = CallState.FAILED, InternalError(f"{plan.tool} broke inside Palyra", call_id=plan.call_id)
-        used |= plan.usage.noted
+        used |= plan.usage.take()
         elapsed = round((self._clock.monotonic() - since) * 1000)
         used[BudgetKind.WALL_MS] = min(elapsed, plan.timeout_ms)
         record = msgspec.structs.replace(

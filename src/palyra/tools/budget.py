@@ -49,10 +49,20 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage:
-    """What a call has used so far, noted by its executor while it runs: however the call ends, that is charged."""
+    """What a call has used so far, noted by its executor while it runs: however the call ends, that is charged.
+
+    What a call leaves running is charged at the end of the call with the most that it may use. Once ``is_taken`` a
+    smaller amount does not reach the account by being noted: whoever knows it gives back the rest.
+    """
 
     def __init__(self) -> None:
         self.noted: dict[BudgetKind, int] = {}
+        self.is_taken = False
+
+    def take(self) -> dict[BudgetKind, int]:
+        """For the one who charges it, right before that."""
+        self.is_taken = True
+        return self.noted.copy()
 
     def note(self, kind: BudgetKind, amount: int) -> None:
         """The amount of this kind up to now, not since the last note."""

@@ -73,6 +73,26 @@ def settle_budget(
         )
 
 
+def give_back(
+    tx: Transaction, run_id: str, kind: BudgetKind, amount: int, *, call: str, principal: str, actor: str
+) -> None:
+    """Takes off what an ended call was charged and what it had left running did not use in the end."""
+    if tx.execute(
+        "UPDATE run_budgets SET used = used - ? WHERE run_id = ? AND kind = ? AND used >= ? RETURNING used",
+        (amount, run_id, kind.value, amount),
+    ):
+        tx.append(
+            NewEvent(
+                kind="run.budget_returned",
+                actor=actor,
+                principal=principal,
+                run=run_id,
+                call=call,
+                payload={"budget": kind.value, "amount": amount},
+            )
+        )
+
+
 def read_run(store: Store, run_id: RunId, principal: str | None) -> Run:
     rows = store.read("SELECT principal, created_ms FROM runs WHERE run_id = ?", (str(run_id),))
     if not rows or (principal is not None and rows[0][0] != principal):

@@ -45,7 +45,7 @@ def plan(house: House, **more: Any) -> ExecutionPlan:
         tier=ToolTier.C,
         principal="agent:bot",
         channel="cli",
-        **more,
+        **{"granted": {BudgetKind.EGRESS_BYTES: 1 << 40}, **more},
     )
 
 
@@ -59,6 +59,8 @@ async def test_a_grant_is_the_hosts_within_what_the_run_has_left(tmp_path: Path)
         grant = parts.grant_for(plan(house, granted={BudgetKind.EGRESS_BYTES: 1234}), ("here.test:8080",))
         assert (grant.max_bytes, [str(rule) for rule in grant.rules]) == (1234, ["here.test:8080"])
         assert parts.grant_for(plan(house), ()).max_bytes == house.gateway.settings.egress.max_call_bytes
+        # What was not reserved is not moved.
+        assert parts.grant_for(plan(house, granted={}), ()).max_bytes == 0
 
 
 async def test_only_bindings_of_the_calls_own_hosts_come_along(tmp_path: Path) -> None:

@@ -2,9 +2,14 @@ import asyncio
 import contextlib
 import errno
 import socket
+from pathlib import Path
+
+import pytest
 
 from fakes.egress_scene import SITE, echo, scene, server
-from palyra.egress.proxy_limits import MAX_REFUSALS_KEPT, ProxyLimits
+from palyra.egress.proxy_limits import LOOPBACK_CONGESTION, MAX_REFUSALS_KEPT, ProxyLimits
+
+SYSTEM_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 async def test_the_account_of_a_door() -> None:
@@ -56,11 +61,11 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
     class Exhausted(socket.socket):
         failures = 3
 
-        def accept(self) -> tuple[socket.socket, object]:
+        def _accept(self) -> tuple[int, object]:
             if Exhausted.failures:
                 Exhausted.failures -= 1
                 raise OSError(errno.EMFILE, "too many open files")
-            return super().accept()
+            return super()._accept()
 
     from palyra.egress.door import Listener
 
@@ -73,3 +78,18 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
             client = await asyncio.wait_for(stage.connect(f"{SITE}:{port}"), 30)
             assert Exhausted.failures == 0
             await client.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="the choice is Linux's")
+async def test_what_goes_to_clients_on_this_machine_is_not_paced() -> None:
+    async with server(echo) as port, scene(f"{SITE}:{port}") as stage:
+        client = await stage.connect(f"{SITE}:{port}")
+        (tunnel,) = stage.door.tunnels
+        assert tunnel.server is not None
+        used = [
+            stream.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+            for stream in (tunnel.client, tunnel.server)
+        ]
+        # The way out is the operator's to choose for.
+        assert used == [LOOPBACK_CONGESTION, SYSTEM_CONGESTION.read_bytes().strip()]
+        await client.close()

@@ -94,3 +94,17 @@ def test_a_run_is_opened_once_and_keeps_its_caps(store: SqliteStore) -> None:
     store.transact_blocking(lambda tx: sqlite_runs.ensure_run(tx, RUN, "agent:bot", "x", RunBudget(calls=99)))
     assert account(store, BudgetKind.CALLS)[0] == 3
     assert [event.kind for event in store.events_since(0, 10)] == ["run.opened"]
+
+
+def test_what_was_charged_too_much_is_given_back_on_record_and_never_more(store: SqliteStore) -> None:
+    open_run(store, egress_bytes=1_000)
+    kind = BudgetKind.EGRESS_BYTES
+    granted = store.transact_blocking(lambda tx: sqlite_runs.reserve_budget(tx, RUN, {kind: 600}))
+    store.transact_blocking(lambda tx: sqlite_runs.settle_budget(tx, RUN, granted, {kind: 600}))
+    whose = {"call": "c1", "principal": "agent:bot", "actor": "palyrad"}
+    store.transact_blocking(lambda tx: sqlite_runs.give_back(tx, RUN, kind, 500, **whose))
+    assert account(store, kind) == (1_000, 0, 100)
+    store.transact_blocking(lambda tx: sqlite_runs.give_back(tx, RUN, kind, 101, **whose))
+    assert account(store, kind) == (1_000, 0, 100)
+    told = [event for event in store.events_since(0, 10) if event.kind == "run.budget_returned"]
+    assert [(event.call, event.payload_value()) for event in told] == [("c1", {"budget": kind.value, "amount": 500})]
