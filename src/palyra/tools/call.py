@@ -162,7 +162,8 @@ def decision_view(decision: ToolDecision) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "outcome": decision.outcome.value,
         "policies": list(decision.policies),
-        "reasons": list(decision.reasons),
+        # As plain text: the journal has a short way for what is plain already.
+        "reasons": [str(reason) for reason in decision.reasons],
         "bundle_digest": decision.bundle_digest,
     }
     obligations = msgspec.structs.asdict(decision.obligations)
