@@ -6,6 +6,7 @@ once, whichever process made it.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -21,6 +22,8 @@ from palyra.wasm.runtime import CompiledModule
 _LOG = logging.getLogger("palyra.skills")
 GROUP: Final = "skills"
 _NEVER: Final = -1
+# The registry is not asked again within one step of a call: it was asked this shortly before.
+_FRESH_SECONDS: Final = 0.005
 Compile = Callable[[bytes], Awaitable[CompiledModule]]
 
 
@@ -34,6 +37,8 @@ class ActiveSkills:
         self._egress = egress
         self._actor = actor
         self._revision = _NEVER
+        # When the registry was last found to be as known here.
+        self._looked = 0.0
         self._changing = asyncio.Lock()
         self._tools: dict[str, ActiveTool] = {}
         # By digest of the module: its bytes until it is compiled, then what the runtime knows it by.
@@ -42,7 +47,11 @@ class ActiveSkills:
 
     async def freshen(self) -> None:
         """Nothing to do but one small read when nothing has changed."""
-        if not self._wasm.enabled or self._registry.index.revision() == self._revision:
+        if not self._wasm.enabled:
+            return
+        looked = time.monotonic()
+        if self._registry.index.revision() == self._revision:
+            self._looked = looked
             return
         async with self._changing:
             revision = self._registry.index.revision()
@@ -66,7 +75,8 @@ class ActiveSkills:
         active = self._tools.get(name)
         if active is None or active.module.digest != digest:
             raise NotRunnable(f"{name} is not in use any more as it was decided on", digest=digest)
-        self._registry.require_runnable(active.module.skill_id, digest)
+        if time.monotonic() - self._looked > _FRESH_SECONDS:
+            self._registry.require_runnable(active.module.skill_id, digest)
         return active
 
     def module_of(self, skill_id: str, name: str) -> ResolvedInstalledSkillModule:

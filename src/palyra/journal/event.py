@@ -22,12 +22,23 @@ class InvalidEvent(InvalidInput):
     hint = "an event kind is dotted lower-case words such as call.finished"
 
 
+class Prepared:
+    """A payload that was redacted ahead of time, knowing ``known`` secrets; made by the redactor and by nobody else."""
+
+    __slots__ = ("encoded", "known", "payload")
+
+    def __init__(self, payload: dict[str, Any], encoded: bytes, known: int) -> None:
+        self.payload = payload
+        self.encoded = encoded
+        self.known = known
+
+
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event before it has a place. The payload may hold anything JSON can say, and secrets: those are redacted."""
 
     kind: str
     actor: str
-    payload: dict[str, Any] = {}
+    payload: dict[str, Any] | Prepared = {}
     principal: str = ""
     run: str = ""
     call: str = ""

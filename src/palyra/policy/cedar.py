@@ -214,9 +214,7 @@ def is_panic(error: BaseException) -> bool:
 
 def _parse_slice(policies: tuple[Policy, ...]) -> _Slice:
     handle = cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies))
-    return _Slice(
-        handle, tuple(policy.id for policy in policies), together(policy.reads for policy in policies)
-    )
+    return _Slice(handle, tuple(policy.id for policy in policies), together(policy.reads for policy in policies))
 
 
 def _entities_document(request: PolicyRequest) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from palyra.journal.event import Event, NewEvent
+from palyra.journal.event import Event, NewEvent, Prepared
 
 T = TypeVar("T")
 
@@ -23,5 +23,8 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
+
+    def prepare(self, payload: dict[str, Any]) -> Prepared:
+        """Makes an entry's payload ready ahead of the transaction that appends it."""
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
