@@ -110,7 +110,16 @@ ADAPTERS = {
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519",),
     "telemetry": ("prometheus",),
-    "tools": ("broker", "builtin", "execution", "late_start", "sqlite_approvals", "sqlite_calls", "sqlite_runs", "waiting"),
+    "tools": (
+        "broker",
+        "builtin",
+        "execution",
+        "late_start",
+        "sqlite_approvals",
+        "sqlite_calls",
+        "sqlite_runs",
+        "waiting",
+    ),
     "vault": (
         "aesgcm",
         "environment",

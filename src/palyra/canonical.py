@@ -48,10 +48,7 @@ def _is_plain(value: Any) -> bool:
                 return False
         return True
     if kind is list or kind is tuple:
-        for item in value:
-            if not _is_plain(item):
-                return False
-        return True
+        return all(map(_is_plain, value))
     if kind is int:
         return bool(-_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER)
     return kind is bool or value is None

@@ -10,6 +10,9 @@ from palyra.errors import InvalidInput
 # Dotted lower-case words in the past tense: ``call.finished``.
 _KIND = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 MAX_KIND_CHARS = 64
+# Kinds that were found to be well-formed: there are some dozens.
+_known_kinds: set[str] = set()
+_MAX_KNOWN_KINDS = 256
 # Actor, principal, run and call are names; one that is longer than this says less, not more.
 MAX_FIELD_CHARS = 256
 
@@ -22,30 +25,23 @@ class InvalidEvent(InvalidInput):
     hint = "an event kind is dotted lower-case words such as call.finished"
 
 
-class Prepared:
-    """A payload that was redacted ahead of time, knowing ``known`` secrets; made by the redactor and by nobody else."""
-
-    __slots__ = ("encoded", "known", "payload")
-
-    def __init__(self, payload: dict[str, Any], encoded: bytes, known: int) -> None:
-        self.payload = payload
-        self.encoded = encoded
-        self.known = known
-
-
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event before it has a place. The payload may hold anything JSON can say, and secrets: those are redacted."""
 
     kind: str
     actor: str
-    payload: dict[str, Any] | Prepared = {}
+    payload: dict[str, Any] = {}
     principal: str = ""
     run: str = ""
     call: str = ""
 
     def __post_init__(self) -> None:
+        if self.kind in _known_kinds:
+            return
         if len(self.kind) > MAX_KIND_CHARS or not _KIND.fullmatch(self.kind):
             raise InvalidEvent(f"{self.kind[:MAX_KIND_CHARS]!r} is not an event kind")
+        if len(_known_kinds) < _MAX_KNOWN_KINDS:
+            _known_kinds.add(self.kind)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):

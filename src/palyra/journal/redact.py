@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from palyra.canonical import canonical_json
-from palyra.journal.event import MAX_FIELD_CHARS, Prepared
+from palyra.journal.event import MAX_FIELD_CHARS
 from palyra.journal.needles import Needles
 from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
@@ -102,18 +102,8 @@ class Redactor:
         clean = [self.text(field)[:MAX_FIELD_CHARS] for field in (actor, principal, run, call)]
         return clean[0], clean[1], clean[2], clean[3]
 
-    def prepared(self, payload: dict[str, Any]) -> Prepared:
-        """The work of ``payload`` done ahead. It counts as long as no further secret has become known."""
-        known = len(self._values)
-        return Prepared(payload, self.payload(payload), known)
-
-    def payload(self, payload: Mapping[str, Any] | Prepared) -> bytes:
+    def payload(self, payload: Mapping[str, Any]) -> bytes:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
-        if isinstance(payload, Prepared):
-            # Values are only ever added, and each is searched for before it counts.
-            if payload.known == len(self._values):
-                return payload.encoded
-            payload = payload.payload
         encoded = self._as_it_is(payload)
         if encoded is None or self._occur_in(encoded):
             encoded = canonical_json(self._mapping(payload, 0))

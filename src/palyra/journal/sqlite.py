@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
-from palyra.journal.event import Event, Prepared
+from palyra.journal.event import Event
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_reader import JournalReader
 from palyra.journal.sqlite_schema import open_writer
@@ -28,8 +28,7 @@ T = TypeVar("T")
 class SqliteStore:
     """Made with ``open``. Several processes may hold a store on one file; each extends the same chain."""
 
-    def __init__(self, reader: JournalReader, writer: Writer, ballast: Ballast, redactor: Redactor) -> None:
-        self._redactor = redactor
+    def __init__(self, reader: JournalReader, writer: Writer, ballast: Ballast) -> None:
         self._reader = reader
         self._writer = writer
         self._ballast = ballast
@@ -68,7 +67,7 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        return cls(reader, writer, ballast, redactor)
+        return cls(reader, writer, ballast)
 
     @staticmethod
     def open_reader(path: Path) -> JournalReader:
@@ -94,15 +93,13 @@ class SqliteStore:
         ``essential`` is for the end of work that already ran: it may use the space held back for a full disk.
         A caller that is cancelled while waiting does not know whether its work was committed.
         """
+        return await self.submit(work, essential=essential)
+
+    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> asyncio.Future[T]:
+        """Hands ``work`` over at once, and returns what ``transact`` would wait for."""
         unit = Unit(work, asyncio.get_running_loop(), essential=essential)
         self._writer.submit(unit)
-        result: T = await unit.future  # type: ignore[misc]
-        return result
-
-    def prepare(self, payload: dict[str, Any]) -> Prepared:
-        """Does the redaction of an event's payload ahead of the transaction that appends it. ``payload`` must not change
-        any more."""
-        return self._redactor.prepared(payload)
+        return unit.future  # type: ignore[return-value]
 
     def transact_blocking(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         """The same for a thread without an event loop; never call it on one."""

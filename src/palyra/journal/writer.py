@@ -212,6 +212,7 @@ class Writer:
     def _perform(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
         connection = self._connection
         group = Group(connection, self._redactor, self._ids, self._clock.now_ms())
+        group.alone = len(units) == 1
         first_head = group.seq
         outcomes = [_perform_unit(unit, group) for unit in units]
         group.flush()

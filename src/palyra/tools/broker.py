@@ -1,8 +1,8 @@
 """Drives every call along the one path: intake, decision, approval, reservation, execution, receipt, record.
 
 Nothing that has an effect runs before the entry that says it starts is on the disk, and nothing is reported before the
-entry that says how it ended is. A call that leaves nothing behind may compute sooner: until it is reported, it is as if it
-had not been.
+entry that says how it ended is. A call without effects may compute sooner: until it is reported, it is as if it had not
+been.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.identity.principal import Principal
 from palyra.ids import ApprovalId, CallId, RunId
-from palyra.journal.event import NewEvent
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.explain import grant_in_words
 from palyra.policy.port import PolicyPort
@@ -48,7 +47,6 @@ from palyra.tools.skill_decision import skill_request_for, together
 from palyra.tools.spec import SKILL_TOOLS, ToolSpec, Touches
 from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
 from palyra.tools.waiting import ApprovalNeeded, WaitingRoom
-
 
 R = TypeVar("R")
 
@@ -297,14 +295,10 @@ class Broker:
         asked = msgspec.structs.replace(asked, started_ms=self._clock.now_ms())
         started = msgspec.structs.replace(asked.record, started_ms=asked.started_ms)
         late = LateStart(self._store, asked)
-        # This thread has nothing else to do for this call while a guest computes in its own process.
-        entries: list[NewEvent] = []
-        preparing = asyncio.get_running_loop().call_soon(self._prepare, asked, started, expected, entries)
         try:
             ended = await self._execute(entry, with_grants(plan, expected))
         finally:
             late.computed()
-            preparing.cancel()
         try:
             if late.begun is not None:
                 begun = await asyncio.shield(late.begun)
@@ -313,9 +307,7 @@ class Broker:
                 return await self._finish(begun, entry.spec.executor, ended)
             record, booked = conclude(started, entry.spec.executor, ended, self._signer)
             begun = await asyncio.shield(
-                self._store.transact(
-                    lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, entries)
-                )
+                self._store.submit(lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked))
             )
         except GrantsChanged:
             return None
@@ -323,12 +315,6 @@ class Broker:
             return await self._refuse(asked.record, error, asked)
         self._forecast.note(record.run_id, begun.left)
         return record
-
-    def _prepare(
-        self, asked: Asked, started: CallRecord, expected: dict[BudgetKind, int], entries: list[NewEvent]
-    ) -> None:
-        for entry in sqlite_calls.entries_of_start(asked, started, expected):
-            entries.append(msgspec.structs.replace(entry, payload=self._store.prepare(entry.payload)))
 
     async def _execute(self, entry: CatalogEntry, plan: ExecutionPlan) -> Ended:
         executor = self._executors[entry.spec.executor]
@@ -338,7 +324,7 @@ class Broker:
         record, booked = conclude(begun.record, executor, ended, self._signer)
         # Cancelling a call must not lose the entry that says so.
         return await asyncio.shield(
-            self._store.transact(lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True)
+            self._store.submit(lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True)
         )
 
     async def _refuse(self, record: CallRecord, error: PalyraError, asked: Asked | None = None) -> CallRecord:

@@ -27,7 +27,7 @@ class LateStart:
         self._timer.cancel()
 
     def _begin(self) -> None:
-        self.begun = asyncio.ensure_future(self._store.transact(lambda tx: sqlite_calls.start(tx, self._asked)))
+        self.begun = self._store.submit(lambda tx: sqlite_calls.start(tx, self._asked))
         self.begun.add_done_callback(self._look)
 
     def _look(self, begun: asyncio.Future[Started]) -> None:

@@ -1,9 +1,10 @@
 """What the tools' adapters need from the store, declared here by the consumer."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from palyra.journal.event import Event, NewEvent, Prepared
+from palyra.journal.event import Event, NewEvent
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class Transaction(Protocol):
 class Store(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
-    def prepare(self, payload: dict[str, Any]) -> Prepared:
-        """Makes an entry's payload ready ahead of the transaction that appends it."""
+    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> asyncio.Future[T]:
+        """Hands the work over at once, and returns what ``transact`` would wait for."""
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...

@@ -1,7 +1,7 @@
 """The call ledger in SQL: what starts, ends or is cut off moves the call, its budget, its approval and the journal
 in one transaction."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -79,7 +79,7 @@ def note_asked(tx: Transaction, asked: Asked) -> None:
         tx.append(entry)
 
 
-def entries_of_start(asked: Asked, started: CallRecord, granted: dict[BudgetKind, int]) -> list[NewEvent]:
+def _entries_of_start(asked: Asked, started: CallRecord, granted: dict[BudgetKind, int]) -> list[NewEvent]:
     """What the journal says of a call up to its start."""
     return [*_entries_asked(asked), _entry_started(asked, started, granted)]
 
@@ -127,7 +127,7 @@ def start(tx: Transaction, asked: Asked) -> Started:
     granted = sqlite_runs.reserve_budget(tx, record.run_id, asked.reserve, accounts)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=asked.started_ms or tx.now_ms)
     _put(tx, started, instance=asked.instance, reserved=granted)
-    for entry in entries_of_start(asked, started, granted):
+    for entry in _entries_of_start(asked, started, granted):
         tx.append(entry)
     return Started(record=started, granted=granted, left=_left(accounts, granted))
 
@@ -138,10 +138,9 @@ def start_and_finish(
     ended: CallRecord,
     expected: dict[BudgetKind, int],
     booked: Booked,
-    entries: Sequence[NewEvent],
 ) -> Started:
     """A call without effects that has ended by now: all its entries at once, its budget spent without having been
-    reserved. ``entries`` are those of its start, where they are ready. ``GrantsChanged`` when the run has something else for it than was
+    reserved. ``GrantsChanged`` when the run has something else for it than was
     ``expected``."""
     record = asked.record
     accounts = sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
@@ -149,7 +148,7 @@ def start_and_finish(
         raise GrantsChanged("the run has something else left than was expected")
     sqlite_runs.spend_budget(tx, record.run_id, {kind: booked.used.get(kind, 0) for kind in expected})
     _put(tx, ended, instance="", reserved={})
-    for entry in entries or entries_of_start(asked, ended, expected):
+    for entry in _entries_of_start(asked, ended, expected):
         tx.append(entry)
     tx.append(_entry_finished(ended, booked))
     return Started(record=ended, granted=expected, left=_left(accounts, expected))

@@ -94,3 +94,12 @@ def test_a_run_is_opened_once_and_keeps_its_caps(store: SqliteStore) -> None:
     store.transact_blocking(lambda tx: sqlite_runs.ensure_run(tx, RUN, "agent:bot", "x", RunBudget(calls=99)))
     assert account(store, BudgetKind.CALLS)[0] == 3
     assert [event.kind for event in store.events_since(0, 10)] == ["run.opened"]
+
+
+def test_what_was_not_reserved_can_be_spent(store: SqliteStore) -> None:
+    open_run(store, calls=2)
+    used = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 9}
+    store.transact_blocking(lambda tx: sqlite_runs.spend_budget(tx, RUN, used))
+    assert account(store, BudgetKind.CALLS) == (2, 0, 1)
+    assert account(store, BudgetKind.WALL_MS)[1:] == (0, 9)
+    assert account(store, BudgetKind.WASM_FUEL)[1:] == (0, 0)
