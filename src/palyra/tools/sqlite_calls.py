@@ -86,7 +86,7 @@ def _entries_of_start(asked: Asked, started: CallRecord, granted: dict[BudgetKin
 
 def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
     record = asked.record
-    yield _entry(
+    yield _event(
         record,
         "call.requested",
         tool=record.tool,
@@ -97,7 +97,7 @@ def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
         device=asked.context.device,
     )
     for decision, question in asked.decided:
-        yield _entry(
+        yield _event(
             record,
             "call.decided",
             **decision_view(decision),
@@ -108,7 +108,7 @@ def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
 
 def note_refused(tx: Transaction, record: CallRecord) -> CallRecord:
     """A call that never got as far as a decision, or found no budget: kept with its error."""
-    entry = _entry(record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error)
+    entry = _event(record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error)
     tx.append(entry)
     _put(tx, record, instance="", reserved={})
     return record
@@ -185,7 +185,7 @@ def _start_approved(tx: Transaction, asked: Asked, approval: Approval) -> Starte
 
 
 def _entry_started(asked: Asked, started: CallRecord, granted: dict[BudgetKind, int]) -> NewEvent:
-    return _entry(
+    return _event(
         started,
         "call.started",
         tool=started.tool,
@@ -210,7 +210,7 @@ def finish(tx: Transaction, record: CallRecord, granted: dict[BudgetKind, int], 
 
 
 def _entry_finished(record: CallRecord, booked: Booked) -> NewEvent:
-    return _entry(
+    return _event(
         record,
         "call.finished",
         tool=record.tool,
@@ -242,7 +242,7 @@ def release_abandoned(tx: Transaction, live_instances: Collection[str], *, actor
             },
         )
         sqlite_runs.settle_budget(tx, record.run_id, amounts, {})
-        entry = _entry(
+        entry = _event(
             record,
             "call.abandoned",
             by=actor,
@@ -281,7 +281,7 @@ def _put(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[B
     )
 
 
-def _entry(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
+def _event(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
     return NewEvent(
         kind=kind,
         actor=by or record.actor,
