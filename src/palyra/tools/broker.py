@@ -46,7 +46,7 @@ from palyra.tools.record import CallRecord
 from palyra.tools.skill_decision import skill_request_for, together
 from palyra.tools.spec import SKILL_TOOLS, ToolSpec, Touches
 from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
-from palyra.tools.waiting import ApprovalNeeded, WaitingRoom
+from palyra.tools.waiting import WaitingRoom, asks_for
 
 R = TypeVar("R")
 
@@ -390,14 +390,3 @@ class Broker:
 class Stopping(Unavailable):
     code = "daemon.stopping"
     hint = "try again when the daemon is back"
-
-
-def asks_for(approval: Approval) -> PalyraError:
-    return ApprovalNeeded(
-        f"{approval.binding.tool} needs a person's approval",
-        hint=f"approve it with: palyra approvals approve {approval.id} - then make the same call again",
-        approval_id=approval.id,
-        expires_ms=approval.expires_ms,
-        default="deny",
-        policies=list(approval.policies),
-    )
