@@ -89,8 +89,8 @@ async def _caller(gateway: Gateway, request: CallRequest) -> None:
 
 
 class _BareParts:
-    """Each thing the pipeline must do, done by hand: parse, check, decide, sign, and one durable commit of four rows, as
-    a call without effects has."""
+    """Each thing the pipeline must do, done by hand: parse, check, decide, sign, and one durable commit of four rows,
+    as a call without effects has."""
 
     def __init__(self, gateway: Gateway, database: Path) -> None:
         self._gateway = gateway
