@@ -148,7 +148,16 @@ ADAPTERS = {
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519", "p256"),
     "telemetry": ("prometheus",),
-    "tools": ("broker", "builtin", "sqlite_approvals", "sqlite_calls", "sqlite_runs", "waiting"),
+    "tools": (
+        "broker",
+        "builtin",
+        "execution",
+        "late_start",
+        "sqlite_approvals",
+        "sqlite_calls",
+        "sqlite_runs",
+        "waiting",
+    ),
     "vault": (
         "aesgcm",
         "environment",

@@ -41,9 +41,14 @@ def _is_plain(value: Any) -> bool:
     if kind is str:
         return _encodes(value)
     if kind is dict:
-        return all(type(key) is str and key.isascii() and _is_plain(item) for key, item in value.items())
+        for key, item in value.items():
+            if type(key) is not str or not key.isascii():
+                return False
+            if not (type(item) is str and item.isascii()) and not _is_plain(item):
+                return False
+        return True
     if kind is list or kind is tuple:
-        return all(_is_plain(item) for item in value)
+        return all(map(_is_plain, value))
     if kind is int:
         return bool(-_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER)
     return kind is bool or value is None

@@ -1,4 +1,4 @@
-"""What the pipeline adds to a call that does nothing: decision, budget, two durable records, attestation."""
+"""What the pipeline adds to a call that does nothing: decision, budget, a durable record, attestation."""
 
 import asyncio
 import sqlite3
@@ -89,7 +89,8 @@ async def _caller(gateway: Gateway, request: CallRequest) -> None:
 
 
 class _BareParts:
-    """Each thing the pipeline must do, done by hand: parse, check, decide, two durable commits of four rows, sign."""
+    """Each thing the pipeline must do, done by hand: parse, check, decide, sign, and one durable commit of four rows,
+    as a call without effects has."""
 
     def __init__(self, gateway: Gateway, database: Path) -> None:
         self._gateway = gateway
@@ -107,9 +108,8 @@ class _BareParts:
         )
         question = policy_request_for(self._gateway.broker.config, context, self._entry.spec, arguments, Touches())
         decision = self._gateway.policy.decide(question)
-        await asyncio.to_thread(self._commit, 3)
         self._sign(decision, arguments.digest)
-        await asyncio.to_thread(self._commit, 1)
+        await asyncio.to_thread(self._commit, 4)
 
     def _commit(self, rows: int) -> None:
         self._db.execute("BEGIN IMMEDIATE")

@@ -34,7 +34,12 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
         await put_in_use(house)
         bare = _bare(wasm(ECHO_SKILL))
 
+        run_id = await house.open_run(**MANY["budget"])
+
         async def skill() -> None:
+            assert (await house.call(TOOL, ARGUMENTS, run_id=run_id)).result == ARGUMENTS
+
+        async def skill_in_new_run() -> None:
             assert (await house.call(TOOL, ARGUMENTS)).result == ARGUMENTS
 
         async def builtin() -> None:
@@ -43,10 +48,11 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
         async def nothing_else() -> None:
             bare()
 
-        times = await _in_turn(skill, builtin, nothing_else)
-    mine, ours, theirs = times
+        times = await _in_turn(skill, skill_in_new_run, builtin, nothing_else)
+    mine, opening, ours, theirs = times
     return [
         _row("skill call, warm, whole pipeline", mine, theirs, "bare wasmtime, same module", "within 1 ms of it"),
+        _row("the same, each call opening a run", opening, theirs, "bare wasmtime, same module", "no bar"),
         _row("skill call, warm, whole pipeline", mine, ours, "the tool echo, whole pipeline", "no bar"),
     ]
 

@@ -22,7 +22,7 @@ class Ballast:
 
     def held(self) -> bool:
         try:
-            status = self._path.stat()
+            status = os.stat(self._path)
         except OSError:
             return False
         return status.st_size >= self._size and status.st_blocks * _BYTES_PER_BLOCK >= self._size

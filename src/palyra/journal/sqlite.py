@@ -93,10 +93,13 @@ class SqliteStore:
         ``essential`` is for the end of work that already ran: it may use the space held back for a full disk.
         A caller that is cancelled while waiting does not know whether its work was committed.
         """
+        return await self.submit(work, essential=essential)
+
+    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> asyncio.Future[T]:
+        """Hands ``work`` over at once, and returns what ``transact`` would wait for."""
         unit = Unit(work, asyncio.get_running_loop(), essential=essential)
         self._writer.submit(unit)
-        result: T = await unit.future  # type: ignore[misc]
-        return result
+        return unit.future  # type: ignore[return-value]
 
     def transact_blocking(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         """The same for a thread without an event loop; never call it on one."""

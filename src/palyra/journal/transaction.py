@@ -34,6 +34,8 @@ class Group:
         self.now_ms = now_ms
         self.seq, self.hash = read_head(connection)
         self.rows: list[EventRow] = []
+        # Whether one unit has the transaction to itself: undoing it is undoing everything, and needs no savepoint.
+        self.alone = False
         self.events: list[Event] = []
 
     def flush(self) -> None:
@@ -108,7 +110,7 @@ class Transaction:
     def finish(self) -> None:
         """Keeps what the unit did, as part of its group."""
         group, self._group = self._live(), None
-        if self._in_savepoint:
+        if self._in_savepoint and not group.alone:
             group.connection.execute("RELEASE unit")
 
     def undo(self) -> None:
@@ -117,13 +119,20 @@ class Transaction:
         del group.rows[self._rows_before :]
         group.seq, group.hash, events = self._before
         del group.events[events:]
-        if self._in_savepoint:
+        if self._in_savepoint and group.alone:
+            group.connection.execute("ROLLBACK")
+            group.connection.execute("BEGIN IMMEDIATE")
+            group.seq, group.hash = read_head(group.connection)
+        elif self._in_savepoint:
             group.connection.execute("ROLLBACK TO unit")
             group.connection.execute("RELEASE unit")
 
     def _enter_savepoint(self, group: Group) -> None:
         """A unit that only appends needs none: its rows are simply not inserted."""
         if self._in_savepoint:
+            return
+        if group.alone:
+            self._in_savepoint = True
             return
         own = group.rows[self._rows_before :]
         del group.rows[self._rows_before :]

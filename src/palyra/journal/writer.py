@@ -96,8 +96,10 @@ class Writer:
         self._closed = False
         self._subscriptions: tuple[Subscription, ...] = ()
         self._published_head = read_head(connection)[0]
+        # Up to here everything is sealed: at least, for another process may have sealed more.
+        self._sealed = sealed_through(connection)
         self._seal_at: float | None = None
-        self._note_unsealed(self._published_head - sealed_through(connection))
+        self._note_unsealed(self._published_head - self._sealed)
         self._thread = threading.Thread(target=self._run, name="palyra-journal-writer", daemon=True)
         self._thread.start()
 
@@ -210,15 +212,18 @@ class Writer:
     def _perform(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
         connection = self._connection
         group = Group(connection, self._redactor, self._ids, self._clock.now_ms())
+        group.alone = len(units) == 1
         first_head = group.seq
         outcomes = [_perform_unit(unit, group) for unit in units]
         group.flush()
-        sealed, checkpoint = sealed_through(connection), None
+        sealed, checkpoint = self._sealed, None
         due = self._seal_at is not None and self._clock.monotonic() >= self._seal_at
         due = due or seal_now or any(unit.seal for unit in units)
-        if group.seq > sealed and (due or group.seq - sealed >= self._settings.checkpoint_events):
-            checkpoint = seal(connection, time_ms=group.now_ms, signer=self._signer)
-            sealed = checkpoint.last_seq
+        if due or group.seq - sealed >= self._settings.checkpoint_events:
+            sealed = sealed_through(connection)
+            if group.seq > sealed and (due or group.seq - sealed >= self._settings.checkpoint_events):
+                checkpoint = seal(connection, time_ms=group.now_ms, signer=self._signer)
+                sealed = checkpoint.last_seq
         return Committed(
             outcomes=outcomes,
             events=group.events,
@@ -230,6 +235,7 @@ class Writer:
 
     def _after(self, group: Committed) -> None:
         if group.last_head:
+            self._sealed = group.sealed
             self._note_unsealed(group.last_head - group.sealed)
         elif self._seal_at is not None:
             # A failed group leaves what was unsealed as it was; ask again after the usual time, not at once.

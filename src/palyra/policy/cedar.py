@@ -2,20 +2,23 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import cedarpy
 import msgspec
 
 from palyra.policy.bundle import Bundle, Policy
 from palyra.policy.cedar_check import check_bundle
+from palyra.policy.context_reads import as_looked_at, together
 from palyra.policy.decision import Answer, Decision, Evaluation, Judgement, MissingGrant, Outcome, judge
 from palyra.policy.explain import Explanation, determining, memberships_of, reasons_in_words
 from palyra.policy.grant import TRIAL_ID, find_missing_grant, find_preapproval
 from palyra.policy.index import PolicyIndex, SliceKey
 from palyra.policy.limits import (
+    MAX_CACHED_ANSWERS,
     MAX_CACHED_ENTITY_BYTES,
     MAX_CACHED_ENTITY_SETS,
+    MAX_CACHED_QUESTION_BYTES,
     MAX_CACHED_SLICES,
     MAX_REQUEST_BYTES,
 )
@@ -27,6 +30,8 @@ _INVALID_REQUEST: Final = "failed to build request"
 _POSITION: Final = "policy"
 _FAILED_POLICY: Final = re.compile(r"\Aerror while evaluating policy `policy([0-9]+)`")
 _encode: Final = msgspec.json.Encoder().encode
+# What is raised by a request that has no JSON form, or one that the schema does not know.
+_UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 
 
 class _Slice(msgspec.Struct, frozen=True):
@@ -34,10 +39,18 @@ class _Slice(msgspec.Struct, frozen=True):
 
     handle: Any
     ids: tuple[str, ...]
+    reads: frozenset[str] | None = None
+
+
+# A slice, who, does what, to what; everyone's attributes and sets; and the context as the slice looks at it.
+_Question: TypeAlias = tuple[SliceKey, str, str, str, str, str, bytes, bytes]
 
 
 class CedarEngine:
     """One checked bundle in force. Raises ``BadBundle`` when made of anything else.
+
+    An answer depends on the bundle and on the request alone, so that a question asked before is answered from memory:
+    the same slice, principal, action, resource, entities, and everything in the context that the slice looks at.
 
     The bundle never changes; another bundle is another engine. Safe to use from several threads.
     """
@@ -53,6 +66,7 @@ class CedarEngine:
         self._whole = None if sliced else _parse_slice(checked.policies)
         self._slices: Lru[SliceKey, _Slice] = Lru(MAX_CACHED_SLICES)
         self._entities: Lru[bytes, Any] = Lru(MAX_CACHED_ENTITY_SETS)
+        self._answers: Lru[_Question, Evaluation] = Lru(MAX_CACHED_ANSWERS)
 
     @property
     def bundle_digest(self) -> str:
@@ -104,14 +118,30 @@ class CedarEngine:
             return Evaluation(answer=Answer.FAILED, errors=(f"the engine panicked: {error}",))
 
     def _evaluate(self, request: PolicyRequest, added: str, narrowed: Mapping[str, str]) -> Evaluation:
+        if added or narrowed or self._whole is not None:
+            return self._ask(request, self._changed_slice(request, added, narrowed))
+        key = self._index.slice_for(request.principal.uid, request.action, request.resource.uid)
+        part = self._slice(key)
+        try:
+            question = _question(key, part, request)
+        except _UNREADABLE as error:
+            return Evaluation(answer=Answer.INVALID, errors=(str(error),))
+        answer = self._answers.get(question)
+        if answer is None:
+            answer = self._ask(request, part)
+            small = len(question[-2]) + len(question[-1]) <= MAX_CACHED_QUESTION_BYTES
+            if small and answer.answer in (Answer.ALLOW, Answer.DENY):
+                self._answers.put(question, answer)
+        return answer
+
+    def _ask(self, request: PolicyRequest, part: _Slice) -> Evaluation:
         try:
             context = _encode(cedar_value(request.context))
-            entities = self._entities_of(request)
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            entities = self._parsed_entities(_entities_document(request))
+        except _UNREADABLE as error:
             return Evaluation(answer=Answer.INVALID, errors=(str(error),))
         if len(context) > MAX_REQUEST_BYTES:
             return Evaluation(answer=Answer.INVALID, errors=(f"the context is larger than {MAX_REQUEST_BYTES} bytes",))
-        part = self._changed_slice(request, added, narrowed) if added or narrowed else self._slice_of(request)
         principal, resource = request.principal.uid, request.resource.uid
         result = cedarpy.is_authorized(
             {
@@ -126,16 +156,8 @@ class CedarEngine:
         )
         return _evaluation(result, part.ids)
 
-    def _entities_of(self, request: PolicyRequest) -> Any:
-        """The request's entities, parsed and checked against the schema once for as long as they are cached."""
-        everyone = request.everyone()
-        distinct = {entity.uid: entity for entity in everyone}
-        if len(distinct) != len(everyone) and any(distinct[entity.uid] != entity for entity in everyone):
-            raise ValueError("the request describes one entity twice, differently")
-        # An entity without attributes encodes to what Cedar wants as it is.
-        document = _encode([cedar_entity(entity) if entity.attrs else entity for entity in distinct.values()])
-        if len(document) > MAX_REQUEST_BYTES:
-            raise ValueError(f"the entities are larger than {MAX_REQUEST_BYTES} bytes")
+    def _parsed_entities(self, document: bytes) -> Any:
+        """Parsed and checked against the schema once for as long as they are cached."""
         parsed = self._entities.get(document)
         if parsed is None:
             parsed = cedarpy.Entities.from_json_str(document.decode(), self._schema)
@@ -146,7 +168,9 @@ class CedarEngine:
     def _slice_of(self, request: PolicyRequest) -> _Slice:
         if self._whole is not None:
             return self._whole
-        key = self._index.slice_for(request.principal.uid, request.action, request.resource.uid)
+        return self._slice(self._index.slice_for(request.principal.uid, request.action, request.resource.uid))
+
+    def _slice(self, key: SliceKey) -> _Slice:
         part = self._slices.get(key)
         if part is None:
             part = _parse_slice(self._index.policies_in(key))
@@ -156,6 +180,8 @@ class CedarEngine:
     def _changed_slice(self, request: PolicyRequest, added: str, narrowed: Mapping[str, str]) -> _Slice:
         if not narrowed:
             part = self._slice_of(request)
+            if not added:
+                return part
             return _Slice(part.handle.with_added_str(added), (*part.ids, TRIAL_ID))
         texts, ids = [], []
         for name in self._slice_of(request).ids:
@@ -188,7 +214,26 @@ def is_panic(error: BaseException) -> bool:
 
 def _parse_slice(policies: tuple[Policy, ...]) -> _Slice:
     handle = cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies))
-    return _Slice(handle, tuple(policy.id for policy in policies))
+    return _Slice(handle, tuple(policy.id for policy in policies), together(policy.reads for policy in policies))
+
+
+def _entities_document(request: PolicyRequest) -> bytes:
+    everyone = request.everyone()
+    distinct = {entity.uid: entity for entity in everyone}
+    if len(distinct) != len(everyone) and any(distinct[entity.uid] != entity for entity in everyone):
+        raise ValueError("the request describes one entity twice, differently")
+    # An entity without attributes encodes to what Cedar wants as it is.
+    document = _encode([cedar_entity(entity) if entity.attrs else entity for entity in distinct.values()])
+    if len(document) > MAX_REQUEST_BYTES:
+        raise ValueError(f"the entities are larger than {MAX_REQUEST_BYTES} bytes")
+    return document
+
+
+def _question(key: SliceKey, part: _Slice, request: PolicyRequest) -> _Question:
+    principal, resource = request.principal.uid, request.resource.uid
+    context = _encode(cedar_value(as_looked_at(request.context, part.reads)))
+    everyone = _entities_document(request)
+    return key, principal.type, principal.id, request.action, resource.type, resource.id, everyone, context
 
 
 def _evaluation(result: Any, ids: tuple[str, ...]) -> Evaluation:

@@ -9,6 +9,7 @@ import msgspec
 
 from palyra.policy.blame import Blame, blame_syntax, blame_validation, find
 from palyra.policy.bundle import BadBundle, Bundle, Policy, Scope
+from palyra.policy.context_reads import context_reads
 from palyra.policy.limits import MAX_BUNDLE_BYTES, MAX_POLICIES, MAX_POLICY_FILE_BYTES, MAX_POLICY_FILES, MAX_PROBLEMS
 from palyra.policy.obligations import parse_obligations
 from palyra.policy.positions import Problem, SourceText
@@ -137,6 +138,7 @@ class _Checker:
                 location=source.locate(statement.start),
                 text=statement.text,
                 scope=Scope.from_cedar_json(policy),
+                reads=context_reads(policy["conditions"]),
                 obligations=obligations,
             )
 

@@ -127,7 +127,12 @@ def glob_literal(name: str) -> str:
 
 
 def _sets_of(set_type: str, sets: Mapping[str, tuple[str, ...]], name: str) -> tuple[EntityRef, ...]:
-    return tuple(EntityRef(set_type, title) for title, patterns in sets.items() if _matcher(patterns).fullmatch(name))
+    return _matching(set_type, tuple(sets.items()), name)
+
+
+@lru_cache(maxsize=4096)
+def _matching(set_type: str, sets: tuple[tuple[str, tuple[str, ...]], ...], name: str) -> tuple[EntityRef, ...]:
+    return tuple(EntityRef(set_type, title) for title, patterns in sets if _matcher(patterns).fullmatch(name))
 
 
 @lru_cache(maxsize=1024)

@@ -24,6 +24,9 @@ MAX_CACHED_SLICES = 512
 MAX_CACHED_ENTITY_SETS = 1_024
 # A larger entity document is used and not kept, so that one caller's odd requests cannot fill memory.
 MAX_CACHED_ENTITY_BYTES = 32 * KIB
+# Answers kept, one per distinct question; a question of more bytes is asked each time.
+MAX_CACHED_ANSWERS = 1_024
+MAX_CACHED_QUESTION_BYTES = 8 * KIB
 # What the engine is asked to parse for one request. The largest tool input fits twice.
 MAX_REQUEST_BYTES = 1 * MIB
 

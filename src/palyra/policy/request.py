@@ -78,19 +78,18 @@ def tool_request(
 
 def cedar_value(value: Any) -> Any:
     """A value as Cedar's JSON wants it: references to entities are marked, sets are lists."""
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    match value:
-        case EntityRef():
-            return {_ENTITY_ESCAPE: {"type": value.type, "id": value.id}}
-        case dict():
-            return {key: cedar_value(item) for key, item in value.items()}
-        case list() | tuple():
-            return [cedar_value(item) for item in value]
-        case set() | frozenset():
-            return sorted((cedar_value(item) for item in value), key=repr)
-        case _:
-            return value
+    if kind is EntityRef:
+        return {_ENTITY_ESCAPE: {"type": value.type, "id": value.id}}
+    if kind is dict:
+        return {key: item if type(item) in _PLAIN else cedar_value(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [cedar_value(item) for item in value]
+    if kind is set or kind is frozenset:
+        return sorted((cedar_value(item) for item in value), key=repr)
+    return value
 
 
 def cedar_entity(entity: Entity) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 import msgspec
 
 from palyra.errors import InvalidInput, LimitExceeded, Tampered
-from palyra.limits import MIB
+from palyra.limits import KIB, MIB
 from palyra.strict_json import NotStrictJson, parse_strict
 
 # The largest thing we sign is an attestation with its receipt; an envelope beyond this is an attack on the reader.
 MAX_ENVELOPE_BYTES = 1 * MIB
+# More than the type and the most signatures ever take.
+_MAX_AROUND_PAYLOAD = 64 * KIB
 # A daemon, a worker and a few witnesses; more only costs the verifier time.
 MAX_SIGNATURES = 8
 
@@ -108,7 +110,8 @@ def sign_envelope(payload_type: str, payload: bytes, signers: Sequence[Signer]) 
         signatures=tuple(EnvelopeSignature(keyid=signer.key_id, sig=_b64(signer.sign(message))) for signer in signers),
     )
     # Never issue what our own reader would refuse.
-    if len(envelope.to_json()) > MAX_ENVELOPE_BYTES:
+    large = len(envelope.payload) + _MAX_AROUND_PAYLOAD > MAX_ENVELOPE_BYTES
+    if large and len(envelope.to_json()) > MAX_ENVELOPE_BYTES:
         raise EnvelopeTooLarge(f"the envelope would be larger than {MAX_ENVELOPE_BYTES} bytes")
     return envelope
 

@@ -80,6 +80,8 @@ class SkillRegistry:
         self._palyra_version = palyra_version
         self._first_use = trust_on_first_use
         self._judging = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
+        # Counts what this process has changed, or tried to.
+        self.changes = 0
 
     async def judge(self, raw: bytes) -> Judgement:
         """Looks at an archive as an installation would, and keeps nothing."""
@@ -249,7 +251,10 @@ class SkillRegistry:
         return list_keys(self._store), list_revoked(self._store)
 
     async def _transact(self, work: Callable[[Transaction], T]) -> T:
-        return await self._store.transact(work)
+        try:
+            return await self._store.transact(work)
+        finally:
+            self.changes += 1
 
     def _opened(self, raw: bytes) -> tuple[SkillArtifact, VerifiedSignature]:
         artifact = read_artifact(raw)

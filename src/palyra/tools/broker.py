@@ -1,40 +1,32 @@
 """Drives every call along the one path: intake, decision, approval, reservation, execution, receipt, record.
 
-Nothing runs before the entry that says it starts is on the disk, and nothing is reported before the entry that says how
-it ended is.
+Nothing that has an effect runs before the entry that says it starts is on the disk, and nothing is reported before the
+entry that says how it ended is. A call without effects may compute sooner: until it is reported, it is as if it had not
+been.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from palyra.canonical import digest_of
 from palyra.clock import Clock
-from palyra.errors import Denied, InternalError, InvalidInput, LimitExceeded, PalyraError, Unavailable
+from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.identity.principal import Principal
 from palyra.ids import ApprovalId, CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.explain import grant_in_words
 from palyra.policy.port import PolicyPort
-from palyra.policy.request import policy_request_to_json
 from palyra.signing.dsse import Signer
 from palyra.tools import sqlite_calls
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
 from palyra.tools.arguments import Arguments, accept_arguments
-from palyra.tools.attestation import ToolAttestation, attest_with_digest
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import (
-    CallCancelled,
     CallDenied,
     CallState,
-    CallTimedOut,
     ExecutionPlan,
-    Outcome,
-    OutputRefused,
-    OutputTooLarge,
     ToolCallConfig,
     ToolRequestContext,
     TooManyCalls,
@@ -46,32 +38,18 @@ from palyra.tools.call import (
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
 from palyra.tools.device_decision import device_request_for
+from palyra.tools.ending import Ended, conclude
+from palyra.tools.execution import Executor, execute, with_grants
+from palyra.tools.forecast import Forecast
+from palyra.tools.late_start import LateStart
 from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
-from palyra.tools.schema_check import SchemaMismatch
 from palyra.tools.skill_decision import skill_request_for, together
 from palyra.tools.spec import SKILL_TOOLS, ToolSpec, Touches
-from palyra.tools.sqlite_calls import Asked, Started, Waiting
-from palyra.tools.waiting import ApprovalNeeded, WaitingRoom
+from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
+from palyra.tools.waiting import WaitingRoom, asks_for
 
-log = logging.getLogger("palyra.broker")
-
-
-# How much longer than its deadline an executor that keeps it itself may take to bring back what there is.
-KEPT_DEADLINE_GRACE_SECONDS = 2.0
-
-
-class Executor(Protocol):
-    """Runs a plan in one kind of place. Cancelling ``execute`` must leave nothing running."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def keeps_deadline(self) -> bool:
-        """Whether it ends a call at its deadline itself, with what there is by then. It is still watched."""
-
-    async def execute(self, plan: ExecutionPlan) -> Outcome: ...
+R = TypeVar("R")
 
 
 class CallObserver(Protocol):
@@ -123,8 +101,9 @@ class Broker:
         self._observer = observer
         self._redact = redact
         self._freshen = freshen
-        self._running: dict[str, asyncio.Task[CallRecord]] = {}
+        self._running: dict[str, asyncio.Task[Any]] = {}
         self._waiting: set[str] = set()
+        self._forecast = Forecast()
         self._accepting = True
         self.waiting_room = WaitingRoom(store)
 
@@ -167,13 +146,21 @@ class Broker:
         assert plan is not None
         if len(self._running) >= self.config.max_concurrent_calls:
             return await self._refuse(record, TooManyCalls(f"{len(self._running)} calls are running"))
+        plan = msgspec.structs.replace(plan, principal=record.principal, channel=record.channel)
+        if plan.effect_free and asked.decision["outcome"] == Verdict.ALLOW.value:
+            expected = self._forecast.grants(request.run_id, asked.run_budget, asked.reserve)
+            if expected is not None:
+                computed = await self._task(plan, self._compute(asked, entry, plan, expected))
+                if computed is not None:
+                    return computed
         try:
             begun = await self._begin(asked, request, touches, plan.skill)
         except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(record, error, asked)
         if isinstance(begun, CallRecord):
             return begun
-        return await self._run(begun, entry, plan)
+        self._forecast.note(record.run_id, begun.left)
+        return await self._task(plan, self._run(begun, entry, plan))
 
     def _decide(
         self, record: CallRecord, request: CallRequest, spec: ToolSpec, arguments: Arguments, touches: Touches
@@ -188,16 +175,16 @@ class Broker:
         )
         question = policy_request_for(self.config, context, spec, arguments, touches)
         decision = decide_tool_call(self._policy, question)
-        decided = [(decision_view(decision), policy_request_to_json(question))]
+        decided = [(decision, question)]
         if spec.skill is not None:
             further = skill_request_for(self.config, context, spec.skill, arguments)
             answer = self._policy.decide(further)
-            decided.append((decision_view(answer), policy_request_to_json(further)))
+            decided.append((answer, further))
             decision = together(decision, answer)
         if spec.device is not None:
             further = device_request_for(self.config, context, spec.device(arguments.value))
             answer = self._policy.decide(further)
-            decided.append((decision_view(answer), policy_request_to_json(further)))
+            decided.append((answer, further))
             decision = together(decision, answer)
         shown = decision_view(decision)
         plan: ExecutionPlan | None = None
@@ -293,89 +280,57 @@ class Broker:
         )
         return await self._store.transact(lambda tx: sqlite_calls.note_refused(tx, denied))
 
-    async def _run(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
-        plan = msgspec.structs.replace(
-            plan,
-            timeout_ms=begun.granted[BudgetKind.WALL_MS],
-            principal=begun.record.principal,
-            channel=begun.record.channel,
-            approved=begun.approved,
-            granted=begun.granted,
-        )
-        task = asyncio.create_task(self._execute(begun, entry, plan), name=f"call {plan.call_id}")
+    def _task(self, plan: ExecutionPlan, work: Coroutine[Any, Any, R]) -> Awaitable[R]:
+        task = asyncio.create_task(work, name=f"call {plan.call_id}")
         self._running[plan.call_id] = task
         task.add_done_callback(lambda _: self._running.pop(plan.call_id, None))
         # A caller that goes away does not stop the call: only `cancel` does.
-        return await asyncio.shield(task)
+        return asyncio.shield(task)
 
-    async def _execute(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
-        state, result = CallState.SUCCEEDED, None
-        error: PalyraError | None = None
-        receipt: tuple[dict[str, Any], ...] = ()
-        used: dict[BudgetKind, int] = {BudgetKind.CALLS: 1}
-        since = self._clock.monotonic()
-        executor = self._executors[entry.spec.executor]
-        allowed_seconds = plan.timeout_ms / 1000 + (KEPT_DEADLINE_GRACE_SECONDS if executor.keeps_deadline else 0)
+    async def _run(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
+        """The start is on disk."""
+        ended = await self._execute(entry, with_grants(plan, begun.granted, approved=begun.approved))
+        return await self._finish(begun, entry.spec.executor, ended)
+
+    async def _compute(
+        self, asked: Asked, entry: CatalogEntry, plan: ExecutionPlan, expected: dict[BudgetKind, int]
+    ) -> CallRecord | None:
+        """A call without effects, under the grants that its run will hardly deny it: it computes at once and is written
+        down when it has ended; or as started, if that takes a while. What it computed under other grants than the
+        ledger has for it nobody ever sees: it is computed again, or None tells that it has to be."""
+        asked = msgspec.structs.replace(asked, started_ms=self._clock.now_ms())
+        started = msgspec.structs.replace(asked.record, started_ms=asked.started_ms)
+        late = LateStart(self._store, asked)
         try:
-            async with asyncio.timeout(allowed_seconds):
-                outcome = await executor.execute(plan)
-            receipt = outcome.receipt
-            used |= outcome.used
-            clean = self._redact(outcome.result)
-            if outcome.error is None or clean is not None:
-                _check_output(entry, plan, clean)
-            result = clean
-            if outcome.error is not None:
-                state, error = CallState.FAILED, outcome.error
-        except TimeoutError:
-            state, error = CallState.TIMED_OUT, CallTimedOut(f"{plan.tool} did not finish in {plan.timeout_ms} ms")
-        except asyncio.CancelledError:
-            state, error = CallState.CANCELLED, CallCancelled(f"{plan.tool} was cancelled")
-        except PalyraError as failure:
-            state, error = CallState.FAILED, failure
-        except Exception:
-            log.exception("call %s of %s broke", plan.call_id, plan.tool)
-            state, error = CallState.FAILED, InternalError(f"{plan.tool} broke inside Palyra", call_id=plan.call_id)
-        used |= plan.usage.take()
-        elapsed = round((self._clock.monotonic() - since) * 1000)
-        used[BudgetKind.WALL_MS] = min(elapsed, plan.timeout_ms)
-        record = msgspec.structs.replace(
-            begun.record,
-            state=state,
-            result=result,
-            error=None if error is None else self._redact(error.as_dict()),
-            receipt=self._redact(list(receipt)),
-            ended_ms=(begun.record.started_ms or 0) + elapsed,
-        )
-        return await self._finish(record, entry.spec.executor, used)
+            ended = await self._execute(entry, with_grants(plan, expected))
+        finally:
+            late.computed()
+        try:
+            if late.begun is not None:
+                begun = await asyncio.shield(late.begun)
+                if begun.granted != expected and ended.state is not CallState.CANCELLED:
+                    return await self._run(begun, entry, plan)
+                return await self._finish(begun, entry.spec.executor, ended)
+            record, booked = conclude(started, entry.spec.executor, ended, self._signer)
+            begun = await asyncio.shield(
+                self._store.submit(lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked))
+            )
+        except GrantsChanged:
+            return None
+        except (LimitExceeded, InvalidInput) as error:
+            return await self._refuse(asked.record, error, asked)
+        self._forecast.note(record.run_id, begun.left)
+        return record
 
-    async def _finish(self, record: CallRecord, executor: str, used: dict[BudgetKind, int]) -> CallRecord:
-        decision = record.decision or {}
-        output_digest = digest_of(record.result)
-        attestation = ToolAttestation(
-            call_id=record.call_id,
-            run_id=record.run_id,
-            principal=record.principal,
-            tool=record.tool,
-            argument_digest=record.argument_digest,
-            decision=decision["outcome"],
-            policies=tuple(decision["policies"]),
-            bundle_digest=decision["bundle_digest"],
-            approval_id=record.approval_id,
-            executor=executor,
-            receipt=tuple(record.receipt),
-            outcome=record.state.value,
-            output_digest=output_digest,
-            started_ms=record.started_ms or 0,
-            ended_ms=record.ended_ms or 0,
-        )
-        envelope, digest = attest_with_digest(attestation, (self._signer,))
-        record = msgspec.structs.replace(record, attestation=msgspec.to_builtins(envelope))
+    async def _execute(self, entry: CatalogEntry, plan: ExecutionPlan) -> Ended:
+        executor = self._executors[entry.spec.executor]
+        return await execute(executor, entry, plan, redact=self._redact, clock=self._clock)
+
+    async def _finish(self, begun: Started, executor: str, ended: Ended) -> CallRecord:
+        record, booked = conclude(begun.record, executor, ended, self._signer)
         # Cancelling a call must not lose the entry that says so.
         return await asyncio.shield(
-            self._store.transact(
-                lambda tx: sqlite_calls.finish(tx, record, used, output_digest, digest), essential=True
-            )
+            self._store.submit(lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True)
         )
 
     async def _refuse(self, record: CallRecord, error: PalyraError, asked: Asked | None = None) -> CallRecord:
@@ -441,26 +396,3 @@ class Broker:
 class Stopping(Unavailable):
     code = "daemon.stopping"
     hint = "try again when the daemon is back"
-
-
-def asks_for(approval: Approval) -> PalyraError:
-    return ApprovalNeeded(
-        f"{approval.binding.tool} needs a person's approval",
-        hint=f"approve it with: palyra approvals approve {approval.id} - then make the same call again",
-        approval_id=approval.id,
-        expires_ms=approval.expires_ms,
-        default="deny",
-        policies=list(approval.policies),
-    )
-
-
-def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> None:
-    size = len(msgspec.json.encode(result))
-    if size > plan.max_output_bytes:
-        raise OutputTooLarge(
-            f"{plan.tool} returned {size} bytes and may return {plan.max_output_bytes}", limit=plan.max_output_bytes
-        )
-    try:
-        entry.output_check.require(result)
-    except SchemaMismatch as mismatch:
-        raise OutputRefused(f"{plan.tool} broke its own output schema: {mismatch.message}") from mismatch

@@ -22,6 +22,18 @@ class BudgetExhausted(LimitExceeded):
     hint = "start a new run, or one with a larger budget"
 
 
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of budget of one run, as the ledger holds it."""
+
+    cap: int
+    reserved: int = 0
+    used: int = 0
+
+    @property
+    def left(self) -> int:
+        return max(0, self.cap - self.reserved - self.used)
+
+
 class RunBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The caps of one run."""
 
@@ -35,17 +47,9 @@ class RunBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         cap: int = getattr(self, kind.value)
         return cap
 
-
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of budget of one run, as the ledger holds it."""
-
-    cap: int
-    reserved: int = 0
-    used: int = 0
-
-    @property
-    def left(self) -> int:
-        return max(0, self.cap - self.reserved - self.used)
+    def accounts(self) -> dict[BudgetKind, Account]:
+        """Those of a run that has spent nothing."""
+        return {kind: Account(cap=self.cap(kind)) for kind in BudgetKind}
 
 
 class Usage:

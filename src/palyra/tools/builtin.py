@@ -14,6 +14,7 @@ ECHO = ToolSpec(
     description="Returns the text it was given. Touches nothing.",
     executor=EXECUTOR,
     idempotent=True,
+    effect_free=True,
     input_schema={
         "type": "object",
         "properties": {"text": {"type": "string", "description": "What to return."}},

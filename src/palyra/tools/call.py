@@ -162,7 +162,8 @@ def decision_view(decision: ToolDecision) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "outcome": decision.outcome.value,
         "policies": list(decision.policies),
-        "reasons": list(decision.reasons),
+        # As plain text: the journal has a short way for what is plain already.
+        "reasons": [str(reason) for reason in decision.reasons],
         "bundle_digest": decision.bundle_digest,
     }
     obligations = msgspec.structs.asdict(decision.obligations)
@@ -184,6 +185,7 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     max_output_bytes: int
     tier: ToolTier = ToolTier.BUILTIN
+    effect_free: bool = False
     obligations: Obligations = Obligations()
     principal: str = ""
     channel: str = ""
@@ -241,6 +243,7 @@ def compile_plan(
         timeout_ms=timeout,
         max_output_bytes=output,
         tier=spec.tier if obligations.tier is None else ToolTier(obligations.tier),
+        effect_free=spec.effect_free,
         obligations=obligations,
         skill="" if spec.skill is None else spec.skill.digest,
     )

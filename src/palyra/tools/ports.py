@@ -1,6 +1,6 @@
 """What the tools' adapters need from the store, declared here by the consumer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from palyra.journal.event import Event, NewEvent
@@ -23,5 +23,8 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
+
+    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> Awaitable[T]:
+        """Hands the work over at once, and returns what ``transact`` would wait for."""
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...

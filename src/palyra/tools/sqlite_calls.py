@@ -1,17 +1,20 @@
 """The call ledger in SQL: what starts, ends or is cut off moves the call, its budget, its approval and the journal
 in one transaction."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from palyra.journal.event import NewEvent
+from palyra.policy.decision import Decision
+from palyra.policy.request import PolicyRequest, policy_request_to_json
 from palyra.tools import sqlite_approvals, sqlite_runs
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalScope
 from palyra.tools.arguments import Arguments
-from palyra.tools.budget import BudgetKind, RunBudget
-from palyra.tools.call import CallState, ToolRequestContext, UnknownCall
+from palyra.tools.budget import Account, BudgetKind, RunBudget, reserve
+from palyra.tools.call import CallState, ToolRequestContext, UnknownCall, decision_view
+from palyra.tools.ending import Booked
 from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
 
@@ -23,6 +26,7 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS calls_of_run ON calls (run_id, call_id)",
 )
 
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(CallRecord)
 _decode_reserved = msgspec.json.Decoder(dict[BudgetKind, int])
 
@@ -34,12 +38,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     context: ToolRequestContext
     arguments: Arguments
     decision: dict[str, Any]
-    # Each question to policy by itself, as (decision, request); ``decision`` is what they come to together.
-    decided: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
+    # Each question to policy by itself; ``decision`` is what they come to together.
+    decided: tuple[tuple[Decision, PolicyRequest], ...]
     reserve: dict[BudgetKind, int]
     run_budget: RunBudget
     instance: str
     executor: str
+    # When it began to compute, for a call that did so before it was written down.
+    started_ms: int | None = None
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +55,12 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     record: CallRecord
     granted: dict[BudgetKind, int]
     approved: bool = False
+    # What the run has left of what this call reserved, after it.
+    left: dict[BudgetKind, int] = {}
+
+
+class GrantsChanged(Exception):
+    """What a call was expected to be granted is not what its run has for it. Nothing was written."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +75,18 @@ def note_asked(tx: Transaction, asked: Asked) -> None:
     if tx.execute("SELECT 1 FROM calls WHERE call_id = ?", (record.call_id,)):
         return
     sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
-    _append(
-        tx,
+    for entry in _entries_asked(asked):
+        tx.append(entry)
+
+
+def _entries_of_start(asked: Asked, started: CallRecord, granted: dict[BudgetKind, int]) -> list[NewEvent]:
+    """What the journal says of a call up to its start."""
+    return [*_entries_asked(asked), _entry_started(asked, started, granted)]
+
+
+def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
+    record = asked.record
+    yield _event(
         record,
         "call.requested",
         tool=record.tool,
@@ -75,12 +97,19 @@ def note_asked(tx: Transaction, asked: Asked) -> None:
         device=asked.context.device,
     )
     for decision, question in asked.decided:
-        _append(tx, record, "call.decided", **decision, tool=record.tool, policy_request=question)
+        yield _event(
+            record,
+            "call.decided",
+            **decision_view(decision),
+            tool=record.tool,
+            policy_request=policy_request_to_json(question),
+        )
 
 
 def note_refused(tx: Transaction, record: CallRecord) -> CallRecord:
     """A call that never got as far as a decision, or found no budget: kept with its error."""
-    _append(tx, record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error)
+    entry = _event(record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error)
+    tx.append(entry)
     _put(tx, record, instance="", reserved={})
     return record
 
@@ -92,9 +121,41 @@ def note_denied(tx: Transaction, asked: Asked, denied: CallRecord) -> CallRecord
 
 
 def start(tx: Transaction, asked: Asked) -> Started:
-    """Policy allowed it: reserve and start."""
-    note_asked(tx, asked)
-    return _start(tx, asked, approval=None)
+    """Policy allowed it: reserve and start. The call is new. Entries come last, so that they are written together."""
+    record = asked.record
+    accounts = sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
+    granted = sqlite_runs.reserve_budget(tx, record.run_id, asked.reserve, accounts)
+    started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=asked.started_ms or tx.now_ms)
+    _put(tx, started, instance=asked.instance, reserved=granted)
+    for entry in _entries_of_start(asked, started, granted):
+        tx.append(entry)
+    return Started(record=started, granted=granted, left=_left(accounts, granted))
+
+
+def start_and_finish(
+    tx: Transaction,
+    asked: Asked,
+    ended: CallRecord,
+    expected: dict[BudgetKind, int],
+    booked: Booked,
+) -> Started:
+    """A call without effects that has ended by now: all its entries at once, its budget spent without having been
+    reserved. ``GrantsChanged`` when the run has something else for it than was
+    ``expected``."""
+    record = asked.record
+    accounts = sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
+    if reserve(accounts, asked.reserve) != expected:
+        raise GrantsChanged("the run has something else left than was expected")
+    sqlite_runs.spend_budget(tx, record.run_id, {kind: booked.used.get(kind, 0) for kind in expected})
+    _put(tx, ended, instance="", reserved={})
+    for entry in _entries_of_start(asked, ended, expected):
+        tx.append(entry)
+    tx.append(_entry_finished(ended, booked))
+    return Started(record=ended, granted=expected, left=_left(accounts, expected))
+
+
+def _left(accounts: Mapping[BudgetKind, Account], granted: dict[BudgetKind, int]) -> dict[BudgetKind, int]:
+    return {kind: accounts[kind].left - amount for kind, amount in granted.items()}
 
 
 def start_approved_or_wait(
@@ -104,7 +165,7 @@ def start_approved_or_wait(
     note_asked(tx, asked)
     cover = sqlite_approvals.find_cover(tx, binding, asked.arguments, asked.context.session)
     if cover is not None:
-        return _start(tx, asked, approval=cover)
+        return _start_approved(tx, asked, cover)
     record = asked.record
     waiting = sqlite_approvals.ask(tx, request, actor=record.actor, run=record.run_id, call=record.call_id)
     record = msgspec.structs.replace(record, state=CallState.NEEDS_APPROVAL, approval_id=waiting.id)
@@ -112,53 +173,54 @@ def start_approved_or_wait(
     return Waiting(record=record, approval=waiting)
 
 
-def _start(tx: Transaction, asked: Asked, approval: Approval | None) -> Started:
+def _start_approved(tx: Transaction, asked: Asked, approval: Approval) -> Started:
     record = asked.record
     granted = sqlite_runs.reserve_budget(tx, record.run_id, asked.reserve)
-    if approval is not None:
-        sqlite_approvals.consume(tx, approval, actor=record.actor, run=record.run_id, call=record.call_id)
-    record = msgspec.structs.replace(
-        record,
-        state=CallState.RUNNING,
-        started_ms=tx.now_ms,
-        approval_id=None if approval is None else approval.id,
-    )
-    _append(
-        tx,
-        record,
+    sqlite_approvals.consume(tx, approval, actor=record.actor, run=record.run_id, call=record.call_id)
+    started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms, approval_id=approval.id)
+    _put(tx, started, instance=asked.instance, reserved=granted)
+    tx.append(_entry_started(asked, started, granted))
+    exact = approval.scope in (ApprovalScope.ONCE, ApprovalScope.SESSION)
+    return Started(record=started, granted=granted, approved=exact)
+
+
+def _entry_started(asked: Asked, started: CallRecord, granted: dict[BudgetKind, int]) -> NewEvent:
+    return _event(
+        started,
         "call.started",
-        tool=record.tool,
+        tool=started.tool,
         executor=asked.executor,
-        approval_id=record.approval_id,
+        approval_id=started.approval_id,
         reserved={kind.value: amount for kind, amount in granted.items()},
     )
-    _put(tx, record, instance=asked.instance, reserved=granted)
-    exact = approval is not None and approval.scope in (ApprovalScope.ONCE, ApprovalScope.SESSION)
-    return Started(record=record, granted=granted, approved=exact)
 
 
-def finish(
-    tx: Transaction, record: CallRecord, used: dict[BudgetKind, int], output_digest: str, execution_sha256: str
-) -> CallRecord:
-    """Books the end of a call that is still this instance's to end."""
-    rows = tx.execute("SELECT reserved FROM calls WHERE call_id = ? AND state = 'running'", (record.call_id,))
-    if not rows:
+def finish(tx: Transaction, record: CallRecord, granted: dict[BudgetKind, int], booked: Booked) -> CallRecord:
+    """Books the end of a call that is still this instance's to end; ``granted`` is what it had reserved."""
+    tx.execute(
+        "UPDATE calls SET state = ?, instance = '', reserved = '{}', record = ?"
+        " WHERE call_id = ? AND state = 'running'",
+        (record.state.value, _encode(record), record.call_id),
+    )
+    if tx.changed() != 1:
         raise UnknownCall(f"call {record.call_id} is not running", call_id=record.call_id)
-    sqlite_runs.settle_budget(tx, record.run_id, _decode_reserved.decode(rows[0][0]), used)
-    _append(
-        tx,
+    sqlite_runs.settle_budget(tx, record.run_id, granted, booked.used)
+    tx.append(_entry_finished(record, booked))
+    return record
+
+
+def _entry_finished(record: CallRecord, booked: Booked) -> NewEvent:
+    return _event(
         record,
         "call.finished",
         tool=record.tool,
         state=record.state.value,
-        output_digest=output_digest,
-        execution_sha256=execution_sha256,
+        output_digest=booked.output_digest,
+        execution_sha256=booked.execution_sha256,
         receipt=record.receipt,
         error=record.error,
-        used={kind.value: amount for kind, amount in used.items()},
+        used={kind.value: amount for kind, amount in booked.used.items()},
     )
-    _put(tx, record, instance="", reserved={})
-    return record
 
 
 def release_abandoned(tx: Transaction, live_instances: Collection[str], *, actor: str) -> list[CallRecord]:
@@ -180,8 +242,7 @@ def release_abandoned(tx: Transaction, live_instances: Collection[str], *, actor
             },
         )
         sqlite_runs.settle_budget(tx, record.run_id, amounts, {})
-        _append(
-            tx,
+        entry = _event(
             record,
             "call.abandoned",
             by=actor,
@@ -189,6 +250,7 @@ def release_abandoned(tx: Transaction, live_instances: Collection[str], *, actor
             instance=instance,
             released={kind.value: amount for kind, amount in amounts.items()},
         )
+        tx.append(entry)
         _put(tx, record, instance="", reserved={})
         released.append(record)
     return released
@@ -213,20 +275,18 @@ def _put(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[B
             record.principal,
             record.state.value,
             instance,
-            msgspec.json.encode(reserved).decode(),
-            msgspec.json.encode(record),
+            _encode(reserved).decode(),
+            _encode(record),
         ),
     )
 
 
-def _append(tx: Transaction, record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> None:
-    tx.append(
-        NewEvent(
-            kind=kind,
-            actor=by or record.actor,
-            principal=record.principal,
-            run=record.run_id,
-            call=record.call_id,
-            payload=payload,
-        )
+def _event(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
+    return NewEvent(
+        kind=kind,
+        actor=by or record.actor,
+        principal=record.principal,
+        run=record.run_id,
+        call=record.call_id,
+        payload=payload,
     )

@@ -27,12 +27,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     budget: dict[BudgetKind, Account]
 
 
-def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget) -> None:
+def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget) -> dict[BudgetKind, Account]:
     tx.execute("INSERT INTO runs VALUES (?, ?, ?)", (run_id, principal, tx.now_ms))
-    for kind in BudgetKind:
-        tx.execute(
-            "INSERT INTO run_budgets (run_id, kind, cap) VALUES (?, ?, ?)", (run_id, kind.value, budget.cap(kind))
-        )
+    accounts = budget.accounts()
+    rows = ", ".join(["(?, ?, ?)"] * len(accounts))
+    tx.execute(
+        f"INSERT INTO run_budgets (run_id, kind, cap) VALUES {rows}",  # noqa: S608 - question marks
+        [field for kind, account in accounts.items() for field in (run_id, kind.value, account.cap)],
+    )
     tx.append(
         NewEvent(
             kind="run.opened",
@@ -42,23 +44,37 @@ def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: R
             payload={"budget": msgspec.to_builtins(budget)},
         )
     )
+    return accounts
 
 
-def ensure_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget) -> None:
+def ensure_run(
+    tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget
+) -> dict[BudgetKind, Account]:
     """The run is this principal's, or is opened for it now. Somebody else's run looks like a missing one."""
-    rows = tx.execute("SELECT principal FROM runs WHERE run_id = ?", (run_id,))
+    rows = tx.execute(
+        "SELECT principal, kind, cap, reserved, used FROM runs JOIN run_budgets USING (run_id) WHERE run_id = ?",
+        (run_id,),
+    )
     if not rows:
-        open_run(tx, run_id, principal, actor, budget)
-    elif rows[0][0] != principal:
+        return open_run(tx, run_id, principal, actor, budget)
+    if rows[0][0] != principal:
         raise UnknownRun(f"{principal} has no run {run_id}")
+    return _as_accounts([row[1:] for row in rows])
 
 
-def reserve_budget(tx: Transaction, run_id: str, asked: Mapping[BudgetKind, int]) -> dict[BudgetKind, int]:
-    granted = reserve(_accounts(tx, run_id), asked)
-    for kind, amount in granted.items():
-        tx.execute(
-            "UPDATE run_budgets SET reserved = reserved + ? WHERE run_id = ? AND kind = ?", (amount, run_id, kind.value)
-        )
+def reserve_budget(
+    tx: Transaction,
+    run_id: str,
+    asked: Mapping[BudgetKind, int],
+    accounts: Mapping[BudgetKind, Account] | None = None,
+) -> dict[BudgetKind, int]:
+    """``accounts`` are those of the run as this transaction has just read them."""
+    granted = reserve(_accounts(tx, run_id) if accounts is None else accounts, asked)
+    which, these = _cases(granted)
+    tx.execute(
+        f"UPDATE run_budgets SET reserved = reserved + {which} WHERE run_id = ? AND kind IN {these}",  # noqa: S608
+        (*_pairs(granted), run_id, *_names(granted)),
+    )
     return granted
 
 
@@ -66,11 +82,37 @@ def settle_budget(
     tx: Transaction, run_id: str, reserved: Mapping[BudgetKind, int], used: Mapping[BudgetKind, int]
 ) -> None:
     """Gives back what was reserved and books what was used: nothing, for a call that a crash cut off."""
-    for kind, amount in reserved.items():
-        tx.execute(
-            "UPDATE run_budgets SET reserved = reserved - ?, used = used + ? WHERE run_id = ? AND kind = ?",
-            (amount, used.get(kind, 0), run_id, kind.value),
-        )
+    if not reserved:
+        return
+    which, these = _cases(reserved)
+    booked = {kind: used.get(kind, 0) for kind in reserved}
+    tx.execute(
+        f"UPDATE run_budgets SET reserved = reserved - {which}, used = used + {which}"  # noqa: S608
+        f" WHERE run_id = ? AND kind IN {these}",
+        (*_pairs(reserved), *_pairs(booked), run_id, *_names(reserved)),
+    )
+
+
+def spend_budget(tx: Transaction, run_id: str, used: Mapping[BudgetKind, int]) -> None:
+    """Books what was used without having been reserved."""
+    which, these = _cases(used)
+    tx.execute(
+        f"UPDATE run_budgets SET used = used + {which} WHERE run_id = ? AND kind IN {these}",  # noqa: S608
+        (*_pairs(used), run_id, *_names(used)),
+    )
+
+
+def _cases(amounts: Mapping[BudgetKind, int]) -> tuple[str, str]:
+    """Question marks for an amount by its kind, and for the kinds: one statement changes all of a run's accounts."""
+    return f"CASE kind{' WHEN ? THEN ?' * len(amounts)} END", f"({', '.join('?' * len(amounts))})"
+
+
+def _pairs(amounts: Mapping[BudgetKind, int]) -> list[str | int]:
+    return [part for kind, amount in amounts.items() for part in (kind.value, amount)]
+
+
+def _names(amounts: Mapping[BudgetKind, int]) -> list[str]:
+    return [kind.value for kind in amounts]
 
 
 def give_back(

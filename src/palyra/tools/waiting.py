@@ -57,3 +57,14 @@ class WaitingRoom:
                     await bell.wait()
             except TimeoutError:
                 continue
+
+
+def asks_for(approval: Approval) -> ApprovalNeeded:
+    return ApprovalNeeded(
+        f"{approval.binding.tool} needs a person's approval",
+        hint=f"approve it with: palyra approvals approve {approval.id} - then make the same call again",
+        approval_id=approval.id,
+        expires_ms=approval.expires_ms,
+        default="deny",
+        policies=list(approval.policies),
+    )

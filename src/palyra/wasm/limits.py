@@ -1,5 +1,6 @@
 """What one guest, one compilation and the pool of workers may use, with the reasons."""
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -68,9 +69,15 @@ class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def within(self, most: "RuntimeLimits") -> "RuntimeLimits":
         """The smaller of the two, limit by limit."""
-        return RuntimeLimits(
-            **{name: max(0, min(getattr(self, name), getattr(most, name))) for name in self.__struct_fields__}
-        )
+        return _smaller(self, most)
+
+
+# Calls of one tool have the same limits again and again.
+@lru_cache(maxsize=256)
+def _smaller(limits: RuntimeLimits, most: RuntimeLimits) -> RuntimeLimits:
+    return RuntimeLimits(
+        **{name: max(0, min(getattr(limits, name), getattr(most, name))) for name in limits.__struct_fields__}
+    )
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):

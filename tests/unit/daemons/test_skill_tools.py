@@ -1,6 +1,7 @@
 """From a manifest to a spec, limits and grants."""
 
 import msgspec
+import pytest
 
 from fakes.skill_scene import artifact
 from palyra.config.settings import EgressSettings, WasmSettings
@@ -85,3 +86,20 @@ def test_the_configuration_is_beside_the_arguments_where_there_is_one() -> None:
     assert guest_input(active(), {"a": 1}) == b'{"a":1}'
     configured = active(more='[operator.configuration]\nschema = { type = "object" }')
     assert guest_input(configured, {"a": 1, "_config": 2}) == b'{"a":1,"_config":{"n":1}}'
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "effect_free"),
+    [
+        ("", True),
+        ('wasi = ["clocks", "random", "stdio"]', True),
+        ("quotas = { fuel_budget = 5 }", True),
+        ('http_egress_allowlist = ["api.test"]', False),
+        ('secrets = ["token"]', False),
+        ('channels = ["alerts"]', False),
+        ('filesystem = { read_roots = ["notes"] }', False),
+        ('filesystem = { write_roots = ["notes"] }', False),
+    ],
+)
+def test_only_a_skill_that_is_granted_nothing_is_without_effects(capabilities: str, effect_free: bool) -> None:
+    assert active(capabilities).spec.effect_free is effect_free

@@ -83,3 +83,21 @@ def test_a_fault_is_remembered_even_if_the_work_swallows_it(group):
 def test_all_of_a_unit_has_one_instant(group):
     transaction = Transaction(group)
     assert {transaction.append(EVENT).time_ms for _ in range(3)} == {transaction.now_ms} == {5}
+
+
+def test_a_unit_with_the_transaction_to_itself_is_undone_with_all_of_it(group):
+    group.connection.execute("COMMIT")
+    group.connection.execute("BEGIN IMMEDIATE")
+    group.alone = True
+    unit = Transaction(group)
+    unit.append(EVENT)
+    unit.execute("INSERT INTO t VALUES (1)")
+    unit.append(EVENT)
+    unit.undo()
+    assert group.connection.in_transaction and group.seq == 0 and group.events == []
+    assert stored(group) == [] and group.connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    again = Transaction(group)
+    again.execute("INSERT INTO t VALUES (1)")
+    again.append(EVENT)
+    again.finish()
+    assert stored(group) == [1]

@@ -119,7 +119,7 @@ async def test_a_fault_of_the_store_fails_the_group_and_passes(house, monkeypatc
 
 async def test_a_bug_in_the_writer_reaches_its_callers_and_not_the_thread(house, monkeypatch):
     store = house.open()
-    monkeypatch.setattr(writer_module, "sealed_through", lambda connection: 1 // 0)
+    monkeypatch.setattr(writer_module, "Group", lambda *parts: 1 // 0)
     with pytest.raises(PalyraError) as caught:
         await store.transact(appending())
     assert caught.value.code == "internal.bug"

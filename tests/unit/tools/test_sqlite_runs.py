@@ -108,3 +108,12 @@ def test_what_was_charged_too_much_is_given_back_on_record_and_never_more(store:
     assert account(store, kind) == (1_000, 0, 100)
     told = [event for event in store.events_since(0, 10) if event.kind == "run.budget_returned"]
     assert [(event.call, event.payload_value()) for event in told] == [("c1", {"budget": kind.value, "amount": 500})]
+
+
+def test_what_was_not_reserved_can_be_spent(store: SqliteStore) -> None:
+    open_run(store, calls=2)
+    used = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 9}
+    store.transact_blocking(lambda tx: sqlite_runs.spend_budget(tx, RUN, used))
+    assert account(store, BudgetKind.CALLS) == (2, 0, 1)
+    assert account(store, BudgetKind.WALL_MS)[1:] == (0, 9)
+    assert account(store, BudgetKind.WASM_FUEL)[1:] == (0, 0)

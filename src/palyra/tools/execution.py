@@ -1,0 +1,105 @@
+"""Runs a plan once, in its place and under its deadline, and tells how it ended. Decides and records nothing."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from palyra.clock import Clock
+from palyra.errors import InternalError, PalyraError
+from palyra.tools.budget import BudgetKind, Usage
+from palyra.tools.call import (
+    CallCancelled,
+    CallState,
+    CallTimedOut,
+    ExecutionPlan,
+    Outcome,
+    OutputRefused,
+    OutputTooLarge,
+)
+from palyra.tools.catalog import CatalogEntry
+from palyra.tools.ending import Ended
+from palyra.tools.schema_check import SchemaMismatch
+
+log = logging.getLogger("palyra.broker")
+
+# How much longer than its deadline an executor that keeps it itself may take to bring back what there is.
+KEPT_DEADLINE_GRACE_SECONDS = 2.0
+_encode = msgspec.json.Encoder().encode
+
+
+class Executor(Protocol):
+    """Runs a plan in one kind of place. Cancelling ``execute`` must leave nothing running."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keeps_deadline(self) -> bool:
+        """Whether it ends a call at its deadline itself, with what there is by then. It is still watched."""
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome: ...
+
+
+async def execute(
+    executor: Executor, entry: CatalogEntry, plan: ExecutionPlan, *, redact: Callable[[Any], Any], clock: Clock
+) -> Ended:
+    """Never raises: a deadline, a cancellation and a fault are ends too."""
+    state, result = CallState.SUCCEEDED, None
+    error: PalyraError | None = None
+    receipt: tuple[dict[str, Any], ...] = ()
+    used: dict[BudgetKind, int] = {BudgetKind.CALLS: 1}
+    since = clock.monotonic()
+    allowed_seconds = plan.timeout_ms / 1000 + (KEPT_DEADLINE_GRACE_SECONDS if executor.keeps_deadline else 0)
+    try:
+        async with asyncio.timeout(allowed_seconds):
+            outcome = await executor.execute(plan)
+        receipt = outcome.receipt
+        used |= outcome.used
+        clean = redact(outcome.result)
+        if outcome.error is None or clean is not None:
+            _check_output(entry, plan, clean)
+        result = clean
+        if outcome.error is not None:
+            state, error = CallState.FAILED, outcome.error
+    except TimeoutError:
+        state, error = CallState.TIMED_OUT, CallTimedOut(f"{plan.tool} did not finish in {plan.timeout_ms} ms")
+    except asyncio.CancelledError:
+        state, error = CallState.CANCELLED, CallCancelled(f"{plan.tool} was cancelled")
+    except PalyraError as failure:
+        state, error = CallState.FAILED, failure
+    except Exception:
+        log.exception("call %s of %s broke", plan.call_id, plan.tool)
+        state, error = CallState.FAILED, InternalError(f"{plan.tool} broke inside Palyra", call_id=plan.call_id)
+    used |= plan.usage.take()
+    elapsed = round((clock.monotonic() - since) * 1000)
+    used[BudgetKind.WALL_MS] = min(elapsed, plan.timeout_ms)
+    return Ended(
+        state=state,
+        result=result,
+        error=None if error is None else redact(error.as_dict()),
+        receipt=redact(list(receipt)),
+        used=used,
+        elapsed_ms=elapsed,
+    )
+
+
+def with_grants(plan: ExecutionPlan, granted: dict[BudgetKind, int], **known: Any) -> ExecutionPlan:
+    """The plan within what the run grants this call, with nothing used of it yet."""
+    return msgspec.structs.replace(
+        plan, timeout_ms=granted[BudgetKind.WALL_MS], granted=granted, usage=Usage(), **known
+    )
+
+
+def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> None:
+    size = len(_encode(result))
+    if size > plan.max_output_bytes:
+        raise OutputTooLarge(
+            f"{plan.tool} returned {size} bytes and may return {plan.max_output_bytes}", limit=plan.max_output_bytes
+        )
+    try:
+        entry.output_check.require(result)
+    except SchemaMismatch as mismatch:
+        raise OutputRefused(f"{plan.tool} broke its own output schema: {mismatch.message}") from mismatch

@@ -1,0 +1,36 @@
+"""Writes a call down as started once it has computed for a while: who looks at the ledger sees it, and may stop it."""
+
+import asyncio
+from typing import Any, Final
+
+from palyra.tools import sqlite_calls
+from palyra.tools.ports import Store
+from palyra.tools.sqlite_calls import Asked, Started
+
+# A call without effects that ends sooner is written down once, when it has ended.
+UNRECORDED_SECONDS: Final = 0.02
+
+
+class LateStart:
+    """Made in the task that computes. ``begun`` is there if that took long enough."""
+
+    def __init__(self, store: Store, asked: Asked) -> None:
+        self.begun: asyncio.Future[Started] | None = None
+        self._store = store
+        self._asked = asked
+        self._computing: asyncio.Task[Any] | None = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(UNRECORDED_SECONDS, self._begin)
+
+    def computed(self) -> None:
+        """To be called when the computing is over."""
+        self._computing = None
+        self._timer.cancel()
+
+    def _begin(self) -> None:
+        self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self._asked)))
+        self.begun.add_done_callback(self._look)
+
+    def _look(self, begun: asyncio.Future[Started]) -> None:
+        """What the ledger refuses need not go on computing."""
+        if self._computing is not None and (begun.cancelled() or begun.exception() is not None):
+            self._computing.cancel()

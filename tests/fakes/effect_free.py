@@ -1,0 +1,47 @@
+"""A tool without effects whose computing a test can look into."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fakes.house import House
+from palyra.tools.call import ExecutionPlan, Outcome
+from palyra.tools.spec import ToolName, ToolSpec
+
+TOOL = "ponder"
+_EXECUTOR = "pondering"
+
+
+class Pondering:
+    """Runs ``think`` for every plan and answers with what comes of it. ``plans`` are those it was given."""
+
+    name = _EXECUTOR
+    keeps_deadline = False
+
+    def __init__(self, think: Callable[[ExecutionPlan], Awaitable[Any]]) -> None:
+        self._think = think
+        self.plans: list[ExecutionPlan] = []
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        self.plans.append(plan)
+        return Outcome(result={"thought": await self._think(plan)})
+
+
+def give_tool(house: House, think: Callable[[ExecutionPlan], Awaitable[Any]], **spec: Any) -> Pondering:
+    """Puts the tool into a house, whose settings have to allow it."""
+    executor = Pondering(think)
+    house.gateway.broker._executors[_EXECUTOR] = executor  # type: ignore[index]
+    tool = ToolSpec(
+        name=ToolName(TOOL),
+        title="Ponder",
+        description="Thinks.",
+        input_schema={"type": "object"},
+        output_schema={"type": "object"},
+        executor=_EXECUTOR,
+        effect_free=True,
+        **spec,
+    )
+    house.gateway.catalog.replace_group("pondering", [tool])
+    return executor
+
+
+SETTINGS: dict[str, Any] = {"tools": {"allowed": [TOOL, "echo", "sleep"]}}

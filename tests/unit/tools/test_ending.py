@@ -1,0 +1,42 @@
+"""The record and the signed statement of an end say the same."""
+
+import msgspec
+
+from palyra.canonical import digest_of
+from palyra.signing.ed25519 import Ed25519Signer
+from palyra.tools.attestation import execution_sha256, verify_attestation, verify_call_document
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import CallState
+from palyra.tools.ending import Ended, conclude
+from palyra.tools.record import CallRecord
+
+STARTED = CallRecord(
+    call_id="C",
+    run_id="R",
+    tool="echo",
+    principal="agent:bot",
+    actor="user:op",
+    channel="cli",
+    state=CallState.RUNNING,
+    argument_digest="ab",
+    decision={"outcome": "allow", "policies": ["p"], "reasons": [], "bundle_digest": "cd"},
+    created_ms=1,
+    started_ms=10,
+)
+
+
+def test_an_end_becomes_a_record_and_a_statement_that_agree() -> None:
+    signer = Ed25519Signer.generate()
+    end = Ended(
+        state=CallState.SUCCEEDED,
+        result={"text": "x"},
+        receipt=[{"layer": "code"}],
+        used={BudgetKind.CALLS: 1},
+        elapsed_ms=7,
+    )
+    record, booked = conclude(STARTED, "builtin", end, signer)
+    assert (record.state, record.ended_ms, record.result) == (CallState.SUCCEEDED, 17, {"text": "x"})
+    assert booked.output_digest == digest_of({"text": "x"}) and booked.used == {BudgetKind.CALLS: 1}
+    attested = verify_attestation(msgspec.json.encode(record.attestation), (signer.verifier(),))
+    assert execution_sha256(attested) == booked.execution_sha256
+    assert verify_call_document(msgspec.json.encode(record.view()), (signer.verifier(),)) == attested

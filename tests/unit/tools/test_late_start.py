@@ -1,0 +1,129 @@
+"""A call without effects: written down once with its end, or as started when it takes a while."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fakes.effect_free import SETTINGS, TOOL, give_tool
+from fakes.house import open_house
+from palyra.ids import RunId
+from palyra.tools import late_start
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import CallState, ExecutionPlan
+
+ENTRIES = ["call.requested", "call.decided", "call.started", "call.finished"]
+FUEL = {BudgetKind.WASM_FUEL: 1_000}
+
+
+async def test_a_short_call_is_written_down_once_when_it_has_ended(tmp_path: Path) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+        seen: list[list[str]] = []
+
+        async def think(plan: ExecutionPlan) -> str:
+            seen.append(house.kinds(call=plan.call_id))
+            return "done"
+
+        give_tool(house, think)
+        record = await house.call(TOOL, {})
+        assert record.result == {"thought": "done"} and seen == [[]]
+        events = house.gateway.store.events_since(0, 1_000, call=record.call_id)
+        assert [event.kind for event in events] == ENTRIES
+        assert len({event.time_ms for event in events}) == 1, "one commit"
+        accounts = house.run(record.run_id).budget
+        assert (accounts[BudgetKind.CALLS].reserved, accounts[BudgetKind.CALLS].used) == (0, 1)
+        assert accounts[BudgetKind.WALL_MS].reserved == 0
+
+
+async def test_a_long_call_is_seen_running_and_can_be_stopped(tmp_path: Path) -> None:
+    async with open_house(tmp_path, SETTINGS) as house, asyncio.TaskGroup() as group:
+
+        async def think(_plan: ExecutionPlan) -> None:
+            await asyncio.Event().wait()
+
+        give_tool(house, think)
+        calling = group.create_task(house.call(TOOL, {}))
+        while not (started := house.gateway.store.events_since(0, 1_000, kind="call.started")):
+            await asyncio.sleep(0.005)
+        assert house.run(started[0].run).budget[BudgetKind.CALLS].reserved == 1
+        await house.gateway.broker.cancel(started[0].call)
+        record = await calling
+        assert record.state is CallState.CANCELLED and house.kinds(call=record.call_id) == ENTRIES
+        assert house.run(record.run_id).budget[BudgetKind.CALLS].reserved == 0
+
+
+async def test_a_short_call_that_is_stopped_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_start, "UNRECORDED_SECONDS", 600)
+    async with open_house(tmp_path, SETTINGS) as house, asyncio.TaskGroup() as group:
+
+        async def think(_plan: ExecutionPlan) -> None:
+            await asyncio.Event().wait()
+
+        executor = give_tool(house, think)
+        calling = group.create_task(house.call(TOOL, {}))
+        while not executor.plans:
+            await asyncio.sleep(0.005)
+        await house.gateway.broker.cancel(executor.plans[0].call_id)
+        record = await calling
+        assert record.state is CallState.CANCELLED and house.kinds(call=record.call_id) == ENTRIES
+
+
+@pytest.mark.parametrize("unrecorded", [600.0, 0.0])
+async def test_what_was_computed_under_other_grants_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrecorded: float
+) -> None:
+    monkeypatch.setattr(late_start, "UNRECORDED_SECONDS", unrecorded)
+    async with open_house(tmp_path, SETTINGS) as house:
+        run_id = await house.open_run(wasm_fuel=7)
+
+        async def think(plan: ExecutionPlan) -> int:
+            await asyncio.sleep(0.05)
+            return plan.granted[BudgetKind.WASM_FUEL]
+
+        executor = give_tool(house, think, reserves=lambda _: FUEL)
+        plenty = dict.fromkeys(BudgetKind, 10**9)
+        house.gateway.broker._forecast.note(run_id, plenty)
+        record = await house.call(TOOL, {}, run_id=run_id)
+        assert record.result == {"thought": 7} and house.kinds(call=record.call_id) == ENTRIES
+        assert [plan.granted[BudgetKind.WASM_FUEL] for plan in executor.plans] == [1_000, 7]
+        assert house.run(run_id).budget[BudgetKind.CALLS].used == 1
+
+
+@pytest.mark.parametrize("unrecorded", [600.0, 0.0])
+async def test_a_spent_run_gives_no_result_whatever_was_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrecorded: float
+) -> None:
+    monkeypatch.setattr(late_start, "UNRECORDED_SECONDS", unrecorded)
+    async with open_house(tmp_path, SETTINGS) as house:
+        run_id = await house.open_run(calls=0)
+
+        async def think(_plan: ExecutionPlan) -> str:
+            await asyncio.sleep(0 if unrecorded else 3_600)
+            return "computed in vain"
+
+        give_tool(house, think)
+        house.gateway.broker._forecast.note(run_id, dict.fromkeys(BudgetKind, 10**9))
+        record = await house.call(TOOL, {}, run_id=run_id, timeout_ms=60_000)
+        assert record.state is CallState.REFUSED and record.result is None and record.error is not None
+        assert record.error["code"] == "budget.exhausted"
+        assert house.kinds(call=record.call_id) == ["call.requested", "call.decided", "call.refused"]
+
+
+async def test_many_at_once_on_a_small_budget_succeed_as_often_as_it_allows(tmp_path: Path) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+        run_id = await house.open_run(calls=5)
+        house.gateway.broker._forecast.note(run_id, dict.fromkeys(BudgetKind, 10**9))
+        records = await asyncio.gather(*(house.call("echo", {"text": "x"}, run_id=run_id) for _ in range(40)))
+        assert sum(record.state is CallState.SUCCEEDED for record in records) == 5
+        assert all(record.result is None for record in records if record.state is not CallState.SUCCEEDED)
+        account = house.run(run_id).budget[BudgetKind.CALLS]
+        assert (account.used, account.reserved) == (5, 0)
+
+
+async def test_somebody_elses_run_gives_no_result(tmp_path: Path) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+        run_id = RunId(await house.open_run("agent:alice"))
+        house.gateway.broker._forecast.note(run_id, dict.fromkeys(BudgetKind, 10**9))
+        record = await house.call("echo", {"text": "x"}, run_id=run_id)
+        assert record.error is not None and record.error["code"] == "run.unknown" and record.result is None
+        assert house.kinds(run=str(run_id)) == ["run.opened"]
