@@ -3,7 +3,6 @@
 import base64
 import binascii
 import hashlib
-import textwrap
 from typing import Final
 
 from palyra.identity.errors import UnknownCertificate
@@ -33,5 +32,6 @@ def der_of(pem_or_der: bytes) -> bytes:
 
 
 def pem_of(certificate_der: bytes) -> bytes:
-    lines = textwrap.wrap(base64.b64encode(certificate_der).decode("ascii"), _PEM_LINE_CHARS)
-    return b"\n".join((_BEGIN, *(line.encode("ascii") for line in lines), _END, b""))
+    body = base64.b64encode(certificate_der)
+    lines = (body[start : start + _PEM_LINE_CHARS] for start in range(0, len(body), _PEM_LINE_CHARS))
+    return b"\n".join((_BEGIN, *lines, _END, b""))

@@ -88,6 +88,10 @@ class Dispatcher:
         # Requests that a device is to be given again with its next line.
         self._returning: dict[DeviceId, tuple[str, ...]] = {}
         self._gone: set[DeviceId] = set()
+        # Devices that may have open requests; None before the state was first read. Devices whose request is on its
+        # way to the disk, one entry for each.
+        self._asked: set[DeviceId] | None = None
+        self._entering: list[DeviceId] = []
         self._wake = asyncio.Event()
 
     async def invoke(self, ask: Ask) -> bytes:
@@ -111,7 +115,7 @@ class Dispatcher:
         self._waiting[request.id] = outcome
         try:
             connected = ask.device_id in self._lines
-            entered = await self._state.transact(lambda unit: request_book.enter(unit, request, connected=connected))
+            entered = await self._enter(request, connected)
             if connected:
                 self._give(entered)
             elif ask.device_id in self._lines:
@@ -132,6 +136,16 @@ class Dispatcher:
             self._waiting.pop(request.id, None)
             if outcome.done() and not outcome.cancelled():
                 outcome.exception()
+
+    async def _enter(self, request: CapabilityRequestRecord, connected: bool) -> CapabilityRequestRecord:
+        device_id = DeviceId(request.device_id)
+        self._entering.append(device_id)
+        try:
+            return await self._state.transact(lambda unit: request_book.enter(unit, request, connected=connected))
+        finally:
+            self._entering.remove(device_id)
+            if self._asked is not None:
+                self._asked.add(device_id)
 
     async def _late(self, settled: Settled, outcome: "asyncio.Future[bytes]") -> bytes:
         if settled.error is not None:
@@ -181,11 +195,22 @@ class Dispatcher:
 
     async def reunite(self, device_id: DeviceId, still_open: tuple[str, ...]) -> tuple[str, ...]:
         """For a device that registers: of the requests it names, those that no longer count."""
+        if not self._may_have_open(device_id):
+            self._returning.pop(device_id, None)
+            return still_open
         reunion, lost = await self._state.transact(lambda unit: request_book.reunite(unit, device_id, still_open))
         self._returning[device_id] = tuple(request.id for request in reunion.redeliver)
         for settled in lost:
             self._answer(settled)
         return reunion.abandoned
+
+    def _may_have_open(self, device_id: DeviceId) -> bool:
+        """Whether there may be requests of the device to look for. Requests are made in this process, or were left by
+        one before it; so what was true once is remembered until it is found to be over."""
+        if self._asked is None or device_id in self._asked:
+            found = self._state.read(lambda unit: {one.device_id for one in unit.requests.list() if one.open()})
+            self._asked = {DeviceId(one) for one in found} | {DeviceId(one) for one in self._entering}
+        return device_id in self._asked
 
     def attach(self, connected: Connected, line: Line) -> bool:
         """Whether the device was online already, with a line that this one replaces."""

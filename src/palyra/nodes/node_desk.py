@@ -45,7 +45,7 @@ class NodeDesk:
         self._dispatcher = dispatcher
         self._identities = identities
         self._clock = clock
-        self._paired: frozenset[str] = frozenset()
+        self._paired: dict[str, NodeRecord] = {}
         self._read_at = float("-inf")
 
     def nodes(self) -> Sequence[NodeRecord]:
@@ -56,19 +56,26 @@ class NodeDesk:
 
     def is_paired(self, device_id: str) -> bool:
         """For every message of every stream: what was read a moment ago will do, but not for longer."""
+        return self._recent(device_id) is not None
+
+    def _recent(self, device_id: str) -> NodeRecord | None:
+        """The record of a paired device, read a moment ago at most. One that is not known is looked up at once: it may
+        have been paired since."""
         now = self._clock.monotonic()
-        # One that is not known is looked up at once: it may have been paired a moment ago.
         if device_id not in self._paired or now - self._read_at > RECHECK_SECONDS:
-            self._paired = frozenset(node.id for node in self.nodes() if node.revoked_ms is None)
+            self._paired = {node.id: node for node in self.nodes() if node.revoked_ms is None}
             self._read_at = now
-        return device_id in self._paired
+        return self._paired.get(device_id)
 
     async def register(self, device_id: DeviceId, told: Registration) -> NodeRecord:
         """Writes only what is new: a device that reconnects and says the same changes nothing."""
-        before = self._state.read(lambda unit: unit.nodes.get(device_id))
+        before = self._recent(device_id)
         if before is not None and before.registered_ms is not None and _registered(before, told, 0) == before:
             return before
-        return await self._state.transact(lambda unit: self._register(unit, device_id, told))
+        try:
+            return await self._state.transact(lambda unit: self._register(unit, device_id, told))
+        finally:
+            self._forget()
 
     def _register(self, unit: NodeUnit, device_id: DeviceId, told: Registration) -> NodeRecord:
         before = unit.nodes.get(device_id)
@@ -118,6 +125,7 @@ class NodeDesk:
             return node
 
         node = await self._state.transact(work)
+        self._forget()
         if withheld:
             await self._dispatcher.withheld(node.id, name)
         return node
@@ -142,9 +150,12 @@ class NodeDesk:
             return node
 
         node = await self._state.transact(work)
-        self._read_at = float("-inf")
+        self._forget()
         self._dispatcher.end_device(device_id, "identity.revoked")
         return node
+
+    def _forget(self) -> None:
+        self._read_at = float("-inf")
 
     def view(self, node: NodeRecord, *, requests: bool = False) -> dict[str, Any]:
         """A device as every door shows it."""
