@@ -75,7 +75,7 @@ MACHINES = (
     Machine(
         title="Worker",
         source="palyra.workers.lifecycle.TRANSITIONS",
-        about="Only `available` and `busy` get leases. Out of `quarantined` lead a person's release and then an attestation.",
+        about="Only `available` and `busy` get leases. Out of `quarantined` lead a release and then an attestation.",
         states=worker_lifecycle.WorkerLifecycleState,
         events=worker_lifecycle.WorkerEvent,
         start=worker_lifecycle.WorkerLifecycleState.REGISTERED,

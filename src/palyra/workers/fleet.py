@@ -156,7 +156,6 @@ def _attest(draft: Draft, command: commands.PresentAttestation) -> FleetDecision
         nonce="",
         egress_id=valid.egress_id,
         owes_since_ms=draft.now_ms,
-        reason="",
     )
     draft.note_worker(
         "worker.attested",

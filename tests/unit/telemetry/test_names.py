@@ -22,5 +22,14 @@ def test_the_names_are_the_published_ones() -> None:
         "EGRESS_BYTES": "palyra_egress_bytes",
         "EGRESS_CREDENTIAL_USES": "palyra_egress_credential_uses",
         "EGRESS_TUNNELS": "palyra_egress_tunnels",
+        "NODES_ONLINE": "palyra_nodes_online",
+        "NODE_REFUSALS": "palyra_node_refusals",
+        "NODE_REQUESTS": "palyra_node_requests",
+        "WORKERS": "palyra_workers",
+        "LEASES_OPEN": "palyra_leases_open",
+        "LEASES_WAITING": "palyra_leases_waiting",
+        "LEASES_ENDED": "palyra_leases_ended",
+        "LEASE_SECONDS": "palyra_lease_seconds",
+        "WORKER_REFUSALS": "palyra_worker_refusals",
     }
     assert all(re.fullmatch(r"palyra_[a-z_]+", value) for value in published.values())
