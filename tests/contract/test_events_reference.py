@@ -11,6 +11,7 @@ from fakes.house import open_house
 from fakes.journal_house import StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.egress.events import EgressEvent
+from palyra.nodes.pairing import KIND_OF as PAIRINGS
 from palyra.skills.lifecycle import KIND_OF
 from palyra.tools.approval import ApprovalEvent, ApprovalState
 from palyra.workers import commands
@@ -20,11 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 KIND = re.compile(r"[a-z_]+\.[a-z_]+")
 # Functions that write an event and take its kind as an argument.
-WRITERS = {"NewEvent", "_append", "_record", "_event", "_note_grant", "note_worker", "note_lease", "end_lease"}
+WRITERS = {
+    *("NewEvent", "note_pairing", "_note_code", "_append", "_record", "_event"),
+    *("_note_grant", "note_worker", "note_lease", "end_lease"),
+}
 # Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
 CONCEPTS = (
     *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
-    *("channel.", "identity.", "worker.", "lease."),
+    *("channel.", "identity.", "worker.", "lease.", "pairing.", "nodes."),
 )
 
 
@@ -75,7 +79,7 @@ def tagged() -> set[str]:
 
 
 def test_the_page_lists_what_the_source_appends() -> None:
-    assert documented().keys() == appended() | decided() | set(KIND_OF.values()) | tagged()
+    assert documented().keys() == appended() | decided() | set(KIND_OF.values()) | set(PAIRINGS.values()) | tagged()
 
 
 async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def code_record(**changes: Any) -> DevicePairingCodeRecord:
         "kind": DeviceKind.NODE,
         "stretched": StretchedCode(salt=b"s" * 16, n=2, r=1, p=1, hash=b"h" * 32),
         "created_ms": 1_000,
-        "expires_ms": 2**52,
+        "expires_ms": 4_000_000_000_000,
         "created_by": "user:operator",
     }
     return DevicePairingCodeRecord(**{**fields, **changes})
@@ -96,7 +96,7 @@ def pairing_record(**changes: Any) -> DevicePairingRequestRecord:
         "collect_sha256": b"c" * 32,
         "address": "192.0.2.1",
         "created_ms": 1_000,
-        "expires_ms": 2**52,
+        "expires_ms": 4_000_000_000_000,
     }
     return DevicePairingRequestRecord(**{**fields, **changes})
 

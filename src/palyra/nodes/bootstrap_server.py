@@ -130,6 +130,8 @@ class BootstrapListener:
     async def _greet(self, accepted: socket.socket, place: Place) -> None:
         """Only the handshake: from there on the connection lives by its protocol."""
         try:
+            # Asyncio does this only for sockets that name their protocol, and the listener need not.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             context = self._identity.context()
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: BootstrapHttpProtocol(
