@@ -115,16 +115,18 @@ class OutputChunk(_message.Message):
     def __init__(self, lease_id: _Optional[str] = ..., fence: _Optional[int] = ..., stream: _Optional[_Union[OutputStream, str]] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Settlement(_message.Message):
-    __slots__ = ("lease_id", "statement", "result_json", "attestation_json")
+    __slots__ = ("lease_id", "statement", "result_json", "attestation_json", "error_json")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     STATEMENT_FIELD_NUMBER: _ClassVar[int]
     RESULT_JSON_FIELD_NUMBER: _ClassVar[int]
     ATTESTATION_JSON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_JSON_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     statement: SignedStatement
     result_json: bytes
     attestation_json: bytes
-    def __init__(self, lease_id: _Optional[str] = ..., statement: _Optional[_Union[SignedStatement, _Mapping]] = ..., result_json: _Optional[bytes] = ..., attestation_json: _Optional[bytes] = ...) -> None: ...
+    error_json: bytes
+    def __init__(self, lease_id: _Optional[str] = ..., statement: _Optional[_Union[SignedStatement, _Mapping]] = ..., result_json: _Optional[bytes] = ..., attestation_json: _Optional[bytes] = ..., error_json: _Optional[bytes] = ...) -> None: ...
 
 class Leaving(_message.Message):
     __slots__ = ("reason",)
@@ -413,3 +415,15 @@ class RenewCertificateResponse(_message.Message):
     ca_bundle_pem: bytes
     generation: int
     def __init__(self, certificate_pem: _Optional[bytes] = ..., ca_bundle_pem: _Optional[bytes] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class LeaveFleetRequest(_message.Message):
+    __slots__ = ("device_id", "reason")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    reason: str
+    def __init__(self, device_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LeaveFleetResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

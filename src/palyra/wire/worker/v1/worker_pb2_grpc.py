@@ -59,6 +59,11 @@ class WorkerServiceStub:
                 request_serializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.RenewCertificateRequest.SerializeToString,
                 response_deserializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.RenewCertificateResponse.FromString,
                 _registered_method=True)
+        self.LeaveFleet = channel.unary_unary(
+                '/palyra.worker.v1.WorkerService/LeaveFleet',
+                request_serializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.LeaveFleetRequest.SerializeToString,
+                response_deserializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.LeaveFleetResponse.FromString,
+                _registered_method=True)
 
 
 class WorkerServiceServicer:
@@ -100,6 +105,13 @@ class WorkerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LeaveFleet(self, request, context):
+        """The worker leaves the fleet: it is removed, its pairing ends and its certificates are revoked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +139,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.RenewCertificate,
                     request_deserializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.RenewCertificateRequest.FromString,
                     response_serializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.RenewCertificateResponse.SerializeToString,
+            ),
+            'LeaveFleet': grpc.unary_unary_rpc_method_handler(
+                    servicer.LeaveFleet,
+                    request_deserializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.LeaveFleetRequest.FromString,
+                    response_serializer=palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.LeaveFleetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +281,33 @@ class WorkerService:
             '/palyra.worker.v1.WorkerService/RenewCertificate',
             palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.RenewCertificateRequest.SerializeToString,
             palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.RenewCertificateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LeaveFleet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/palyra.worker.v1.WorkerService/LeaveFleet',
+            palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.LeaveFleetRequest.SerializeToString,
+            palyra_dot_wire_dot_worker_dot_v1_dot_worker__pb2.LeaveFleetResponse.FromString,
             options,
             channel_credentials,
             insecure,
