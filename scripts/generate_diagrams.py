@@ -12,6 +12,7 @@ import msgspec
 
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.identity import authority, revocation
+from palyra.nodes import dispatch, pairing, pairing_proof
 from palyra.skills import lifecycle
 from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
 from palyra.workers import lease
@@ -71,6 +72,33 @@ MACHINES = (
         events=authority.AuthorityEvent,
         start=authority.AuthorityState.CURRENT,
         transitions=authority.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Request to pair",
+        source="palyra.nodes.pairing.TRANSITIONS",
+        about="`complete` is the device fetching its certificate. Every ending is for good: a new code begins again.",
+        states=pairing.PairingState,
+        events=pairing.PairingEvent,
+        start=pairing.PairingState.PENDING_APPROVAL,
+        transitions=pairing.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Proof of a pairing code",
+        source="palyra.nodes.pairing_proof.TRANSITIONS",
+        about="Both sides have it: each speaks once and hears once, and is over then, whatever it heard.",
+        states=pairing_proof.ProofState,
+        events=pairing_proof.ProofEvent,
+        start=pairing_proof.ProofState.FRESH,
+        transitions=pairing_proof.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Request to a device",
+        source="palyra.nodes.dispatch.TRANSITIONS",
+        about="What has ended stays ended: a result that comes later is refused.",
+        states=dispatch.RequestState,
+        events=dispatch.RequestEvent,
+        start=dispatch.RequestState.QUEUED,
+        transitions=dispatch.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Worker",

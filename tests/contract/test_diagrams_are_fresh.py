@@ -7,6 +7,7 @@ from pathlib import Path
 
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.identity import authority, revocation
+from palyra.nodes import dispatch, pairing, pairing_proof
 from palyra.skills import lifecycle
 from palyra.tools import approval
 from palyra.workers import lease
@@ -15,7 +16,8 @@ from palyra.workers import lifecycle as worker_lifecycle
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
 MACHINES = (
-    *(approval, lifecycle, revocation, authority, worker_lifecycle, lease),
+    *(approval, lifecycle, revocation, authority, pairing, pairing_proof, dispatch),
+    *(worker_lifecycle, lease),
     *(socks5, http_proxy, http_response, http_framing, client_hello),
 )
 PAGE = Path("docs") / "reference" / "state-machines.md"
