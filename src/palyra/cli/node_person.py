@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import termios
-from typing import Final
+from typing import IO, Any, Final
 
 from palyra.cli.output import Output, one_line
 from palyra.cli.terminal import shown, shown_block
@@ -16,24 +16,27 @@ MAX_ANSWER_BYTES: Final = 64
 class TerminalPerson:
     """One question at a time. What was typed before a question is shown does not answer it."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, *, keyboard: IO[Any] | None = None, screen: IO[str] | None = None) -> None:
+        """Standard input and standard error where nothing else is given."""
         self._output = output
+        self._keyboard = keyboard or sys.stdin
+        self._screen = screen or sys.stderr
         self._turn = asyncio.Lock()
 
     def tell(self, text: str) -> None:
         self._output.note(shown_block(text))
 
     def notify(self, title: str, text: str) -> bool:
-        if not sys.stderr.isatty():
+        if not self._screen.isatty():
             return False
         # The bell is ours; everything in the text that could steer the terminal is spelled out.
-        sys.stderr.write("\a")
+        self._screen.write("\a")
         self._output.note(f"{shown(title)}: {shown(text)}")
         return True
 
     async def allows(self, capability: str, shown_input: str) -> bool:
         async with self._turn:
-            terminal = _terminal()
+            terminal = self._terminal()
             if terminal is None:
                 self.tell(f"{capability} was asked for, and nobody is at a terminal to allow it: rejected")
                 return False
@@ -45,14 +48,13 @@ class TerminalPerson:
             self._output.note("allowed" if allowed else "not allowed")
             return allowed
 
-
-def _terminal() -> int | None:
-    """Where a person answers: standard input, if both it and what they read are a terminal."""
-    try:
-        source = sys.stdin.fileno()
-    except (AttributeError, OSError, ValueError):
-        return None
-    return source if os.isatty(source) and sys.stderr.isatty() else None
+    def _terminal(self) -> int | None:
+        """Where a person answers, if both what they type on and what they read are a terminal."""
+        try:
+            source = self._keyboard.fileno()
+        except (AttributeError, OSError, ValueError):
+            return None
+        return source if os.isatty(source) and self._screen.isatty() else None
 
 
 async def _line(terminal: int) -> bytes:

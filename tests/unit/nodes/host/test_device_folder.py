@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from palyra.config.state_dir import StateDir
+from palyra.nodes.device.device_record import DeviceRecord
+from palyra.nodes.device.errors import DeviceFileBad, HostRunning
 from palyra.nodes.host import limits
 from palyra.nodes.host.device_folder import BACKUP_FILE, DEVICE_FILE, NOTES, DeviceFolder
-from palyra.nodes.host.device_record import DeviceRecord
-from palyra.nodes.host.errors import DeviceFileBad, HostRunning
 from palyra.nodes.host.messages import Note, NoteState, Outcome
 
 RECORD = DeviceRecord(device_name="bench", servers=("192.0.2.1:1",))

@@ -11,10 +11,10 @@ import pytest
 from fakes.host_scene import Host, SlowCommands, ToldPerson, online, running_host, until
 from fakes.node_scene import ECHO, MovedClock, NodeScene, open_scene
 from palyra.errors import PalyraError
+from palyra.nodes.device.device_record import DeviceRecord
+from palyra.nodes.device.errors import NotPaired
 from palyra.nodes.host import limits
-from palyra.nodes.host.device_record import DeviceRecord
 from palyra.nodes.host.driver import HostDriver, HostFacts
-from palyra.nodes.host.errors import NotPaired
 from palyra.nodes.host.messages import NoteState
 from palyra.nodes.records import DeviceCapabilityView
 

@@ -5,13 +5,14 @@ import itertools
 import pytest
 
 from fakes.playbook import Playbook, silence
+from palyra.nodes.device.device_record import HeldCertificate
+from palyra.nodes.device.limits import FIRST_DELAY_MS, LONGEST_DELAY_MS
 from palyra.nodes.host import limits
 from palyra.nodes.host.links import TRANSITIONS, LinkEvent, LinkKeeper, LinkState
 from palyra.nodes.host.messages import (
     CloseLink,
     Command,
     End,
-    HeldCertificate,
     LossKind,
     Now,
     OpenLink,
@@ -79,14 +80,14 @@ def test_a_lost_connection_is_tried_again_later_and_later_until_it_stands() -> N
         waits.append(wake - now)
         now = wake
         keeper.lost(number, LossKind.UNREACHABLE, "refused", at(now))
-    assert waits == sorted(waits) and waits[-1] == limits.LONGEST_DELAY_MS
+    assert waits == sorted(waits) and waits[-1] == LONGEST_DELAY_MS
     wake = keeper.next_wake_ms(at(now))
     assert wake is not None
     tick(keeper, wake)
     keeper.opened(12, WELCOME, at(wake))
     assert keeper.current == 12
     keeper.lost(12, LossKind.UNREACHABLE, "cut", at(wake))
-    assert keeper.next_wake_ms(at(wake)) == wake + limits.FIRST_DELAY_MS, "it begins anew"
+    assert keeper.next_wake_ms(at(wake)) == wake + FIRST_DELAY_MS, "it begins anew"
 
 
 def test_heartbeats_go_out_and_silence_is_a_lost_connection() -> None:
@@ -121,8 +122,8 @@ def test_a_new_link_that_fails_leaves_the_old_one_and_is_tried_again() -> None:
     now = FIRST.renew_at_ms
     (said,) = keeper.lost(2, LossKind.UNREACHABLE, "no", at(now))
     assert isinstance(said, Say) and keeper.current == 1
-    assert tick(keeper, now + limits.FIRST_DELAY_MS - 1) == []
-    assert tick(keeper, now + limits.FIRST_DELAY_MS) == [OpenLink(3)], "not another renewal"
+    assert tick(keeper, now + FIRST_DELAY_MS - 1) == []
+    assert tick(keeper, now + FIRST_DELAY_MS) == [OpenLink(3)], "not another renewal"
 
 
 def test_the_old_link_lost_while_the_new_one_opens_is_one_short_gap() -> None:
@@ -137,7 +138,7 @@ def test_a_failed_renewal_is_tried_again_and_the_link_stays() -> None:
     now = FIRST.renew_at_ms
     keeper.renewal_failed("later", at(now))
     assert keeper.current == 1
-    assert tick(keeper, now + limits.FIRST_DELAY_MS) == [RequestRenewal(1)]
+    assert tick(keeper, now + FIRST_DELAY_MS) == [RequestRenewal(1)]
 
 
 def test_a_renewal_whose_link_broke_is_asked_for_again_on_the_next() -> None:
@@ -157,8 +158,8 @@ def test_a_renewal_that_outran_the_loss_of_its_link_is_used_by_the_next() -> Non
     now = FIRST.renew_at_ms
     keeper.lost(1, LossKind.UNREACHABLE, "cut", at(now))
     assert keeper.renewed(SECOND, ()) == []
-    tick(keeper, now + limits.FIRST_DELAY_MS)
-    keeper.opened(2, WELCOME, at(now + limits.FIRST_DELAY_MS))
+    tick(keeper, now + FIRST_DELAY_MS)
+    keeper.opened(2, WELCOME, at(now + FIRST_DELAY_MS))
     assert keeper.state is LinkState.ONLINE
     assert not [each for each in tick(keeper, now + BEAT) if not isinstance(each, SendHeartbeat)]
 

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palyra.nodes.device.device_record import HeldCertificate
 from palyra.nodes.host.machine import HostMachine
 from palyra.nodes.host.messages import (
     Begin,
     Command,
     Dispatch,
     End,
-    HeldCertificate,
     LossKind,
     Note,
     NoteState,
