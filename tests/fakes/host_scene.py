@@ -9,11 +9,11 @@ from typing import Any
 
 from fakes.node_scene import ByHand, NodeScene
 from palyra.config.state_dir import StateDir
+from palyra.nodes.device.device_record import DeviceRecord
 from palyra.nodes.host import offered
 from palyra.nodes.host.capabilities import Capabilities
 from palyra.nodes.host.command_plan import CommandPlan
 from palyra.nodes.host.device_folder import DeviceFolder
-from palyra.nodes.host.device_record import DeviceRecord
 from palyra.nodes.host.driver import HostDriver, HostFacts
 from palyra.nodes.host.messages import End
 from palyra.secret import Secret

@@ -12,15 +12,16 @@ from palyra.clock import SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.node_commands import SandboxedCommands
+from palyra.identity.device import DeviceKind
+from palyra.nodes.device.device_key import held_certificate
+from palyra.nodes.device.device_record import DeviceRecord
+from palyra.nodes.device.errors import DaemonUnreachable, NotPaired
+from palyra.nodes.device.joining import Joining
 from palyra.nodes.host import offered
 from palyra.nodes.host.capabilities import Capabilities
 from palyra.nodes.host.device_folder import DeviceFolder
-from palyra.nodes.host.device_key import held_certificate
-from palyra.nodes.host.device_record import DeviceRecord
 from palyra.nodes.host.driver import HostDriver, HostFacts
-from palyra.nodes.host.errors import DaemonUnreachable, NotPaired
 from palyra.nodes.host.grpc_link import GrpcLink, LinkLost
-from palyra.nodes.host.joining import Joining
 from palyra.nodes.host.link_messages import LinkCredentials
 from palyra.nodes.host.messages import End
 from palyra.nodes.host.ports import Person
@@ -63,7 +64,13 @@ class NodeHost:
 
     async def _join(self, code: PairingCode | None, servers: Sequence[ServerAddress]) -> DeviceRecord:
         facts = DeviceFacts(name=self._name, platform=platform_name(), software_version=version("palyra"))
-        joining = Joining(self._folder, facts=facts, show_comparison=self._show_comparison, draw=random.random)
+        joining = Joining(
+            self._folder,
+            kind=DeviceKind.NODE,
+            facts=facts,
+            show_comparison=self._show_comparison,
+            draw=random.random,
+        )
         return await joining.join(code, servers)
 
     def _show_comparison(self, comparison_code: str, device_id: str) -> None:

@@ -11,11 +11,11 @@ import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import PalyraError
+from palyra.nodes.device.device_key import certificate_request, held_certificate, new_key, require_own
+from palyra.nodes.device.device_record import DeviceRecord
+from palyra.nodes.device.errors import DeviceFileBad, NotPaired
 from palyra.nodes.host import limits, offered
 from palyra.nodes.host.device_folder import DeviceFolder
-from palyra.nodes.host.device_key import certificate_request, held_certificate, new_key, require_own
-from palyra.nodes.host.device_record import DeviceRecord
-from palyra.nodes.host.errors import DeviceFileBad, NotPaired
 from palyra.nodes.host.grpc_link import GrpcLink, LinkLost
 from palyra.nodes.host.link_messages import (
     Acknowledged,

@@ -1,28 +1,6 @@
 """What can go wrong on the device. The codes of failures also travel to the daemon and stand in its journal."""
 
-from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Tampered, Unavailable
-
-
-class NotPaired(Unavailable):
-    code = "nodes.not_paired"
-    hint = (
-        "`palyra pair code` at the daemon makes a code; `palyra node run --server HOST:PORT --code CODE` uses it here"
-    )
-
-
-class AlreadyPaired(InvalidInput):
-    code = "nodes.already_paired"
-    hint = "`palyra node leave` ends the present pairing; then pair again"
-
-
-class HostRunning(Unavailable):
-    code = "nodes.host_running"
-    hint = "one node host works on a folder at a time: stop the other, or give this one another --state-dir"
-
-
-class DeviceFileBad(Tampered):
-    code = "nodes.device_file_bad"
-    hint = "the device's own file cannot be read: `palyra node leave --forget`, then pair again"
+from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, Unavailable
 
 
 class CertificateExpired(Denied):
@@ -83,8 +61,3 @@ class CapabilityFailed(Failed):
 class BadCommandPlan(InvalidInput):
     code = "nodes.bad_command"
     hint = "a command names argv, and {NAME} as a whole word of it for each parameter"
-
-
-class DaemonUnreachable(Unavailable):
-    code = "nodes.daemon_unreachable"
-    hint = "check the address, the daemon, and what lies between"

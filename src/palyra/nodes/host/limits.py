@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from palyra.limits import KIB, MAX_CALL_TIMEOUT_MS, MIB
+from palyra.limits import MAX_CALL_TIMEOUT_MS, MIB
 
 # Requests worked on at once; the next one is told that the device is busy rather than queued without end.
 MAX_RUNNING: Final = 16
@@ -17,9 +17,6 @@ RESULT_KEPT_MS: Final = MAX_CALL_TIMEOUT_MS
 # Ids of finished requests that are remembered, so that one that comes again is not done again.
 MAX_REMEMBERED: Final = 256
 
-# Reconnecting: the first try comes soon, later ones spare a daemon that is down, and no two devices keep step.
-FIRST_DELAY_MS: Final = 500
-LONGEST_DELAY_MS: Final = 30_000
 # An answer that the device is not welcome may be a daemon in the middle of its start; this many in a row are not.
 MAX_REFUSALS: Final = 3
 
@@ -36,17 +33,11 @@ RETIRE_SECONDS: Final = 5.0
 # How long a farewell may take to be heard.
 FAREWELL_SECONDS: Final = 1.0
 
-# One look for the decision of a person; the next follows at once.
-DECISION_WAIT_MS: Final = 25_000
-# Addresses of one daemon that are tried in turn.
-MAX_SERVERS: Final = 8
-
-# The longest file of the device's folder: a key, a few certificates, names.
-MAX_DEVICE_FILE_BYTES: Final = 256 * KIB
 # A note holds at most a result, in base 64, and a few names.
 MAX_NOTE_FILE_BYTES: Final = 2 * MAX_RESULT_BYTES
 
-MAX_COMMANDS: Final = 64
+# With what every device offers they fit into one inventory.
+MAX_COMMANDS: Final = 48
 MAX_ARGV: Final = 64
 MAX_PARAMETERS: Final = 16
 MAX_PARAMETER_CHARS: Final = 4_096

@@ -7,14 +7,14 @@ so the device is never offline for a renewal.
 from collections.abc import Callable
 from typing import Final
 
+from palyra.nodes.device.backoff import Backoff
+from palyra.nodes.device.device_record import HeldCertificate
 from palyra.nodes.host import limits
-from palyra.nodes.host.backoff import Backoff
 from palyra.nodes.host.errors import CertificateExpired, HostRefused
 from palyra.nodes.host.messages import (
     CloseLink,
     Command,
     End,
-    HeldCertificate,
     LossKind,
     Now,
     OpenLink,

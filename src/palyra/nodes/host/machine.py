@@ -6,13 +6,13 @@ network, no disk, no clock and no chance of its own: whole lives of a device are
 
 from collections.abc import Callable, Iterable, Mapping
 
+from palyra.nodes.device.device_record import HeldCertificate
 from palyra.nodes.host.links import LinkKeeper, LinkState
 from palyra.nodes.host.messages import (
     CloseLink,
     Command,
     Dispatch,
     End,
-    HeldCertificate,
     LossKind,
     Note,
     Now,

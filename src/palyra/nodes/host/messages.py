@@ -69,14 +69,6 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     outcome: Outcome | None = None
 
 
-class HeldCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine knows of a certificate: when it is to be renewed, and when it ends."""
-
-    generation: int
-    renew_at_ms: int
-    not_after_ms: int
-
-
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon answered to the registration."""
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from palyra.nodes.host import limits
+from palyra.nodes.device import limits
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):

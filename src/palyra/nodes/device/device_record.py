@@ -4,10 +4,18 @@ from typing import Final
 
 import msgspec
 
-from palyra.nodes.host.errors import DeviceFileBad
+from palyra.nodes.device.errors import DeviceFileBad
 from palyra.secret import Secret
 
 FORMAT: Final = "palyra-node-device/1"
+
+
+class HeldCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a certificate without reading it again: when it is to be renewed, and when it ends."""
+
+    generation: int
+    renew_at_ms: int
+    not_after_ms: int
 
 
 class DeviceRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,12 +12,12 @@ import msgspec
 from palyra.errors import Denied
 from palyra.identity.device import DeviceKind
 from palyra.nodes.bootstrap_client import DaemonNotReached, PairingAnswer, ProvedPairing, prove, wait_for_decision
-from palyra.nodes.host.backoff import Backoff
-from palyra.nodes.host.device_folder import DeviceFolder
-from palyra.nodes.host.device_key import certificate_request, new_key, require_own
-from palyra.nodes.host.device_record import DeviceRecord
-from palyra.nodes.host.errors import AlreadyPaired, DeviceFileBad, NotPaired
-from palyra.nodes.host.limits import DECISION_WAIT_MS, MAX_SERVERS
+from palyra.nodes.device.backoff import Backoff
+from palyra.nodes.device.device_key import certificate_request, new_key, require_own
+from palyra.nodes.device.device_record import DeviceRecord
+from palyra.nodes.device.errors import AlreadyPaired, DeviceFileBad, NotPaired
+from palyra.nodes.device.limits import DECISION_WAIT_MS, MAX_SERVERS
+from palyra.nodes.device.pairing_folder import PairingFolder
 from palyra.nodes.pairing_code import PairingCode, ServerAddress
 from palyra.nodes.records import DeviceFacts
 from palyra.secret import Secret
@@ -34,14 +34,16 @@ class PairingNotGranted(Denied):
 class Joining:
     def __init__(
         self,
-        folder: DeviceFolder,
+        folder: PairingFolder,
         *,
+        kind: DeviceKind,
         facts: DeviceFacts,
         show_comparison: Callable[[str, str], None],
         draw: Callable[[], float],
     ) -> None:
         """``show_comparison`` is given the code that the person compares, and this device's id."""
         self._folder = folder
+        self._kind = kind
         self._facts = facts
         self._show = show_comparison
         self._draw = draw
@@ -70,7 +72,7 @@ class Joining:
         record = DeviceRecord(device_name=self._facts.name, servers=(), pending_key_pem=key)
         await asyncio.to_thread(self._folder.save, record)
         proved = await prove(
-            code, kind=DeviceKind.NODE, csr_der=certificate_request(key), facts=self._facts, servers=servers
+            code, kind=self._kind, csr_der=certificate_request(key), facts=self._facts, servers=servers
         )
         others = [str(each) for each in (*servers, *code.addresses) if str(each) != proved.server]
         kept = {_PROVED: msgspec.json.encode(proved).decode(), _OTHERS: " ".join(others)}

@@ -9,8 +9,8 @@ from cryptography.x509.oid import NameOID
 
 from palyra.clock import MS_PER_SECOND
 from palyra.identity.renewal import renewal_due_ms
-from palyra.nodes.host.errors import DeviceFileBad
-from palyra.nodes.host.messages import HeldCertificate
+from palyra.nodes.device.device_record import HeldCertificate
+from palyra.nodes.device.errors import DeviceFileBad
 from palyra.secret import Secret
 
 

@@ -1,0 +1,1 @@
+"""What every paired device has, whatever it is for: a key, a record of its pairing, and patience."""
