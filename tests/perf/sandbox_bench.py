@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import platformdirs
 
 from palyra.sandbox import limits
 from palyra.sandbox.bubblewrap import gather_host
 from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.host_facts import Facts
+from palyra.sandbox.host_facts import Facts, HostHold
 from palyra.sandbox.plan import BLOCK_FD, INFO_FD, BubblewrapPlan, plan_isolated
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
@@ -147,7 +148,9 @@ def _by_hand(workspace: Path, program: str) -> Callable[[], None]:
     """bubblewrap with the options of the plan, on the same descriptors; it need not wait to be looked at."""
     profile = SandboxProfile(workspace_root=str(workspace), tier=SandboxTier.C, protected_names=PROTECTED)
     found, _ = gather_workspace(profile)
-    facts = Facts(host=gather_host(), workspace=found, seccomp=tier_c_program(os.uname().machine))
+    # All of it built by bubblewrap alone, as a person would have it: nothing is made for it beforehand.
+    host = msgspec.structs.replace(gather_host(), hold=HostHold.MISSING)
+    facts = Facts(host=host, workspace=found, seccomp=tier_c_program(os.uname().machine))
     plan = plan_isolated(profile, (os.fsencode(program),), facts, memory_is_counted=True)
     contents = {number: _without_gate(plan) if number == _args_fd(plan) else data for number, data in plan.data_fds}
 

@@ -59,6 +59,8 @@ class Group:
         self._asked: dict[str, str] = {}
         self._got: dict[str, str] = {}
         self._counted: dict[str, int] = {}
+        # What was set and read back: directory, file, value.
+        self._settings: list[tuple[str, str, str]] = []
 
     @property
     def procs(self) -> tuple[str, ...]:
@@ -79,19 +81,34 @@ class Group:
         return next(place.version for place in self._places if controller in place.controllers)
 
     def limit(self, limits: TreeLimits, cpu_cores: float | None) -> None:
-        """Sets the limits and reads them back; what does not read back as set is not counted as got."""
-        self._asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
-        self._got = {}
+        """Sets the limits and reads them back; what does not read back as set is not counted as got.
+
+        A group that was lent with the same ones before, as most are, is only read."""
+        asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
         if cpu_cores is not None:
-            self._asked[CPU] = f"{cpu_cores:g} cores"
+            asked[CPU] = f"{cpu_cores:g} cores"
+        if asked != self._asked or not self._as_set():
+            self._asked = asked
+            self._set(limits, cpu_cores)
+        if (directory := self.directory(MEMORY)) is not None and self._version(MEMORY) == 1:
+            with contextlib.suppress(OSError):
+                _write(directory, "memory.max_usage_in_bytes", "0")
+        self._counted = self._counters()
+
+    def _as_set(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(self._settings) and all(_read(place, name) == value for place, name, value in self._settings)
+        return False
+
+    def _set(self, limits: TreeLimits, cpu_cores: float | None) -> None:
+        self._got, self._settings = {}, []
         if (directory := self.directory(PIDS)) is not None:
             _write(directory, "pids.max", str(limits.pids))
-            self._note(PIDS, _read(directory, "pids.max"), str(limits.pids))
+            self._note(PIDS, directory, "pids.max", str(limits.pids))
         if (directory := self.directory(MEMORY)) is not None:
             self._limit_memory(directory, limits.memory_bytes)
         if cpu_cores is not None and (directory := self.directory(CPU)) is not None:
             self._limit_cpu(directory, cpu_cores)
-        self._counted = self._counters()
 
     def _limit_memory(self, directory: str, wanted: int) -> None:
         if self._version(MEMORY) == 2:
@@ -100,7 +117,7 @@ class Group:
                 _write(directory, "memory.swap.max", "0")
             with contextlib.suppress(OSError):
                 _write(directory, "memory.oom.group", "1")
-            read = _read(directory, "memory.max")
+            name = "memory.max"
         else:
             # Memory with swap may not be less than memory: first out of the way, then both down.
             with contextlib.suppress(OSError):
@@ -108,25 +125,25 @@ class Group:
             _write(directory, "memory.limit_in_bytes", str(wanted))
             with contextlib.suppress(OSError):
                 _write(directory, "memory.memsw.limit_in_bytes", str(wanted))
-            with contextlib.suppress(OSError):
-                _write(directory, "memory.max_usage_in_bytes", "0")
-            read = _read(directory, "memory.limit_in_bytes")
+            name = "memory.limit_in_bytes"
         # The kernel rounds down to whole pages.
         page = os.sysconf("SC_PAGE_SIZE")
-        self._note(MEMORY, read, str(wanted // page * page))
+        self._note(MEMORY, directory, name, str(wanted // page * page))
 
     def _limit_cpu(self, directory: str, cores: float) -> None:
         quota = str(int(cores * CPU_PERIOD_MICROSECONDS))
         if self._version(CPU) == 2:
             _write(directory, "cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}")
-            self._note(CPU, _read(directory, "cpu.max"), f"{quota} {CPU_PERIOD_MICROSECONDS}")
+            self._note(CPU, directory, "cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}")
         else:
             _write(directory, "cpu.cfs_period_us", str(CPU_PERIOD_MICROSECONDS))
             _write(directory, "cpu.cfs_quota_us", quota)
-            self._note(CPU, _read(directory, "cpu.cfs_quota_us"), quota)
+            self._note(CPU, directory, "cpu.cfs_quota_us", quota)
 
-    def _note(self, controller: str, read: str, wanted: str) -> None:
+    def _note(self, controller: str, directory: str, name: str, wanted: str) -> None:
+        read = _read(directory, name)
         if read == wanted:
+            self._settings.append((directory, name, wanted))
             self._got[controller] = f"cgroup v{self._version(controller)}: {read}"
 
     def receipt(self) -> tuple[ReceiptLine, ...]:

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.host_facts import HostHold, Identity
-from palyra.sandbox.launch import RLimit
-from palyra.sandbox.minimal_root import ExpectedMount
+from palyra.sandbox.launch import BESIDE_ROOT, MADE_ROOT, RLimit
+from palyra.sandbox.minimal_root import ExpectedMount, is_covered
 from palyra.sandbox.network_door import NetworkSeen, asked_of, door_plan, judge_network, network_text
 from palyra.sandbox.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.profile import EgressEnforcementMode
@@ -40,6 +40,9 @@ _LIMIT_NAMES: Final = {
     "CORE": "Max core file size",
     "NPROC": "Max processes",
 }
+# A table is read by one expression, without a step of Python for each word.
+_MOUNT: Final = re.compile(rb"^\d+ [^ ]+ [^ ]+ [^ ]+ ([^ ]+) ([^ ]+) (?:[^-\n][^ \n]* )*- ([^ \n]+)", re.MULTILINE)
+_LIMIT: Final = re.compile(r"^(\S+(?: \S+)*) {2,}(\S+) +\S+", re.MULTILINE)
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 _SOURCE: Final = "before the program started, from /proc of its first process"
 
@@ -78,22 +81,24 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 def parse_mounts(text: bytes) -> tuple[MountSeen, ...]:
-    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there."""
+    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there.
+
+    Raises ``ValueError`` where a line is not understood: what cannot be read cannot be judged.
+    """
+    found = _MOUNT.findall(text)
+    if len(found) != len(text.splitlines()):
+        raise ValueError("the table of mounts has a line that is not understood")
     seen: dict[bytes, MountSeen] = {}
-    for line in text.split(b"\n"):
-        fields = line.split(b" ")
-        if len(fields) < 10 or b"-" not in fields:
-            continue
-        path = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), fields[4])
-        kind = fields[fields.index(b"-", 6) + 1].decode("ascii", "replace")
-        seen[path] = MountSeen(path=path, read_only=b"ro" in fields[5].split(b","), kind=kind)
+    for path, options, kind in found:
+        if b"\\" in path:
+            path = _OCTAL.sub(lambda each: bytes([int(each[1], 8)]), path)
+        seen[path] = MountSeen(path=path, read_only=b"ro" in options.split(b","), kind=kind.decode("ascii", "replace"))
     return tuple(seen.values())
 
 
 def parse_limits(text: str) -> dict[str, str]:
     """The soft limits of /proc/PID/limits by their printed names."""
-    rows = (re.split(r"\s{2,}", line.strip()) for line in text.splitlines()[1:])
-    return {row[0]: row[1] for row in rows if len(row) >= 3}
+    return dict(_LIMIT.findall(text))
 
 
 def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine, ...]:
@@ -204,7 +209,9 @@ def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     if evidence.builder_mounts is None:
         got = "it has the launcher's own mounts, and trusts that nobody renames directories of the workspace meanwhile"
         return _line(Layer.HOST_READ_ONLY, asked, got, held=False)
-    open_to_it = (b"/proc",) if plan.profile.read_only else (b"/proc", plan.facts.workspace.root)
+    root = plan.facts.workspace.root
+    place = (BESIDE_ROOT if is_covered(root) else MADE_ROOT) + root
+    open_to_it = (b"/proc",) if plan.profile.read_only else (b"/proc", place)
     writable = [
         _shown(mount.path)
         for mount in evidence.builder_mounts
