@@ -231,11 +231,11 @@ class Group:
         name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
         return _keyed(directory, name).get("oom_kill", 0)
 
-    def release(self) -> None:
-        """Ends what is still inside, and gives the group back."""
-        if not self.empty():
+    def release(self, *, empty: bool = False) -> None:
+        """Ends what is still inside, and gives the group back. ``empty``: the caller has just seen that nothing is."""
+        if not empty and not self.empty():
             self.kill()
-        self._pool.give_back(self)
+        self._pool.give_back(self, empty=empty)
 
     def empty(self) -> bool:
         """The controller that counts processes knows without a list of them, if a moment later than the list."""
@@ -322,9 +322,10 @@ class CgroupPool:
                 group, _ = self._manned.pop(procs)
                 self._free.append(group)
 
-    def give_back(self, group: Group) -> None:
+    def give_back(self, group: Group, *, empty: bool = False) -> None:
         with self._lock:
-            if group.procs and not self._closed and len(self._free) < self._kept and group.empty():
+            kept = group.procs and not self._closed and len(self._free) < self._kept
+            if kept and (empty or group.empty()):
                 self._free.append(group)
                 return
         group.remove()

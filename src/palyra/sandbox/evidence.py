@@ -205,13 +205,13 @@ def _before(outer: tuple[int, ...], own: int | None) -> tuple[int, ...] | None:
 
 
 def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
-    asked = "bubblewrap itself can write nothing but the workspace and /proc"
+    asked = "bubblewrap itself can write nothing but the workspace, /proc and the sandbox's own terminals"
     if evidence.builder_mounts is None:
         got = "it has the launcher's own mounts, and trusts that nobody renames directories of the workspace meanwhile"
         return _line(Layer.HOST_READ_ONLY, asked, got, held=False)
     root = plan.facts.workspace.root
     place = (BESIDE_ROOT if is_covered(root) else MADE_ROOT) + root
-    open_to_it = (b"/proc",) if plan.profile.read_only else (b"/proc", place)
+    open_to_it = (b"/proc", MADE_ROOT + b"/dev/pts", *(() if plan.profile.read_only else (place,)))
     writable = [
         _shown(mount.path)
         for mount in evidence.builder_mounts

@@ -103,6 +103,9 @@ class RootKind(StrEnum):
     FILE = "file"
     MOUNTED_FILE = "mounted_file"
     MOUNTED_DIRECTORY = "mounted_directory"
+    DEVICE = "device"
+    # A new set of pseudo terminals.
+    TERMINALS = "terminals"
 
 
 class RootPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +131,7 @@ class RootPart(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
     """A mount namespace of the program's own that holds, of the whole host, only what is named here: ``parts`` in their
-    order, ``workspace``, /proc and a few devices. Everything is read-only but /proc and, where ``writable``, the
+    order, ``workspace`` and /proc. Everything is read-only but /proc and, where ``writable``, the
     workspace. A sandbox's root lies ready in it at ``MADE_ROOT``, and the workspace in that, or in ``BESIDE_ROOT``.
 
     ``ids`` are the user and the group for a user namespace of its own, for who may not make a mount namespace without.

@@ -91,16 +91,42 @@ def tool_parts(roots: tuple[str, ...]) -> tuple[RootPart, ...]:
     )
 
 
-def mount_points() -> tuple[RootPart, ...]:
-    """Where bubblewrap mounts what is new for each sandbox: a root that is read-only must have them already."""
+def device_parts() -> tuple[RootPart, ...]:
+    """What bubblewrap's own /dev would have, and the places where it mounts what is new for each sandbox: a root that
+    is read-only must have them already."""
     reason = "something new is mounted here"
-    places = ("/proc", "/dev", *(path for path, _, _, _ in _PRIVATE if not path.startswith("/dev/")))
-    return tuple(RootPart(path=as_bytes(path), kind=RootKind.DIRECTORY, reason=reason) for path in places)
+    places = ("/proc", *(path for path, _, _, _ in _PRIVATE))
+    return (
+        *(RootPart(path=as_bytes(path), kind=RootKind.DIRECTORY, reason=reason) for path in places),
+        *(
+            RootPart(path=b"/dev/" + name, kind=RootKind.DEVICE, reason="a device that gives away nothing")
+            for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
+        ),
+        RootPart(path=b"/dev/pts", kind=RootKind.TERMINALS, reason="terminals of its own"),
+        *(
+            _link(f"/dev/{name}", target, "a name that programs expect")
+            for name, target in (
+                ("core", "/proc/kcore"),
+                ("fd", "/proc/self/fd"),
+                ("ptmx", "pts/ptmx"),
+                ("stderr", "/proc/self/fd/2"),
+                ("stdin", "/proc/self/fd/0"),
+                ("stdout", "/proc/self/fd/1"),
+            )
+        ),
+    )
 
 
 def expected_parts(parts: tuple[RootPart, ...]) -> list[ExpectedMount]:
-    mounted = (RootKind.MOUNTED_FILE, RootKind.MOUNTED_DIRECTORY)
-    return [ExpectedMount(path=part.path, read_only=True) for part in parts if part.kind in mounted]
+    mounted = (RootKind.MOUNTED_FILE, RootKind.MOUNTED_DIRECTORY, RootKind.DEVICE)
+    return [
+        *(ExpectedMount(path=part.path, read_only=True) for part in parts if part.kind in mounted),
+        *(
+            ExpectedMount(path=part.path, read_only=False, kind="devpts")
+            for part in parts
+            if part.kind is RootKind.TERMINALS
+        ),
+    ]
 
 
 def built_by_bubblewrap(parts: tuple[RootPart, ...]) -> list[PlanLine]:
@@ -121,15 +147,16 @@ def built_by_bubblewrap(parts: tuple[RootPart, ...]) -> list[PlanLine]:
 
 def taken_by_bubblewrap() -> list[PlanLine]:
     """The same root, made before bubblewrap began (``read_only_host``)."""
-    reason = "the root: it and all in it are read-only but the workspace"
-    return [PlanLine(arguments=(b"--bind", MADE_ROOT, b"/"), reason=reason)]
+    reason = "the root: all in it is read-only but the workspace, and nothing but /dev has devices"
+    return [PlanLine(arguments=(b"--dev-bind", MADE_ROOT, b"/"), reason=reason)]
 
 
-def own_processes_and_devices() -> list[PlanLine]:
-    return [
-        plan_line("this pid namespace's own processes", "--proc", "/proc"),
-        plan_line("null, zero, full, random, urandom, tty, a pty of its own", "--dev", "/dev"),
-    ]
+def own_processes() -> PlanLine:
+    return plan_line("this pid namespace's own processes", "--proc", "/proc")
+
+
+def own_devices() -> PlanLine:
+    return plan_line("null, zero, full, random, urandom, tty, a pty of its own", "--dev", "/dev")
 
 
 def _mounted(path: str, reason: str, *, file: bool = False) -> RootPart:
@@ -202,13 +229,14 @@ def is_covered(path: bytes) -> bool:
 
 
 def sealed(expected: list[ExpectedMount], *, made_before: bool) -> list[PlanLine]:
-    expected += [ExpectedMount(path=path, read_only=True) for path in (b"/proc", b"/dev", b"/")]
     lines = [
         plan_line("a process with the host's root uid may write sysctls (core_pattern) without any capability", "--remount-ro", "/proc"),  # noqa: E501
-        plan_line("no files beside the devices; /dev/shm stays writable", "--remount-ro", "/dev"),
     ]  # fmt: skip
     if not made_before:
+        lines.append(plan_line("no files beside the devices; /dev/shm stays writable", "--remount-ro", "/dev"))
         lines.append(plan_line("the made-up root and its links stay as they are", "--remount-ro", "/"))
+    places = (b"/proc", b"/") if made_before else (b"/proc", b"/dev", b"/")
+    expected += [ExpectedMount(path=path, read_only=True) for path in places]
     return lines
 
 

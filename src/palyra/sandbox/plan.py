@@ -21,12 +21,13 @@ from palyra.sandbox.minimal_root import (
     PlanLine,
     as_bytes,
     built_by_bubblewrap,
+    device_parts,
     expected_parts,
     identity_files,
     inside_ids,
     is_covered,
-    mount_points,
-    own_processes_and_devices,
+    own_devices,
+    own_processes,
     plan_line,
     private,
     root_parts,
@@ -111,12 +112,15 @@ def plan_isolated(
     for root in profile.tool_roots:
         refuse_system_workspace(root)
     parts = root_parts(facts.host, profile.extra_files, strict=strict)
+    if made_before:
+        parts = (*device_parts(), *parts)
     tools = tool_parts(profile.tool_roots)
     expected = expected_parts(parts)
     lines = [
         *_namespaces(facts.host, strict=strict),
         *(taken_by_bubblewrap() if made_before else built_by_bubblewrap(parts)),
-        *own_processes_and_devices(),
+        own_processes(),
+        *(() if made_before else (own_devices(),)),
         *private(expected),
         *_tools(tools, expected, made_before=made_before),
         *_workspace(profile, facts, expected, made_before=made_before),
@@ -142,7 +146,7 @@ def plan_isolated(
         facts=facts,
         cwd=where,
         memory_is_counted=memory_is_counted,
-        parts=(*mount_points(), *parts, *tools) if made_before else (),
+        parts=(*parts, *tools) if made_before else (),
     )
 
 

@@ -14,12 +14,10 @@ import struct
 from typing import Final
 
 from palyra.sandbox.launch import MADE_ROOT, LaunchStage, ReadOnlyHost, RootKind, RootPart
-from palyra.sandbox.plan_segment import At, Segment
+from palyra.sandbox.plan_segment import Segment
 
 # How many free descriptor numbers the steps use.
 DESCRIPTORS: Final = 3
-# What bubblewrap's --dev takes from the host.
-DEVICES: Final = (b"full", b"null", b"random", b"tty", b"urandom", b"zero")
 
 _AT_FDCWD: Final = (1 << 64) - 100
 _AT_EMPTY_PATH: Final = 0x1000
@@ -42,14 +40,15 @@ _MOUNT_ATTR_NOSUID: Final = 2
 _MOUNT_ATTR_NODEV: Final = 4
 _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
+_MS_NOEXEC: Final = 8
 _MS_PRIVATE: Final = 1 << 18
 _MNT_DETACH: Final = 2
 _PR_SET_DUMPABLE: Final = 4
 _STAGE: Final = LaunchStage.MOUNTS
 # Where bubblewrap puts its own tree for a moment, and so do we: a directory that every host has.
-_PLACE: Final = b"/tmp"  # noqa: S108
+_PLACE: Final = b"/tmp"
 _COPY: Final = _OPEN_TREE_CLONE | _O_CLOEXEC | _AT_RECURSIVE
-_MOUNTED: Final = frozenset({RootKind.MOUNTED_FILE, RootKind.MOUNTED_DIRECTORY})
+_MOUNTED: Final = frozenset({RootKind.MOUNTED_FILE, RootKind.MOUNTED_DIRECTORY, RootKind.DEVICE})
 _INSIDE: Final = MADE_ROOT.lstrip(b"/")
 _ORDINARY: Final = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
 
@@ -80,7 +79,7 @@ def hold_read_only(plan: Segment, host: ReadOnlyHost, free: tuple[int, ...]) -> 
     options = plan.text(b"mode=0755")
     plan.add(_STAGE, "mount", tmpfs, plan.text(_PLACE), tmpfs, _MS_NOSUID | _MS_NODEV, options, subject="a root")
     plan.add(_STAGE, "chdir", plan.text(_PLACE))
-    _make_surroundings(plan, host.parts, place)
+    _make_surroundings(plan, host.parts)
     _make_parts(plan, host.parts, place)
     at = host.place + host.workspace
     for path in _directories_to(at + b"/"):
@@ -96,15 +95,13 @@ def hold_read_only(plan: Segment, host: ReadOnlyHost, free: tuple[int, ...]) -> 
         _mount_in_place(plan, host.place, path, read_only, (proc, place))
 
 
-def _make_surroundings(plan: Segment, parts: tuple[RootPart, ...], free: int) -> None:
-    """What bubblewrap itself needs: its program and libraries, a place to begin at, and the devices that it copies."""
-    for path in (b"proc", b"dev", b"tmp", _INSIDE):
+def _make_surroundings(plan: Segment, parts: tuple[RootPart, ...]) -> None:
+    """What bubblewrap itself needs: its program and libraries, and a place to begin at."""
+    for path in (b"proc", b"tmp", _INSIDE):
         _make_directory(plan, path)
     at_top = {part.path.split(b"/")[1] for part in parts if part.kind is not RootKind.DIRECTORY}
     for name in sorted(at_top - {b"proc", b"dev", b"tmp", _INSIDE}):
         plan.add(_STAGE, "symlinkat", plan.text(_INSIDE + b"/" + name), _AT_FDCWD, plan.text(name))
-    for name in DEVICES:
-        _mount_from(plan, b"/dev/" + name, b"/dev/" + name, free, directory=False, device=True)
 
 
 def _make_parts(plan: Segment, parts: tuple[RootPart, ...], free: int) -> None:
@@ -120,9 +117,10 @@ def _make_parts(plan: Segment, parts: tuple[RootPart, ...], free: int) -> None:
             plan.add(_STAGE, "symlinkat", target, _AT_FDCWD, name, subject=_shown(part.path))
         elif part.kind is RootKind.FILE:
             _write_file(plan, part, free)
+        elif part.kind is RootKind.TERMINALS:
+            _mount_terminals(plan, _relative(part.place))
         elif part.kind in _MOUNTED:
-            directory = part.kind is RootKind.MOUNTED_DIRECTORY
-            _mount_from(plan, part.path, part.place, free, directory=directory)
+            _mount_from(plan, part, free)
 
 
 def _directories_to(path: bytes) -> list[bytes]:
@@ -153,20 +151,25 @@ def _write_file(plan: Segment, part: RootPart, free: int) -> None:
     plan.add(_STAGE, "close", free)
 
 
-def _mount_from(
-    plan: Segment, path: bytes, place: bytes, free: int, *, directory: bool, device: bool = False
-) -> None:
+def _mount_terminals(plan: Segment, place: bytes) -> None:
+    _make_directory(plan, place)
+    kind, options = plan.text(b"devpts"), plan.text(b"newinstance,ptmxmode=0666,mode=620")
+    how = _MS_NOSUID | _MS_NOEXEC
+    plan.add(_STAGE, "mount", kind, plan.text(place), kind, how, options, subject="terminals")
+
+
+def _mount_from(plan: Segment, part: RootPart, free: int) -> None:
     """What the host has at a path, copied with the mounts in it and as read-only as all of the host is by now."""
-    subject, name = _shown(path), plan.text(_relative(place))
-    if directory:
-        _make_directory(plan, _relative(place))
+    subject, name = _shown(part.path), plan.text(_relative(part.place))
+    if part.kind is RootKind.MOUNTED_DIRECTORY:
+        _make_directory(plan, _relative(part.place))
     else:
         plan.add(_STAGE, "mknodat", _AT_FDCWD, name, _S_IFREG | 0o444, subject=subject)
-    plan.add(_STAGE, "open_tree", _AT_FDCWD, plan.text(path), _COPY, subject=subject)
-    if device:
+    plan.add(_STAGE, "open_tree", _AT_FDCWD, plan.text(part.path), _COPY, subject=subject)
+    if part.kind is RootKind.DEVICE:
         again = plan.keep(struct.pack("<QQQQ", 0, _MOUNT_ATTR_NODEV, 0, 0))
         plan.add(_STAGE, "mount_setattr", free, plan.text(b""), _AT_EMPTY_PATH, again, 32, subject=subject)
-    _attach(plan, free, place, subject=subject)
+    _attach(plan, free, part.place, subject=subject)
 
 
 def _attach(plan: Segment, tree: int, place: bytes, *, subject: str) -> None:
@@ -201,14 +204,15 @@ def _mount_in_place(plan: Segment, root: bytes, path: bytes, read_only: bool, fr
 
 
 def _map_ids(plan: Segment, ids: tuple[int, int], free: int) -> None:
-    """The user and the group keep their numbers. The waiting process hides itself, and its own maps with it: it must
-    show itself to write them, moments before it becomes a program that is shown anyway."""
+    """Root, in this namespace only: older kernels make terminals for nobody else. The waiting process hides itself,
+    and its own maps with it: it must show itself to write them, moments before it becomes a program that is shown
+    anyway."""
     uid, gid = ids
     plan.add(_STAGE, "prctl", _PR_SET_DUMPABLE, 1)
     for name, content in (
         (b"/proc/self/setgroups", b"deny"),
-        (b"/proc/self/uid_map", b"%d %d 1" % (uid, uid)),
-        (b"/proc/self/gid_map", b"%d %d 1" % (gid, gid)),
+        (b"/proc/self/uid_map", b"0 %d 1" % uid),
+        (b"/proc/self/gid_map", b"0 %d 1" % gid),
     ):
         subject = name.decode()
         plan.add(_STAGE, "openat", _AT_FDCWD, plan.text(name), _O_WRONLY | _O_CLOEXEC, subject=subject)

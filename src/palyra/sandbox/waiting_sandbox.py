@@ -266,40 +266,60 @@ class WaitingSandbox:
         self.let_go()
 
 
-async def build(
-    launcher: Launcher, plan: BubblewrapPlan, group: Group, namespace_sockets: NamespaceSockets
-) -> WaitingSandbox:
-    """Starts bubblewrap and returns when its sandbox is complete, was looked at, and waits."""
+class BegunSandbox:
+    """One that bubblewrap is about to build, or builds. Made by ``begin``; ``built`` or ``end`` must follow, once."""
+
+    def __init__(self, sandbox: WaitingSandbox, said: int) -> None:
+        self._sandbox = sandbox
+        self._said = said
+
+    async def built(self, namespace_sockets: NamespaceSockets) -> WaitingSandbox:
+        """Returns when the sandbox is complete, was looked at, and waits."""
+        sandbox = self._sandbox
+        with held(self._said) as said:
+            try:
+                await sandbox.open_sockets(await sandbox.present(), namespace_sockets)
+                sandbox.look()
+            except BaseException as error:
+                await asyncio.shield(sandbox.end())
+                if isinstance(error, NotBuilt):
+                    if sandbox.child.failure is not None:
+                        raise sandbox.child.failure from error
+                    with contextlib.suppress(BlockingIOError):
+                        error.details["said"] = os.read(said, _MAX_SAID_BYTES).decode("utf-8", "replace").strip()
+                raise
+        return sandbox
+
+    async def end(self) -> None:
+        with held(self._said):
+            await self._sandbox.end()
+
+
+async def begin(launcher: Launcher, plan: BubblewrapPlan, group: Group) -> BegunSandbox:
+    """Starts bubblewrap. With a keeper ready it has been told when this returns, and nothing was waited for."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     ours.send(_announcement(), socket.MSG_NOSIGNAL)
     # After sending: the kernel gives a socket that sends with this set a name of its own.
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     said, saying = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    sandbox: WaitingSandbox | None = None
-    with held(said):
-        try:
-            with theirs, held(saying), held(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as nothing:
-                spec = to_launch_spec(plan, cgroup_procs=group.procs)
-                given = (theirs.fileno(), _image())
-                child = await launcher.launch(
-                    spec, stdin=nothing, stdout=saying, stderr=saying, fds=given, confirm=False
-                )
-            sandbox = WaitingSandbox(plan, group, child, ours)
-            await sandbox.open_sockets(await sandbox.present(), namespace_sockets)
-            sandbox.look()
-        except BaseException as error:
-            if sandbox is None:
-                ours.close()
-                raise
-            await asyncio.shield(sandbox.end())
-            if isinstance(error, NotBuilt):
-                if child.failure is not None:
-                    raise child.failure from error
-                with contextlib.suppress(BlockingIOError):
-                    error.details["said"] = os.read(said, _MAX_SAID_BYTES).decode("utf-8", "replace").strip()
-            raise
-    return sandbox
+    try:
+        with theirs, held(saying), held(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as nothing:
+            spec = to_launch_spec(plan, cgroup_procs=group.procs)
+            given = (theirs.fileno(), _image())
+            child = await launcher.launch(spec, stdin=nothing, stdout=saying, stderr=saying, fds=given, confirm=False)
+    except BaseException:
+        ours.close()
+        os.close(said)
+        raise
+    return BegunSandbox(WaitingSandbox(plan, group, child, ours), said)
+
+
+async def build(
+    launcher: Launcher, plan: BubblewrapPlan, group: Group, namespace_sockets: NamespaceSockets
+) -> WaitingSandbox:
+    """Starts bubblewrap and returns when its sandbox is complete, was looked at, and waits."""
+    return await (await begin(launcher, plan, group)).built(namespace_sockets)
 
 
 async def _readable(connection: socket.socket) -> None:
