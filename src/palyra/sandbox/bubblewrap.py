@@ -119,6 +119,7 @@ def _text(path: str) -> bytes:
         return b""
 
 
+@lru_cache(maxsize=32)
 def to_launch_spec(plan: BubblewrapPlan, *, cgroup_procs: tuple[str, ...] = ()) -> LaunchSpec:
     """bubblewrap starts in / with an empty environment; ``pass_fds`` are the info and the block descriptor."""
     return LaunchSpec(

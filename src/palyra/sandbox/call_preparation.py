@@ -141,8 +141,34 @@ class CallPreparation:
             warm, group = None, self._cgroups.take(profile.limits)
         return Prepared(call=call, checked=checked, group=group, facts=facts, before=before, sandbox=warm)
 
+    def finish_at_once(self, prepared: Prepared, running: Running) -> bool:
+        """Gives everything back, and names what appeared, if that takes no time: the program has ended, its door never
+        was opened, and its workspace is small. False where ``finish`` must do it; then nothing was done."""
+        ended, doorway = running.child.ended, prepared.call.doorway
+        if not (prepared.quick and ended and doorway.never_opened and prepared.group.empty()):
+            return False
+        if prepared.sandbox is not None and running.child is not prepared.sandbox.child:
+            return False
+        if not _removed(prepared.home):
+            return False
+        try:
+            self._clean(prepared, running, most=limits.QUICK_ENTRIES, empty=True)
+        except TooManyForNow:
+            return False
+        except BaseException:
+            self._let_go(prepared, running)
+            raise
+        self._let_go(prepared, running)
+        return True
+
+    def _let_go(self, prepared: Prepared, running: Running | None) -> None:
+        if prepared.capture is not None:
+            prepared.capture.close()
+        if running is not None and running.sandbox is not None:
+            self._ahead.used(prepared.call.profile, running.sandbox)
+
     async def finish(self, prepared: Prepared, running: Running | None) -> None:
-        """Gives everything back, and names what appeared. To be shielded by who may be cancelled."""
+        """The same for every call, however it ended. To be shielded by who may be cancelled."""
         if prepared.capture is not None:
             prepared.capture.close()
         if prepared.sandbox is not None and (running is None or running.child is not prepared.sandbox.child):
@@ -151,15 +177,9 @@ class CallPreparation:
         if running is not None:
             running.receipt, running.egress = receipt, usage
         try:
-            ended = running is None or running.child.ended
-            if prepared.quick and ended and prepared.group.empty() and _removed(prepared.home):
-                with contextlib.suppress(TooManyForNow):
-                    self._clean(prepared, running, most=limits.QUICK_ENTRIES, empty=True)
-                    return
             await asyncio.to_thread(self._clean, prepared, running)
         finally:
-            if running is not None and running.sandbox is not None:
-                self._ahead.used(prepared.call.profile, running.sandbox)
+            self._let_go(prepared, running)
 
     def _clean(
         self, prepared: Prepared, running: Running | None, most: int | None = None, *, empty: bool = False

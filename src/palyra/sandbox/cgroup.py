@@ -8,6 +8,7 @@ reused, but only after every process in them is gone.
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import threading
@@ -28,6 +29,10 @@ CPU_PERIOD_MICROSECONDS: Final = 100_000
 EMPTY_SECONDS: Final = 2.0
 _EMPTY_POLL_SECONDS: Final = 0.002
 _PREFIX: Final = "palyra-"
+_OOM: Final = "oom_kill"
+_OOM_KILLS: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+# More than any file has that is read at every call.
+_SHORT_BYTES: Final = 4096
 _UNLIMITED_V1: Final = str(2**63 - 4096)
 
 _LAYERS: Final = {MEMORY: Layer.CGROUP_MEMORY, PIDS: Layer.CGROUP_PIDS, CPU: Layer.CGROUP_CPU}
@@ -61,6 +66,8 @@ class Group:
         self._counted: dict[str, int] = {}
         # What was set and read back: directory, file, value.
         self._settings: list[tuple[str, str, str]] = []
+        # Files that are read at every call, and so stay open as long as the group is kept.
+        self._open: dict[tuple[str, str], int] = {}
 
     @property
     def procs(self) -> tuple[str, ...]:
@@ -80,7 +87,7 @@ class Group:
     def _version(self, controller: str) -> int:
         return next(place.version for place in self._places if controller in place.controllers)
 
-    def limit(self, limits: TreeLimits, cpu_cores: float | None) -> None:
+    def limit(self, limits: TreeLimits, cpu_cores: float | None, *, counted: bool = False) -> None:
         """Sets the limits and reads them back; what does not read back as set is not counted as got.
 
         A group that was lent with the same ones before, as most are, is only read."""
@@ -90,15 +97,25 @@ class Group:
         if asked != self._asked or not self._as_set():
             self._asked = asked
             self._set(limits, cpu_cores)
-        if (directory := self.directory(MEMORY)) is not None and self._version(MEMORY) == 1:
+        self._counted = self._counters() if counted else {_OOM: self._oom_kills()}
+        if counted and (directory := self.directory(MEMORY)) is not None and self._version(MEMORY) == 1:
             with contextlib.suppress(OSError):
                 _write(directory, "memory.max_usage_in_bytes", "0")
-        self._counted = self._counters()
 
     def _as_set(self) -> bool:
         with contextlib.suppress(OSError):
-            return bool(self._settings) and all(_read(place, name) == value for place, name, value in self._settings)
+            return bool(self._settings) and all(
+                self._again(place, name) == value for place, name, value in self._settings
+            )
         return False
+
+    def _again(self, directory: str, name: str) -> str:
+        """A short file, as it reads now."""
+        descriptor = self._open.get((directory, name))
+        if descriptor is None:
+            descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            self._open[directory, name] = descriptor
+        return os.pread(descriptor, _SHORT_BYTES, 0).decode().strip()
 
     def _set(self, limits: TreeLimits, cpu_cores: float | None) -> None:
         self._got, self._settings = {}, []
@@ -198,7 +215,7 @@ class Group:
         """Numbers that only grow, to be compared with what they were when the group was lent."""
         found: dict[str, int] = {}
         if self.directory(MEMORY) is not None:
-            found["oom_kill"] = self._oom_kills()
+            found[_OOM] = self._oom_kills()
         if (directory := self.directory(PIDS)) is not None:
             found["pids_max"] = _keyed(directory, "pids.events").get("max", 0)
         for place in self._places:
@@ -207,6 +224,7 @@ class Group:
         return found
 
     def stats(self) -> GroupStats:
+        """For a group that was taken to be ``counted``."""
         now = self._counters()
         since = {name: value - self._counted.get(name, 0) for name, value in now.items()}
         peak: int | None = None
@@ -216,20 +234,24 @@ class Group:
                 peak = int(_read(directory, name))
         return GroupStats(
             memory_peak_bytes=peak,
-            out_of_memory_kills=since.get("oom_kill"),
+            out_of_memory_kills=since.get(_OOM),
             pids_refused=since.get("pids_max"),
             cpu_microseconds=since.get("cpu"),
         )
 
     def out_of_memory(self) -> bool:
         """Whether the kernel ended something in it, since it was lent, for want of memory."""
-        return self._oom_kills() > self._counted.get("oom_kill", 0)
+        return self._oom_kills() > self._counted.get(_OOM, 0)
 
     def _oom_kills(self) -> int:
         if (directory := self.directory(MEMORY)) is None:
             return 0
         name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
-        return _keyed(directory, name).get("oom_kill", 0)
+        try:
+            found = _OOM_KILLS.search(self._again(directory, name))
+        except OSError:
+            return 0
+        return 0 if found is None else int(found[1])
 
     def release(self, *, empty: bool = False) -> None:
         """Ends what is still inside, and gives the group back. ``empty``: the caller has just seen that nothing is."""
@@ -241,11 +263,13 @@ class Group:
         """The controller that counts processes knows without a list of them, if a moment later than the list."""
         if (directory := self.directory(PIDS)) is not None:
             with contextlib.suppress(OSError):
-                if _read(directory, "pids.current") == "0":
+                if self._again(directory, "pids.current") == "0":
                     return True
         return not self.processes()
 
     def remove(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
         for place in self._places:
             with contextlib.suppress(OSError):
                 os.rmdir(place.directory)
@@ -286,11 +310,11 @@ class CgroupPool:
             self._prepared()
             return self._why_not
 
-    def take(self, limits: TreeLimits, *, filtered: bool = False) -> Group:
+    def take(self, limits: TreeLimits, *, filtered: bool = False, counted: bool = False) -> Group:
         """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt.
 
         Better one in which a process waits: entering a group takes longer than starting a program. One that waits
-        under a filter serves only a launch that is ``filtered``.
+        under a filter serves only a launch that is ``filtered``. ``counted``: its ``stats`` will be asked for.
         """
         with self._lock:
             bases = self._prepared()
@@ -300,7 +324,7 @@ class CgroupPool:
             else:
                 group = self._free.pop() if self._free else self._make(bases)
         with contextlib.suppress(OSError):
-            group.limit(limits, self._cpu_cores)
+            group.limit(limits, self._cpu_cores, counted=counted)
         return group
 
     def man(self, *, filtered: bool) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Read while the sandbox waits.
 
     ``outer_users`` are the user namespaces around its own, from the nearest to the launcher's. ``builder_mounts`` are
-    those of the bubblewrap process that made it and stays outside; None where they are the launcher's own.
+    the writable ones of the bubblewrap process that made it and stays outside; None where they are the launcher's own.
     """
 
     pid: int
@@ -80,19 +80,23 @@ def parse_status(text: str) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines()) if value}
 
 
-def parse_mounts(text: bytes) -> tuple[MountSeen, ...]:
-    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there.
+def parse_mounts(text: bytes, *, only_writable: bool = False) -> tuple[MountSeen, ...]:
+    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there; of the writable
+    ones, every one counts.
 
     Raises ``ValueError`` where a line is not understood: what cannot be read cannot be judged.
     """
     found = _MOUNT.findall(text)
-    if len(found) != len(text.splitlines()):
+    if len(found) != text.count(b"\n"):
         raise ValueError("the table of mounts has a line that is not understood")
     seen: dict[bytes, MountSeen] = {}
     for path, options, kind in found:
+        read_only = b"ro" in options.split(b",")
+        if only_writable and read_only:
+            continue
         if b"\\" in path:
             path = _OCTAL.sub(lambda each: bytes([int(each[1], 8)]), path)
-        seen[path] = MountSeen(path=path, read_only=b"ro" in options.split(b","), kind=kind.decode("ascii", "replace"))
+        seen[path] = MountSeen(path=path, read_only=read_only, kind=kind.decode("ascii", "replace"))
     return tuple(seen.values())
 
 
@@ -217,7 +221,7 @@ def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
         for mount in evidence.builder_mounts
         if not mount.read_only and not any((mount.path + b"/").startswith(place + b"/") for place in open_to_it)
     ]
-    got = f"{len(evidence.builder_mounts)} mounts, {', '.join(writable[:3]) or 'no other'} writable"
+    got = f"{', '.join(writable[:3]) or 'no other mount'} is writable"
     return ReceiptLine(
         layer=Layer.HOST_READ_ONLY,
         asked=asked,

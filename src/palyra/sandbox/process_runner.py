@@ -159,7 +159,8 @@ class ProcessRunner:
                         await asyncio.shield(running.kill("left"))
             finally:
                 # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
-                await asyncio.shield(self._calls.finish(prepared, running))
+                if running is None or not self._calls.finish_at_once(prepared, running):
+                    await asyncio.shield(self._calls.finish(prepared, running))
 
     async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
         if profile.tier is SandboxTier.B:
@@ -339,6 +340,8 @@ def _refuse_failed(command: ProcessCommand, running: Running) -> None:
 
 def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:
     """The caller's variables over the operator's."""
+    if not checked.env:
+        return profile
     return msgspec.structs.replace(profile, env=tuple({**dict(profile.env), **dict(checked.env)}.items()))
 
 

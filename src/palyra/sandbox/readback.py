@@ -273,11 +273,11 @@ class Waiting:
         return self._read("mountinfo")
 
     def _builder_mounts(self, pid: int) -> tuple[MountSeen, ...] | None:
-        """The mounts of the process that made the sandbox; None where they are this process's own."""
+        """The writable mounts of the process that made the sandbox; None where they are this process's own."""
         with held(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as proc:
             if namespace_number(os.readlink("ns/mnt", dir_fd=proc)) == own_namespaces()["mnt"]:
                 return None
-            return parse_mounts(self._builder_table(proc))
+            return parse_mounts(self._builder_table(proc), only_writable=True)
 
     def _builder_table(self, proc: int) -> bytes:
         return _read(proc, "mountinfo")
