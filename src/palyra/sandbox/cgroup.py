@@ -66,7 +66,7 @@ class Group:
         self._counted: dict[str, int] = {}
         # What was set and read back: directory, file, value.
         self._settings: list[tuple[str, str, str]] = []
-        # Files that are read at every call, and so stay open as long as the group is kept.
+        # Files that are read at every call, and so stay open in the groups that the pool says.
         self._open: dict[tuple[str, str], int] = {}
 
     @property
@@ -111,6 +111,8 @@ class Group:
 
     def _again(self, directory: str, name: str) -> str:
         """A short file, as it reads now."""
+        if not self._pool.stays_open(self):
+            return _read(directory, name)
         descriptor = self._open.get((directory, name))
         if descriptor is None:
             descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -268,6 +270,7 @@ class Group:
         return not self.processes()
 
     def remove(self) -> None:
+        self._pool.forget(self)
         while self._open:
             os.close(self._open.popitem()[1])
         for place in self._places:
@@ -294,6 +297,8 @@ class CgroupPool:
         # Groups that a waiting process is in already, by their files, and whether it is under Tier B's filter.
         self._manned: dict[tuple[str, ...], tuple[Group, bool]] = {}
         self._lock = threading.Lock()
+        # Those whose files stay open: as many as are kept, so that a crowd of calls does not use up the descriptors.
+        self._staying: set[Group] = set()
         self._made = 0
         self._closed = False
 
@@ -346,6 +351,12 @@ class CgroupPool:
                 group, _ = self._manned.pop(procs)
                 self._free.append(group)
 
+    def stays_open(self, group: Group) -> bool:
+        return group in self._staying
+
+    def forget(self, group: Group) -> None:
+        self._staying.discard(group)
+
     def give_back(self, group: Group, *, empty: bool = False) -> None:
         with self._lock:
             kept = group.procs and not self._closed and len(self._free) < self._kept
@@ -377,7 +388,10 @@ class CgroupPool:
                 self._why_not = self._why_not or f"{directory}: {problem.strerror}"
                 continue
             places.append(msgspec.structs.replace(base, directory=directory))
-        return Group(self, tuple(places), self._why_not)
+        group = Group(self, tuple(places), self._why_not)
+        if len(self._staying) < self._kept:
+            self._staying.add(group)
+        return group
 
     def _prepared(self) -> tuple[Hierarchy, ...]:
         """Makes this pool's own parent groups, once, where it may."""

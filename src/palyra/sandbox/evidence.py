@@ -42,7 +42,7 @@ _LIMIT_NAMES: Final = {
 }
 # A table is read by one expression, without a step of Python for each word.
 _MOUNT: Final = re.compile(rb"^\d+ [^ ]+ [^ ]+ [^ ]+ ([^ ]+) ([^ ]+) (?:[^-\n][^ \n]* )*- ([^ \n]+)", re.MULTILINE)
-_LIMIT: Final = re.compile(r"^(\S+(?: \S+)*) {2,}(\S+) +\S+", re.MULTILINE)
+_LIMIT: Final = re.compile(r"^(Max \S+(?: \S+)*) {2,}(\S+) +\S+", re.MULTILINE)
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 _SOURCE: Final = "before the program started, from /proc of its first process"
 

@@ -16,9 +16,10 @@ import pytest
 from fakes.processes import descendants, eventually
 from fakes.sandboxed import SHOW_ARGUMENTS
 from palyra.errors import PalyraError
-from palyra.sandbox import limits, process_runner
+from palyra.sandbox import call_preparation, limits
 from palyra.sandbox.appearing import ProtectedAppeared
 from palyra.sandbox.capture import StreamName
+from palyra.sandbox.cgroup import KEPT_GROUPS
 from palyra.sandbox.command import ProcessCommand, encode_word
 from palyra.sandbox.outcome import (
     InterpreterDenied,
@@ -259,8 +260,9 @@ async def test_cancelling_at_any_moment_leaves_nothing(bench: Bench) -> None:
         eventually, lambda: not [pid for pid in descendants(os.getpid()) if b"61.75" in _words(pid)]
     )
     await bench.run(bench.profile(), "true")
-    # Keepers that wait for work have two descriptors each, sandboxes that wait have four and, used, one for a moment.
-    ahead = 4 * limits.WARM_PER_PROFILE + 3
+    # Keepers that wait for work have two descriptors each, sandboxes that wait have five and, used, two for a moment;
+    # control groups that are kept have four.
+    ahead = 5 * limits.WARM_PER_PROFILE + 6 + 4 * KEPT_GROUPS
     await asyncio.to_thread(eventually, lambda: len(os.listdir("/proc/self/fd")) <= open_files + 8 + ahead)
 
 
@@ -324,14 +326,14 @@ async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not ``spawn_failed``: the program that was asked for is not what is missing."""
-    gather = process_runner.gather_workspace
+    gather = call_preparation.gather_workspace
 
     def gather_and_lose(profile: SandboxProfile, **more: Any) -> Any:
         gathered = gather(profile, **more)
         bench.workspace.rename(bench.scratch / "elsewhere")
         return gathered
 
-    monkeypatch.setattr(process_runner, "gather_workspace", gather_and_lose)
+    monkeypatch.setattr(call_preparation, "gather_workspace", gather_and_lose)
     with pytest.raises(RuntimeFailure, match=r"could not be built.*mounts failed: No such file"):
         await bench.run(bench.profile(), "true")
     (bench.scratch / "elsewhere").rename(bench.workspace)
