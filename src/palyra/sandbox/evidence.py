@@ -107,6 +107,7 @@ def parse_limits(text: str) -> dict[str, str]:
 
 def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine, ...]:
     """Everything that can be seen before the program runs. The system call filter is loaded after that."""
+    seen = {mount.path: mount for mount in evidence.mounts}
     return (
         *_namespace_lines(plan, evidence),
         _line(
@@ -126,9 +127,9 @@ def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine
         ),
         _nested(plan, evidence),
         _host_read_only(plan, evidence),
-        _minimal_root(plan, evidence),
-        _workspace(plan, evidence),
-        _protected(plan, evidence),
+        _minimal_root(plan, evidence, seen),
+        _workspace(plan, evidence, seen),
+        _protected(plan, evidence, seen),
         environment_line(len(plan.environment), evidence.environment_bytes),
         _egress(plan, evidence),
     )
@@ -230,8 +231,7 @@ def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     )
 
 
-def _minimal_root(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
-    seen = {mount.path: mount for mount in evidence.mounts}
+def _minimal_root(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes, MountSeen]) -> ReceiptLine:
     system = [each for each in plan.expected if each.identity is None]
     wrong = [*_mismatches(system, seen), *_strangers(plan, evidence)]
     asked = f"{len(system)} mounts and no other"
@@ -284,9 +284,8 @@ def _moved(expected: Iterable[ExpectedMount], evidence: Evidence) -> list[str]:
     ]
 
 
-def _workspace(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+def _workspace(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes, MountSeen]) -> ReceiptLine:
     root = [each for each in plan.expected if each.path == plan.facts.workspace.root]
-    seen = {mount.path: mount for mount in evidence.mounts}
     wrong = [*_mismatches(root, seen), *_moved(root, evidence)]
     asked = f"{'read-only' if plan.profile.read_only else 'writable'} at its own path"
     if wrong or not root:
@@ -294,13 +293,12 @@ def _workspace(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     return _line(Layer.WORKSPACE, asked, f"{asked}, the same inode", held=True)
 
 
-def _protected(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+def _protected(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes, MountSeen]) -> ReceiptLine:
     facts, profile = plan.facts.workspace, plan.profile
     asked = f"{len(profile.protected_names)} patterns"
     if profile.read_only:
         return _line(Layer.PROTECTED_NAMES, asked, "the whole workspace is read-only", held=True)
     mounts = [each for each in plan.expected if each.identity is not None and each.path != facts.root]
-    seen = {mount.path: mount for mount in evidence.mounts}
     wrong = [*_mismatches(mounts, seen), *_moved(mounts, evidence)]
     if wrong:
         return _line(Layer.PROTECTED_NAMES, asked, "; ".join(wrong[:3]), held=False)

@@ -45,8 +45,8 @@ _MS_PRIVATE: Final = 1 << 18
 _MNT_DETACH: Final = 2
 _PR_SET_DUMPABLE: Final = 4
 _STAGE: Final = LaunchStage.MOUNTS
-# Where bubblewrap puts its own tree for a moment, and so do we: a directory that every host has.
-_PLACE: Final = b"/tmp"
+# Where the new root is put together. What it hides meanwhile was copied before, and holds nothing that a root could have.
+_PLACE: Final = b"/proc"
 _COPY: Final = _OPEN_TREE_CLONE | _O_CLOEXEC | _AT_RECURSIVE
 _MOUNTED: Final = frozenset({RootKind.MOUNTED_FILE, RootKind.MOUNTED_DIRECTORY, RootKind.DEVICE})
 _INSIDE: Final = MADE_ROOT.lstrip(b"/")
