@@ -45,7 +45,7 @@ _MS_PRIVATE: Final = 1 << 18
 _MNT_DETACH: Final = 2
 _PR_SET_DUMPABLE: Final = 4
 _STAGE: Final = LaunchStage.MOUNTS
-# Where the new root is put together. What it hides meanwhile was copied before, and holds nothing that a root could have.
+# Where the new root is put together. What it hides meanwhile was copied before, and no root has a part of it.
 _PLACE: Final = b"/proc"
 _COPY: Final = _OPEN_TREE_CLONE | _O_CLOEXEC | _AT_RECURSIVE
 _MOUNTED: Final = frozenset({RootKind.MOUNTED_FILE, RootKind.MOUNTED_DIRECTORY, RootKind.DEVICE})
