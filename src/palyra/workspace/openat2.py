@@ -13,7 +13,6 @@ from typing import Final
 from palyra.workspace.errors import Busy, Openat2Missing, ProcMissing, refusal_of
 from palyra.workspace.limits import OPENAT2_ATTEMPTS
 
-_MACHINE: Final = platform.machine()
 _SYSCALL_NUMBERS: Final = {"x86_64": 437, "aarch64": 437}
 
 RESOLVE_NO_MAGICLINKS: Final = 0x02
@@ -34,9 +33,9 @@ _syscall.restype = ctypes.c_long
 
 def openat2(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
     """The bare call. Raises ``OSError`` as the functions of ``os`` do."""
-    number = _SYSCALL_NUMBERS.get(_MACHINE)
+    number = _SYSCALL_NUMBERS.get(platform.machine())
     if number is None:
-        raise Openat2Missing(f"layer openat2: not known on {_MACHINE}", layer="openat2")
+        raise Openat2Missing(f"layer openat2: not known on {platform.machine()}", layer="openat2")
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     descriptor: int = _syscall(
         ctypes.c_long(number),
