@@ -121,6 +121,7 @@ ADAPTERS = {
         "native_start",
         "probe",
         "process_executor",
+        "call_preparation",
         "process_runner",
         "protected_mounts",
         "quick_look",

@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import platformdirs
 
 from palyra.sandbox import limits
 from palyra.sandbox.bubblewrap import gather_host
 from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.host_facts import Facts
+from palyra.sandbox.host_facts import Facts, HostHold
+from palyra.sandbox.launcher import READY_KEEPERS
 from palyra.sandbox.plan import BLOCK_FD, INFO_FD, BubblewrapPlan, plan_isolated
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
@@ -67,22 +69,28 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
         wanted = ProcessCommand(command=command)
         return lambda: by.run_constrained_process(profile, wanted)
 
+    async def settled() -> None:
+        """As it is when calls come slower than processes are made: neither side runs beside what the other left."""
+        while min(runner.keepers_ready or READY_KEEPERS, cold.keepers_ready or READY_KEEPERS) < READY_KEEPERS:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.008)
+
     async def all_wait() -> None:
-        """As it is when calls come slower than sandboxes are built."""
+        """The same for sandboxes that are built ahead."""
         while len(runner.ahead.waiting) < limits.WARM_PER_PROFILE:
             await asyncio.sleep(0.002)
-        await asyncio.sleep(0.02)
+        await settled()
 
     by_hand = _by_hand(workspace, "/usr/bin/true")
     try:
-        isolated = await _alternately(ours(SandboxTier.C, "true", cold), by_hand)
+        isolated = await _alternately(ours(SandboxTier.C, "true", cold), by_hand, settled)
         await ours(SandboxTier.C, "true")()
-        warm = await _alternately(ours(SandboxTier.C, "true"), by_hand, ready=all_wait)
+        warm = await _alternately(ours(SandboxTier.C, "true"), by_hand, all_wait)
         peer_product = _srt(workspace)
         product = None
         if peer_product is not None:
-            product = await _alternately(ours(SandboxTier.C, "true", cold), peer_product, samples=SRT_SAMPLES)
-        limited = await _alternately(ours(SandboxTier.B, str(program)), _spawned(str(program)))
+            product = await _alternately(ours(SandboxTier.C, "true", cold), peer_product, settled, samples=SRT_SAMPLES)
+        limited = await _alternately(ours(SandboxTier.B, str(program)), _spawned(str(program)), settled)
         growth = [await _growth(ours(tier, "true"), tier) for tier in SandboxTier]
     finally:
         await cold.close()
@@ -99,7 +107,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
 async def _alternately(
     ours: Callable[[], Awaitable[object]],
     peer: Callable[[], None],
-    ready: Callable[[], Awaitable[None]] | None = None,
+    ready: Callable[[], Awaitable[None]],
     *,
     samples: int = SAMPLES,
 ) -> tuple[list[float], list[float]]:
@@ -107,18 +115,16 @@ async def _alternately(
     theirs: list[float] = []
     warm_up = min(20, samples // 2)
     for number in range(samples + warm_up):
-        if ready is not None:
-            await ready()
+        await ready()
         since = time.perf_counter()
         await ours()
-        between = time.perf_counter()
+        took = time.perf_counter() - since
+        await ready()
+        since = time.perf_counter()
         peer()
-        until = time.perf_counter()
         if number >= warm_up:
-            mine.append(between - since)
-            theirs.append(until - between)
-        # Ready processes are made between calls, as they are in a daemon that is not flooded.
-        await asyncio.sleep(0.008)
+            mine.append(took)
+            theirs.append(time.perf_counter() - since)
     return mine, theirs
 
 
@@ -147,7 +153,9 @@ def _by_hand(workspace: Path, program: str) -> Callable[[], None]:
     """bubblewrap with the options of the plan, on the same descriptors; it need not wait to be looked at."""
     profile = SandboxProfile(workspace_root=str(workspace), tier=SandboxTier.C, protected_names=PROTECTED)
     found, _ = gather_workspace(profile)
-    facts = Facts(host=gather_host(), workspace=found, seccomp=tier_c_program(os.uname().machine))
+    # All of it built by bubblewrap alone, as a person would have it: nothing is made for it beforehand.
+    host = msgspec.structs.replace(gather_host(), hold=HostHold.MISSING)
+    facts = Facts(host=host, workspace=found, seccomp=tier_c_program(os.uname().machine))
     plan = plan_isolated(profile, (os.fsencode(program),), facts, memory_is_counted=True)
     contents = {number: _without_gate(plan) if number == _args_fd(plan) else data for number, data in plan.data_fds}
 

@@ -28,7 +28,7 @@ from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import HostHold
 from palyra.sandbox.launch import LaunchSpec
 from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.plan import ARGS_FD
+from palyra.sandbox.plan import ARGS_FD, BubblewrapPlan, plan_isolated
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxProfile
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting
@@ -125,17 +125,24 @@ def lost_race(base: Path) -> None:
     """What bubblewrap does when it meets such a link, without the luck: it is told to make mount points through one."""
     scene = Scene(base)
     (scene.workspace / "trap").symlink_to(scene.out)
+    (scene.workspace / "system").symlink_to("/oldroot/new/usr")
     before = Path("/proc/self/mountinfo").read_bytes()
     for option in ("--dir", "--tmpfs"):
         plan = planned(scene.profile, ["/usr/bin/true"])
         assert plan.facts.host.hold is not HostHold.MISSING
-        spec = _with_options(to_launch_spec(plan), option, str(scene.workspace / "trap" / "planted"))
+        trap = str(scene.workspace / "trap" / "planted")
+        spec = _with_options(to_launch_spec(plan), option, trap)
         assert spec.read_only_host is not None
         said = asyncio.run(_built(spec))
-        assert "Read-only file system" in said, said
+        # It is not there for bubblewrap. What is there, because the sandbox gets it, is read-only.
+        assert "No such file or directory" in said, said
         assert scene.untouched()
+        shown = str(scene.workspace / "system" / "planted")
+        said = asyncio.run(_built(_with_options(to_launch_spec(plan), option, shown)))
+        assert "Read-only file system" in said, said
+        assert not Path("/usr/planted").exists()
         # The control: this bubblewrap does it where nothing holds it, unless it was mended.
-        said = asyncio.run(_built(msgspec.structs.replace(spec, read_only_host=None)))
+        said = asyncio.run(_built(_with_options(to_launch_spec(_unheld(scene.profile)), option, trap)))
         if plan.facts.host.bwrap_version < (0, 12):
             assert (scene.outside / "planted").exists(), said
             (scene.outside / "planted").rmdir()
@@ -162,6 +169,13 @@ def read_only_workspace(base: Path) -> None:
     spec = _with_options(to_launch_spec(planned(profile, ["/usr/bin/true"])), "--dir", str(scene.workspace / "made"))
     assert "Read-only file system" in asyncio.run(_built(spec))
     assert not (scene.workspace / "made").exists()
+
+
+def _unheld(profile: SandboxProfile) -> BubblewrapPlan:
+    """The same sandbox where the host cannot be held: bubblewrap builds all of it."""
+    plan = planned(profile, ["/usr/bin/true"])
+    host = msgspec.structs.replace(plan.facts.host, hold=HostHold.MISSING)
+    return plan_isolated(profile, (b"/usr/bin/true",), msgspec.structs.replace(plan.facts, host=host))
 
 
 def _with_options(spec: LaunchSpec, *options: str) -> LaunchSpec:

@@ -20,7 +20,7 @@ import pytest
 
 from fakes.egress_door import FakeDoor
 from fakes.ordinary_user import NOBODY, as_ordinary_user
-from palyra.sandbox import built_ahead, process_runner
+from palyra.sandbox import built_ahead, call_preparation
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.outcome import ProcessOutcome
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
@@ -314,7 +314,7 @@ async def perform(attempt: Callable[[Scene], Awaitable[None]], filtered: bool, b
                 await attempt(scene)
             else:
                 with (
-                    mock.patch.object(process_runner, "filter_of", lambda _: ALLOW_ALL),
+                    mock.patch.object(call_preparation, "filter_of", lambda _: ALLOW_ALL),
                     mock.patch.object(built_ahead, "filter_of", lambda _: ALLOW_ALL),
                 ):
                     await attempt(scene)

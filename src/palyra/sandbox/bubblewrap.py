@@ -11,7 +11,7 @@ from palyra.sandbox import limits
 from palyra.sandbox.host_facts import HostFacts, HostHold
 from palyra.sandbox.host_hold import find_hold
 from palyra.sandbox.launch import LaunchSpec, ReadOnlyHost
-from palyra.sandbox.minimal_root import ETC_REASONS
+from palyra.sandbox.minimal_root import ETC_REASONS, is_covered
 from palyra.sandbox.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
 
@@ -91,6 +91,7 @@ def _host(
         root_links=tuple(links),
         root_directories=tuple(directories),
         etc_paths=tuple(etc_paths),
+        etc_files=frozenset(path for path in etc_paths if not os.path.isdir(path)),
         etc_links=tuple(etc_links),
         resolv_conf=_text("/etc/resolv.conf"),
         hosts=_text("/etc/hosts"),
@@ -118,6 +119,7 @@ def _text(path: str) -> bytes:
         return b""
 
 
+@lru_cache(maxsize=32)
 def to_launch_spec(plan: BubblewrapPlan, *, cgroup_procs: tuple[str, ...] = ()) -> LaunchSpec:
     """bubblewrap starts in / with an empty environment; ``pass_fds`` are the info and the block descriptor."""
     return LaunchSpec(
@@ -141,7 +143,10 @@ def _read_only_host(plan: BubblewrapPlan) -> ReadOnlyHost | None:
     workspace = plan.facts.workspace
     mounts = () if plan.profile.read_only else sorted(workspace.mounts, key=lambda each: each.names)
     return ReadOnlyHost(
-        writable=None if plan.profile.read_only else workspace.root,
+        workspace=workspace.root,
+        beside=is_covered(workspace.root),
+        writable=not plan.profile.read_only,
+        parts=plan.parts,
         mounted=tuple((b"/".join((workspace.root, *each.names)), each.read_only) for each in mounts),
         ids=(host.uid, host.gid) if host.hold is HostHold.USER_NAMESPACE else None,
     )

@@ -26,7 +26,7 @@ from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, Sandbo
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.readback import NotBuilt
 from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
-from palyra.sandbox.waiting_sandbox import WaitingSandbox, build
+from palyra.sandbox.waiting_sandbox import BegunSandbox, WaitingSandbox, begin
 from palyra.sandbox.warm_pool import WarmPool, sandbox_part
 
 _MACHINE: Final = platform.machine()
@@ -74,11 +74,17 @@ class BuiltAhead:
         """Its program has ended. The next call of this profile is got ready for."""
         self._pool.want(sandbox_part(profile), after=sandbox)
 
-    async def build(self, profile: SandboxProfile, facts: Facts, group: Group) -> WaitingSandbox:
-        """One for a call that is waiting."""
-        plan = _plan_waiting(sandbox_part(profile), facts, group.limits_memory)
+    def builds_at_once(self, profile: SandboxProfile) -> bool:
+        """Whether one for this profile would be begun without waiting for anything."""
+        return profile.tier is SandboxTier.C and self._launcher.known_native
+
+    async def begin(self, profile: SandboxProfile, facts: Facts, group: Group) -> BegunSandbox:
+        """Begins one for a call that is waiting. ``built`` gives it, or ``end`` ends it."""
+        return await begin(self._launcher, _plan_waiting(sandbox_part(profile), facts, group.limits_memory), group)
+
+    async def built(self, begun: BegunSandbox) -> WaitingSandbox:
         try:
-            return await build(self._launcher, plan, group, self._namespace_sockets)
+            return await begun.built(self._namespace_sockets)
         except NotBuilt as error:
             said = error.details.get("said") or error.message
             raise RuntimeFailure(f"the sandbox could not be built: {said}") from error
@@ -86,7 +92,7 @@ class BuiltAhead:
     async def _build_unasked(self, profile: SandboxProfile) -> WaitingSandbox:
         facts, group = await asyncio.to_thread(self._look, profile)
         try:
-            sandbox = await self.build(profile, facts, group)
+            sandbox = await self.built(await self.begin(profile, facts, group))
             sandbox.hide()
         except BaseException:
             await asyncio.shield(asyncio.to_thread(group.release))

@@ -8,6 +8,7 @@ reused, but only after every process in them is gone.
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import threading
@@ -28,6 +29,10 @@ CPU_PERIOD_MICROSECONDS: Final = 100_000
 EMPTY_SECONDS: Final = 2.0
 _EMPTY_POLL_SECONDS: Final = 0.002
 _PREFIX: Final = "palyra-"
+_OOM: Final = "oom_kill"
+_OOM_KILLS: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+# More than any file has that is read at every call.
+_SHORT_BYTES: Final = 4096
 _UNLIMITED_V1: Final = str(2**63 - 4096)
 
 _LAYERS: Final = {MEMORY: Layer.CGROUP_MEMORY, PIDS: Layer.CGROUP_PIDS, CPU: Layer.CGROUP_CPU}
@@ -59,6 +64,10 @@ class Group:
         self._asked: dict[str, str] = {}
         self._got: dict[str, str] = {}
         self._counted: dict[str, int] = {}
+        # What was set and read back: directory, file, value.
+        self._settings: list[tuple[str, str, str]] = []
+        # Files that are read at every call, and so stay open in the groups that the pool says.
+        self._open: dict[tuple[str, str], int] = {}
 
     @property
     def procs(self) -> tuple[str, ...]:
@@ -78,20 +87,47 @@ class Group:
     def _version(self, controller: str) -> int:
         return next(place.version for place in self._places if controller in place.controllers)
 
-    def limit(self, limits: TreeLimits, cpu_cores: float | None) -> None:
-        """Sets the limits and reads them back; what does not read back as set is not counted as got."""
-        self._asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
-        self._got = {}
+    def limit(self, limits: TreeLimits, cpu_cores: float | None, *, counted: bool = False) -> None:
+        """Sets the limits and reads them back; what does not read back as set is not counted as got.
+
+        A group that was lent with the same ones before, as most are, is only read."""
+        asked = {MEMORY: f"{limits.memory_bytes} bytes", PIDS: f"{limits.pids} processes"}
         if cpu_cores is not None:
-            self._asked[CPU] = f"{cpu_cores:g} cores"
+            asked[CPU] = f"{cpu_cores:g} cores"
+        if asked != self._asked or not self._as_set():
+            self._asked = asked
+            self._set(limits, cpu_cores)
+        self._counted = self._counters() if counted else {_OOM: self._oom_kills()}
+        if counted and (directory := self.directory(MEMORY)) is not None and self._version(MEMORY) == 1:
+            with contextlib.suppress(OSError):
+                _write(directory, "memory.max_usage_in_bytes", "0")
+
+    def _as_set(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(self._settings) and all(
+                self._again(place, name) == value for place, name, value in self._settings
+            )
+        return False
+
+    def _again(self, directory: str, name: str) -> str:
+        """A short file, as it reads now."""
+        if not self._pool.stays_open(self):
+            return _read(directory, name)
+        descriptor = self._open.get((directory, name))
+        if descriptor is None:
+            descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            self._open[directory, name] = descriptor
+        return os.pread(descriptor, _SHORT_BYTES, 0).decode().strip()
+
+    def _set(self, limits: TreeLimits, cpu_cores: float | None) -> None:
+        self._got, self._settings = {}, []
         if (directory := self.directory(PIDS)) is not None:
             _write(directory, "pids.max", str(limits.pids))
-            self._note(PIDS, _read(directory, "pids.max"), str(limits.pids))
+            self._note(PIDS, directory, "pids.max", str(limits.pids))
         if (directory := self.directory(MEMORY)) is not None:
             self._limit_memory(directory, limits.memory_bytes)
         if cpu_cores is not None and (directory := self.directory(CPU)) is not None:
             self._limit_cpu(directory, cpu_cores)
-        self._counted = self._counters()
 
     def _limit_memory(self, directory: str, wanted: int) -> None:
         if self._version(MEMORY) == 2:
@@ -100,7 +136,7 @@ class Group:
                 _write(directory, "memory.swap.max", "0")
             with contextlib.suppress(OSError):
                 _write(directory, "memory.oom.group", "1")
-            read = _read(directory, "memory.max")
+            name = "memory.max"
         else:
             # Memory with swap may not be less than memory: first out of the way, then both down.
             with contextlib.suppress(OSError):
@@ -108,25 +144,25 @@ class Group:
             _write(directory, "memory.limit_in_bytes", str(wanted))
             with contextlib.suppress(OSError):
                 _write(directory, "memory.memsw.limit_in_bytes", str(wanted))
-            with contextlib.suppress(OSError):
-                _write(directory, "memory.max_usage_in_bytes", "0")
-            read = _read(directory, "memory.limit_in_bytes")
+            name = "memory.limit_in_bytes"
         # The kernel rounds down to whole pages.
         page = os.sysconf("SC_PAGE_SIZE")
-        self._note(MEMORY, read, str(wanted // page * page))
+        self._note(MEMORY, directory, name, str(wanted // page * page))
 
     def _limit_cpu(self, directory: str, cores: float) -> None:
         quota = str(int(cores * CPU_PERIOD_MICROSECONDS))
         if self._version(CPU) == 2:
             _write(directory, "cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}")
-            self._note(CPU, _read(directory, "cpu.max"), f"{quota} {CPU_PERIOD_MICROSECONDS}")
+            self._note(CPU, directory, "cpu.max", f"{quota} {CPU_PERIOD_MICROSECONDS}")
         else:
             _write(directory, "cpu.cfs_period_us", str(CPU_PERIOD_MICROSECONDS))
             _write(directory, "cpu.cfs_quota_us", quota)
-            self._note(CPU, _read(directory, "cpu.cfs_quota_us"), quota)
+            self._note(CPU, directory, "cpu.cfs_quota_us", quota)
 
-    def _note(self, controller: str, read: str, wanted: str) -> None:
+    def _note(self, controller: str, directory: str, name: str, wanted: str) -> None:
+        read = _read(directory, name)
         if read == wanted:
+            self._settings.append((directory, name, wanted))
             self._got[controller] = f"cgroup v{self._version(controller)}: {read}"
 
     def receipt(self) -> tuple[ReceiptLine, ...]:
@@ -181,7 +217,7 @@ class Group:
         """Numbers that only grow, to be compared with what they were when the group was lent."""
         found: dict[str, int] = {}
         if self.directory(MEMORY) is not None:
-            found["oom_kill"] = self._oom_kills()
+            found[_OOM] = self._oom_kills()
         if (directory := self.directory(PIDS)) is not None:
             found["pids_max"] = _keyed(directory, "pids.events").get("max", 0)
         for place in self._places:
@@ -190,6 +226,7 @@ class Group:
         return found
 
     def stats(self) -> GroupStats:
+        """For a group that was taken to be ``counted``."""
         now = self._counters()
         since = {name: value - self._counted.get(name, 0) for name, value in now.items()}
         peak: int | None = None
@@ -199,36 +236,43 @@ class Group:
                 peak = int(_read(directory, name))
         return GroupStats(
             memory_peak_bytes=peak,
-            out_of_memory_kills=since.get("oom_kill"),
+            out_of_memory_kills=since.get(_OOM),
             pids_refused=since.get("pids_max"),
             cpu_microseconds=since.get("cpu"),
         )
 
     def out_of_memory(self) -> bool:
         """Whether the kernel ended something in it, since it was lent, for want of memory."""
-        return self._oom_kills() > self._counted.get("oom_kill", 0)
+        return self._oom_kills() > self._counted.get(_OOM, 0)
 
     def _oom_kills(self) -> int:
         if (directory := self.directory(MEMORY)) is None:
             return 0
         name = "memory.events" if self._version(MEMORY) == 2 else "memory.oom_control"
-        return _keyed(directory, name).get("oom_kill", 0)
+        try:
+            found = _OOM_KILLS.search(self._again(directory, name))
+        except OSError:
+            return 0
+        return 0 if found is None else int(found[1])
 
-    def release(self) -> None:
-        """Ends what is still inside, and gives the group back."""
-        if not self.empty():
+    def release(self, *, empty: bool = False) -> None:
+        """Ends what is still inside, and gives the group back. ``empty``: the caller has just seen that nothing is."""
+        if not empty and not self.empty():
             self.kill()
-        self._pool.give_back(self)
+        self._pool.give_back(self, empty=empty)
 
     def empty(self) -> bool:
         """The controller that counts processes knows without a list of them, if a moment later than the list."""
         if (directory := self.directory(PIDS)) is not None:
             with contextlib.suppress(OSError):
-                if _read(directory, "pids.current") == "0":
+                if self._again(directory, "pids.current") == "0":
                     return True
         return not self.processes()
 
     def remove(self) -> None:
+        self._pool.forget(self)
+        while self._open:
+            os.close(self._open.popitem()[1])
         for place in self._places:
             with contextlib.suppress(OSError):
                 os.rmdir(place.directory)
@@ -253,6 +297,8 @@ class CgroupPool:
         # Groups that a waiting process is in already, by their files, and whether it is under Tier B's filter.
         self._manned: dict[tuple[str, ...], tuple[Group, bool]] = {}
         self._lock = threading.Lock()
+        # Those whose files stay open: as many as are kept, so that a crowd of calls does not use up the descriptors.
+        self._staying: set[Group] = set()
         self._made = 0
         self._closed = False
 
@@ -269,11 +315,11 @@ class CgroupPool:
             self._prepared()
             return self._why_not
 
-    def take(self, limits: TreeLimits, *, filtered: bool = False) -> Group:
+    def take(self, limits: TreeLimits, *, filtered: bool = False, counted: bool = False) -> Group:
         """A group with these limits. Never fails: what cannot be limited is missing from the group's receipt.
 
         Better one in which a process waits: entering a group takes longer than starting a program. One that waits
-        under a filter serves only a launch that is ``filtered``.
+        under a filter serves only a launch that is ``filtered``. ``counted``: its ``stats`` will be asked for.
         """
         with self._lock:
             bases = self._prepared()
@@ -283,7 +329,7 @@ class CgroupPool:
             else:
                 group = self._free.pop() if self._free else self._make(bases)
         with contextlib.suppress(OSError):
-            group.limit(limits, self._cpu_cores)
+            group.limit(limits, self._cpu_cores, counted=counted)
         return group
 
     def man(self, *, filtered: bool) -> tuple[str, ...]:
@@ -305,9 +351,16 @@ class CgroupPool:
                 group, _ = self._manned.pop(procs)
                 self._free.append(group)
 
-    def give_back(self, group: Group) -> None:
+    def stays_open(self, group: Group) -> bool:
+        return group in self._staying
+
+    def forget(self, group: Group) -> None:
+        self._staying.discard(group)
+
+    def give_back(self, group: Group, *, empty: bool = False) -> None:
         with self._lock:
-            if group.procs and not self._closed and len(self._free) < self._kept and group.empty():
+            kept = group.procs and not self._closed and len(self._free) < self._kept
+            if kept and (empty or group.empty()):
                 self._free.append(group)
                 return
         group.remove()
@@ -335,7 +388,10 @@ class CgroupPool:
                 self._why_not = self._why_not or f"{directory}: {problem.strerror}"
                 continue
             places.append(msgspec.structs.replace(base, directory=directory))
-        return Group(self, tuple(places), self._why_not)
+        group = Group(self, tuple(places), self._why_not)
+        if len(self._staying) < self._kept:
+            self._staying.add(group)
+        return group
 
     def _prepared(self) -> tuple[Hierarchy, ...]:
         """Makes this pool's own parent groups, once, where it may."""

@@ -40,6 +40,11 @@ class Doorway:
     def served(self) -> bool:
         return self._door is not None
 
+    @property
+    def never_opened(self) -> bool:
+        """Whether there is nothing to close."""
+        return self._sockets is None and self._serving is None
+
     def begin(self, profile: SandboxProfile) -> None:
         """Has the helper started while the sandbox is prepared, if there is none yet: it takes as long as that."""
         if self.served and door_plan(profile) is not None:

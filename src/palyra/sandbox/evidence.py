@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.host_facts import HostHold, Identity
-from palyra.sandbox.launch import RLimit
-from palyra.sandbox.minimal_root import ExpectedMount
+from palyra.sandbox.launch import BESIDE_ROOT, MADE_ROOT, RLimit
+from palyra.sandbox.minimal_root import ExpectedMount, is_covered
 from palyra.sandbox.network_door import NetworkSeen, asked_of, door_plan, judge_network, network_text
 from palyra.sandbox.plan import BubblewrapPlan, rlimits_of
 from palyra.sandbox.profile import EgressEnforcementMode
@@ -40,6 +40,9 @@ _LIMIT_NAMES: Final = {
     "CORE": "Max core file size",
     "NPROC": "Max processes",
 }
+# A table is read by one expression, without a step of Python for each word.
+_MOUNT: Final = re.compile(rb"^\d+ [^ ]+ [^ ]+ [^ ]+ ([^ ]+) ([^ ]+) (?:[^-\n][^ \n]* )*- ([^ \n]+)", re.MULTILINE)
+_LIMIT: Final = re.compile(r"^(Max \S+(?: \S+)*) {2,}(\S+) +\S+", re.MULTILINE)
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 _SOURCE: Final = "before the program started, from /proc of its first process"
 
@@ -54,7 +57,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Read while the sandbox waits.
 
     ``outer_users`` are the user namespaces around its own, from the nearest to the launcher's. ``builder_mounts`` are
-    those of the bubblewrap process that made it and stays outside; None where they are the launcher's own.
+    the writable ones of the bubblewrap process that made it and stays outside; None where they are the launcher's own.
     """
 
     pid: int
@@ -77,27 +80,34 @@ def parse_status(text: str) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines()) if value}
 
 
-def parse_mounts(text: bytes) -> tuple[MountSeen, ...]:
-    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there."""
+def parse_mounts(text: bytes, *, only_writable: bool = False) -> tuple[MountSeen, ...]:
+    """The mounts of /proc/PID/mountinfo. Where several lie on one path, the last is what is seen there; of the writable
+    ones, every one counts.
+
+    Raises ``ValueError`` where a line is not understood: what cannot be read cannot be judged.
+    """
+    found = _MOUNT.findall(text)
+    if len(found) != text.count(b"\n"):
+        raise ValueError("the table of mounts has a line that is not understood")
     seen: dict[bytes, MountSeen] = {}
-    for line in text.split(b"\n"):
-        fields = line.split(b" ")
-        if len(fields) < 10 or b"-" not in fields:
+    for path, options, kind in found:
+        read_only = b"ro" in options.split(b",")
+        if only_writable and read_only:
             continue
-        path = _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), fields[4])
-        kind = fields[fields.index(b"-", 6) + 1].decode("ascii", "replace")
-        seen[path] = MountSeen(path=path, read_only=b"ro" in fields[5].split(b","), kind=kind)
+        if b"\\" in path:
+            path = _OCTAL.sub(lambda each: bytes([int(each[1], 8)]), path)
+        seen[path] = MountSeen(path=path, read_only=read_only, kind=kind.decode("ascii", "replace"))
     return tuple(seen.values())
 
 
 def parse_limits(text: str) -> dict[str, str]:
     """The soft limits of /proc/PID/limits by their printed names."""
-    rows = (re.split(r"\s{2,}", line.strip()) for line in text.splitlines()[1:])
-    return {row[0]: row[1] for row in rows if len(row) >= 3}
+    return dict(_LIMIT.findall(text))
 
 
 def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine, ...]:
     """Everything that can be seen before the program runs. The system call filter is loaded after that."""
+    seen = {mount.path: mount for mount in evidence.mounts}
     return (
         *_namespace_lines(plan, evidence),
         _line(
@@ -117,9 +127,9 @@ def receipt_lines(plan: BubblewrapPlan, evidence: Evidence) -> tuple[ReceiptLine
         ),
         _nested(plan, evidence),
         _host_read_only(plan, evidence),
-        _minimal_root(plan, evidence),
-        _workspace(plan, evidence),
-        _protected(plan, evidence),
+        _minimal_root(plan, evidence, seen),
+        _workspace(plan, evidence, seen),
+        _protected(plan, evidence, seen),
         environment_line(len(plan.environment), evidence.environment_bytes),
         _egress(plan, evidence),
     )
@@ -200,17 +210,19 @@ def _before(outer: tuple[int, ...], own: int | None) -> tuple[int, ...] | None:
 
 
 def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
-    asked = "bubblewrap itself can write nothing but the workspace and /proc"
+    asked = "bubblewrap itself can write nothing but the workspace, /proc and the sandbox's own terminals"
     if evidence.builder_mounts is None:
         got = "it has the launcher's own mounts, and trusts that nobody renames directories of the workspace meanwhile"
         return _line(Layer.HOST_READ_ONLY, asked, got, held=False)
-    open_to_it = (b"/proc",) if plan.profile.read_only else (b"/proc", plan.facts.workspace.root)
+    root = plan.facts.workspace.root
+    place = (BESIDE_ROOT if is_covered(root) else MADE_ROOT) + root
+    open_to_it = (b"/proc", MADE_ROOT + b"/dev/pts", *(() if plan.profile.read_only else (place,)))
     writable = [
         _shown(mount.path)
         for mount in evidence.builder_mounts
         if not mount.read_only and not any((mount.path + b"/").startswith(place + b"/") for place in open_to_it)
     ]
-    got = f"{len(evidence.builder_mounts)} mounts, {', '.join(writable[:3]) or 'no other'} writable"
+    got = f"{', '.join(writable[:3]) or 'no other mount'} is writable"
     return ReceiptLine(
         layer=Layer.HOST_READ_ONLY,
         asked=asked,
@@ -219,8 +231,7 @@ def _host_read_only(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     )
 
 
-def _minimal_root(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
-    seen = {mount.path: mount for mount in evidence.mounts}
+def _minimal_root(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes, MountSeen]) -> ReceiptLine:
     system = [each for each in plan.expected if each.identity is None]
     wrong = [*_mismatches(system, seen), *_strangers(plan, evidence)]
     asked = f"{len(system)} mounts and no other"
@@ -273,9 +284,8 @@ def _moved(expected: Iterable[ExpectedMount], evidence: Evidence) -> list[str]:
     ]
 
 
-def _workspace(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+def _workspace(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes, MountSeen]) -> ReceiptLine:
     root = [each for each in plan.expected if each.path == plan.facts.workspace.root]
-    seen = {mount.path: mount for mount in evidence.mounts}
     wrong = [*_mismatches(root, seen), *_moved(root, evidence)]
     asked = f"{'read-only' if plan.profile.read_only else 'writable'} at its own path"
     if wrong or not root:
@@ -283,13 +293,12 @@ def _workspace(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
     return _line(Layer.WORKSPACE, asked, f"{asked}, the same inode", held=True)
 
 
-def _protected(plan: BubblewrapPlan, evidence: Evidence) -> ReceiptLine:
+def _protected(plan: BubblewrapPlan, evidence: Evidence, seen: Mapping[bytes, MountSeen]) -> ReceiptLine:
     facts, profile = plan.facts.workspace, plan.profile
     asked = f"{len(profile.protected_names)} patterns"
     if profile.read_only:
         return _line(Layer.PROTECTED_NAMES, asked, "the whole workspace is read-only", held=True)
     mounts = [each for each in plan.expected if each.identity is not None and each.path != facts.root]
-    seen = {mount.path: mount for mount in evidence.mounts}
     wrong = [*_mismatches(mounts, seen), *_moved(mounts, evidence)]
     if wrong:
         return _line(Layer.PROTECTED_NAMES, asked, "; ".join(wrong[:3]), held=False)

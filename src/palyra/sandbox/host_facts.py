@@ -35,6 +35,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     root_links: tuple[tuple[str, str], ...] = ()
     root_directories: tuple[str, ...] = ()
     etc_paths: tuple[str, ...] = ()
+    # Those of them that are no directories.
+    etc_files: frozenset[str] = frozenset()
     etc_links: tuple[tuple[str, str], ...] = ()
     resolv_conf: bytes = b""
     hosts: bytes = b""

@@ -5,6 +5,7 @@ program and its arguments, so that policy and people can judge them.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from palyra.sandbox.executables import SYSTEM_ROOTS, ResolvedExecutable
@@ -56,6 +57,9 @@ _FIXED_SCRIPTS: Final = """
 """
 FIXED_SCRIPTS: Final = frozenset(_FIXED_SCRIPTS.split())
 
+# Most calls are of a few programs, and each is judged by all of its names.
+MAX_REMEMBERED_NAMES: Final = 1024
+
 _VERSION: Final = re.compile(r"[-._]?v?\d.*$")
 # Debian's and others' ways to tell builds of one program apart.
 _BUILD: Final = re.compile(
@@ -65,6 +69,7 @@ _EXTENSION: Final = re.compile(r"\.(exe|com|bat|cmd|bin|real|distrib|orig|wrappe
 _LOADER: Final = re.compile(r"ld(-linux.*|-musl-.*|64)?(-[\d.]+)?\.so(\.\d+)*|ld-[\d.]+\.so|ld\.so|rtld|dyld")
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def plain_name(name: str) -> str:
     """A program's name without case, a login shell's dash and an extension that says nothing."""
     plain = name.strip().lstrip("-").casefold().removeprefix(".")
@@ -73,6 +78,7 @@ def plain_name(name: str) -> str:
     return plain.removesuffix("-wrapped")
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def interpreter_named(name: str) -> str | None:
     """The interpreter that a program of this name is: ``python`` for ``python3.11-dbg`` and for ``Python.EXE``."""
     plain = plain_name(name)
@@ -84,6 +90,7 @@ def interpreter_named(name: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def is_dynamic_loader(name: str) -> bool:
     """The loader runs the program that it is given as an argument."""
     return _LOADER.fullmatch(plain_name(name)) is not None

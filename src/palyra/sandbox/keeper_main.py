@@ -151,7 +151,7 @@ class Keeper:
 
     def end_tree(self) -> int:
         """Ends everything. The control groups come first: they stop a tree that forks faster than it can be walked."""
-        if self._status is not None:
+        if self._status is not None and not self._childless:
             self._wait_for_rest(_REST_SECONDS)
         if self._childless:
             return 0

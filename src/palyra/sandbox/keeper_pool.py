@@ -130,18 +130,24 @@ class KeeperPool:
     def _ready_for(self, spec: LaunchSpec) -> KeeperEnd | None:
         """A ready keeper, better one that has the program's filter already. Those of no use any more are let go."""
         now = asyncio.get_running_loop().time()
-        found: KeeperEnd | None = None
         for keeper in list(self.ready):
-            stale = keeper.prepared is not NOTHING_AHEAD and now - keeper.prepared_at > PREPARED_SECONDS
-            if stale or not keeper.waits():
+            if keeper.prepared is not NOTHING_AHEAD and now - keeper.prepared_at > PREPARED_SECONDS:
                 self.ready.remove(keeper)
                 self._let_go(keeper)
-            elif keeper.prepared.serves(spec) and (found is None or _nearer(spec, keeper, found)):
-                found = keeper
+        while (found := self._nearest(spec)) is not None and not found.waits():
+            self.ready.remove(found)
+            self._let_go(found)
         if found is not None:
             self.ready.remove(found)
             if self._cgroups is not None and found.prepared.cgroup_procs != spec.cgroup_procs:
                 self._cgroups.unman(found.prepared.cgroup_procs)
+        return found
+
+    def _nearest(self, spec: LaunchSpec) -> KeeperEnd | None:
+        found: KeeperEnd | None = None
+        for keeper in self.ready:
+            if keeper.prepared.serves(spec) and (found is None or _nearer(spec, keeper, found)):
+                found = keeper
         return found
 
     def _let_go(self, keeper: KeeperEnd) -> None:

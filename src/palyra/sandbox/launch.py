@@ -18,6 +18,11 @@ LAST_EXTRA_DESCRIPTOR: Final = 63
 # With the three standard ones and one for a long order they fit in one message to the process that waits for it.
 MAX_EXTRA_DESCRIPTORS: Final = 60
 
+# Where the root of a sandbox lies in the mount namespace from which bubblewrap is started.
+MADE_ROOT: Final = b"/new"
+# And where lies what goes beneath something new that bubblewrap mounts itself, and would be hidden by it.
+BESIDE_ROOT: Final = b"/beside"
+
 # Owner writes, everybody reads: what a program started from an ordinary shell sees.
 ORDINARY_UMASK: Final = 0o022
 
@@ -90,17 +95,60 @@ class LandlockRules(msgspec.Struct, frozen=True, kw_only=True):
     least_abi: int = 1
 
 
-class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
-    """A mount namespace of the program's own in which every mount is read-only but /proc and ``writable``.
+class RootKind(StrEnum):
+    """What one part of a made root is. The mounted ones are the host's own, at the same path and read-only."""
 
-    ``ids`` are the user and the group for a user namespace of its own, for who may not make a mount namespace without.
-    ``mounted`` are paths in ``writable`` that become mounts, in this order, and whether each is read-only. They must
-    exist: nothing is ever made.
+    DIRECTORY = "directory"
+    LINK = "link"
+    FILE = "file"
+    MOUNTED_FILE = "mounted_file"
+    MOUNTED_DIRECTORY = "mounted_directory"
+    DEVICE = "device"
+    # A new set of pseudo terminals.
+    TERMINALS = "terminals"
+
+
+class RootPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a root that is made for a program, and why it is there.
+
+    ``content`` is a file's, or what a link says. With a ``descriptor`` the file's content is read from there instead,
+    and ``size`` says how much of it there is.
     """
 
-    writable: bytes | None = None
+    path: bytes
+    kind: RootKind
+    reason: str
+    content: bytes = b""
+    descriptor: int | None = None
+    size: int = 0
+    beside: bool = False
+
+    @property
+    def place(self) -> bytes:
+        """Where it lies in the namespace from which bubblewrap is started."""
+        return (BESIDE_ROOT if self.beside else MADE_ROOT) + self.path
+
+
+class ReadOnlyHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A mount namespace of the program's own that holds, of the whole host, only what is named here: ``parts`` in their
+    order, ``workspace`` and /proc. Everything is read-only but /proc and, where ``writable``, the
+    workspace. A sandbox's root lies ready in it at ``MADE_ROOT``, and the workspace in that, or in ``BESIDE_ROOT``.
+
+    ``ids`` are the user and the group for a user namespace of its own, for who may not make a mount namespace without.
+    ``mounted`` are paths in the workspace that become mounts, in this order, and whether each is read-only. They must
+    exist: nothing is ever made there.
+    """
+
+    workspace: bytes
+    beside: bool = False
+    writable: bool = True
+    parts: tuple[RootPart, ...] = ()
     mounted: tuple[tuple[bytes, bool], ...] = ()
     ids: tuple[int, int] | None = None
+
+    @property
+    def place(self) -> bytes:
+        return BESIDE_ROOT if self.beside else MADE_ROOT
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,8 +76,15 @@ class Launcher:
     async def start(self) -> None:
         await self._pool.start()
 
+    @property
+    def known_native(self) -> bool:
+        """Whether a keeper is there, with a small native process waiting under it."""
+        return self._pool.alive and self._pool.native
+
     async def runs_native(self) -> bool:
         """Whether waiting processes are the small native ones here. Known when the first keeper is there."""
+        if self.known_native:
+            return True
         await self._pool.start()
         await self._pool.greeted.wait()
         return self._pool.native

@@ -9,6 +9,7 @@ import msgspec
 
 from palyra.sandbox import limits
 from palyra.sandbox.host_facts import HostFacts, Identity
+from palyra.sandbox.launch import MADE_ROOT, RootKind, RootPart
 
 # Descriptor numbers in the started process.
 PASSWD_FD: Final = 11
@@ -16,6 +17,7 @@ GROUP_FD: Final = 12
 NSSWITCH_FD: Final = 13
 RESOLV_FD: Final = 14
 HOSTS_FD: Final = 15
+FIRST_EXTRA_FILE_FD: Final = 18
 
 HOSTNAME: Final = "sandbox"
 HOME: Final = "/home/sandbox"
@@ -49,32 +51,130 @@ def inside_ids(host: HostFacts) -> tuple[int, int]:
     return (host.uid or ORDINARY_ID, host.gid or ORDINARY_ID)
 
 
-def system(host: HostFacts, expected: list[ExpectedMount]) -> list[PlanLine]:
-    lines = [plan_line("programs and libraries", "--ro-bind", "/usr", "/usr")]
-    expected.append(ExpectedMount(path=b"/usr", read_only=True))
-    for path, target in host.root_links:
-        lines.append(plan_line("the host's own link into /usr", "--symlink", target, path))
-    for path in host.root_directories:
-        lines.append(plan_line("a host that keeps this apart from /usr", "--ro-bind", path, path))
-        expected.append(ExpectedMount(path=as_bytes(path), read_only=True))
-    for number, path, reason in (
-        (PASSWD_FD, "/etc/passwd", "the user's own name and no other account"),
-        (GROUP_FD, "/etc/group", "the user's own group"),
-        (NSSWITCH_FD, "/etc/nsswitch.conf", "names come from files and DNS only; no daemon is asked"),
-        (RESOLV_FD, "/etc/resolv.conf", "the resolver that the egress mode allows"),
-        (HOSTS_FD, "/etc/hosts", "localhost, and the host's own table only where its network is shared"),
-    ):
-        lines.append(plan_line(reason, "--perms", "0444"))
-        lines.append(plan_line(reason, "--file", number, path))
-    for path, target in host.etc_links:
-        lines.append(plan_line("the host's own link", "--symlink", target, path))
-    for path in host.etc_paths:
-        lines.append(plan_line(ETC_REASONS.get(path, "configuration that programs need"), "--ro-bind", path, path))
-        expected.append(ExpectedMount(path=as_bytes(path), read_only=True))
-    lines.append(plan_line("this pid namespace's own processes", "--proc", "/proc"))
-    lines.append(plan_line("null, zero, full, random, urandom, tty, a pty of its own", "--dev", "/dev"))
+def root_parts(host: HostFacts, extra_files: tuple[tuple[str, bytes], ...], *, strict: bool) -> tuple[RootPart, ...]:
+    """What the root consists of, beside the workspace, tools, and what is new for each sandbox (/proc, /dev, /tmp)."""
+    identity = identity_files(host, strict=strict)
+    return (
+        _mounted("/usr", "programs and libraries"),
+        *(_link(path, target, "the host's own link into /usr") for path, target in host.root_links),
+        *(_mounted(path, "a host that keeps this apart from /usr") for path in host.root_directories),
+        *(
+            RootPart(path=as_bytes(path), kind=RootKind.FILE, reason=reason, content=identity[number])
+            for number, (path, reason) in _FILES.items()
+        ),
+        *(_link(path, target, "the host's own link") for path, target in host.etc_links),
+        *(
+            _mounted(path, ETC_REASONS.get(path, "configuration that programs need"), file=path in host.etc_files)
+            for path in host.etc_paths
+        ),
+        *(
+            RootPart(
+                path=as_bytes(path),
+                kind=RootKind.FILE,
+                reason="a file of this call's own, on the read-only root",
+                descriptor=number,
+                size=len(content),
+            )
+            for number, (path, content) in enumerate(extra_files, FIRST_EXTRA_FILE_FD)
+        ),
+        _link("/var/tmp", "../tmp", "some programs write here by name"),  # noqa: S108
+        _link("/var/run", "../run", "the old name of /run"),
+    )
+
+
+def tool_parts(roots: tuple[str, ...]) -> tuple[RootPart, ...]:
+    return tuple(
+        msgspec.structs.replace(
+            _mounted(root, "a toolchain outside /usr that the profile names"), beside=is_covered(as_bytes(root))
+        )
+        for root in roots
+    )
+
+
+def device_parts() -> tuple[RootPart, ...]:
+    """What bubblewrap's own /dev would have, and the places where it mounts what is new for each sandbox: a root that
+    is read-only must have them already."""
+    reason = "something new is mounted here"
+    places = ("/proc", *(path for path, _, _, _ in _PRIVATE))
+    return (
+        *(RootPart(path=as_bytes(path), kind=RootKind.DIRECTORY, reason=reason) for path in places),
+        *(
+            RootPart(path=b"/dev/" + name, kind=RootKind.DEVICE, reason="a device that gives away nothing")
+            for name in (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
+        ),
+        RootPart(path=b"/dev/pts", kind=RootKind.TERMINALS, reason="terminals of its own"),
+        *(
+            _link(f"/dev/{name}", target, "a name that programs expect")
+            for name, target in (
+                ("core", "/proc/kcore"),
+                ("fd", "/proc/self/fd"),
+                ("ptmx", "pts/ptmx"),
+                ("stderr", "/proc/self/fd/2"),
+                ("stdin", "/proc/self/fd/0"),
+                ("stdout", "/proc/self/fd/1"),
+            )
+        ),
+    )
+
+
+def expected_parts(parts: tuple[RootPart, ...]) -> list[ExpectedMount]:
+    mounted = (RootKind.MOUNTED_FILE, RootKind.MOUNTED_DIRECTORY, RootKind.DEVICE)
+    return [
+        *(ExpectedMount(path=part.path, read_only=True) for part in parts if part.kind in mounted),
+        *(
+            ExpectedMount(path=part.path, read_only=False, kind="devpts")
+            for part in parts
+            if part.kind is RootKind.TERMINALS
+        ),
+    ]
+
+
+def built_by_bubblewrap(parts: tuple[RootPart, ...]) -> list[PlanLine]:
+    """The options that make these parts, where nothing made them beforehand."""
+    numbers = {as_bytes(path): number for number, (path, _) in _FILES.items()}
+    lines: list[PlanLine] = []
+    for part in parts:
+        if part.kind is RootKind.LINK:
+            lines.append(PlanLine(arguments=(b"--symlink", part.content, part.path), reason=part.reason))
+        elif part.kind is RootKind.FILE:
+            number = numbers[part.path] if part.descriptor is None else part.descriptor
+            lines.append(plan_line(part.reason, "--perms", "0444"))
+            lines.append(PlanLine(arguments=(b"--file", b"%d" % number, part.path), reason=part.reason))
+        elif part.kind is not RootKind.DIRECTORY:
+            lines.append(PlanLine(arguments=(b"--ro-bind", part.path, part.path), reason=part.reason))
     return lines
 
+
+def taken_by_bubblewrap() -> list[PlanLine]:
+    """The same root, made before bubblewrap began (``read_only_host``)."""
+    reason = "the root: all in it is read-only but the workspace, and nothing but /dev has devices"
+    return [PlanLine(arguments=(b"--dev-bind", MADE_ROOT, b"/"), reason=reason)]
+
+
+def own_processes() -> PlanLine:
+    return plan_line("this pid namespace's own processes", "--proc", "/proc")
+
+
+def own_devices() -> PlanLine:
+    return plan_line("null, zero, full, random, urandom, tty, a pty of its own", "--dev", "/dev")
+
+
+def _mounted(path: str, reason: str, *, file: bool = False) -> RootPart:
+    kind = RootKind.MOUNTED_FILE if file else RootKind.MOUNTED_DIRECTORY
+    return RootPart(path=as_bytes(path), kind=kind, reason=reason)
+
+
+def _link(path: str, target: str, reason: str) -> RootPart:
+    return RootPart(path=as_bytes(path), kind=RootKind.LINK, reason=reason, content=as_bytes(target))
+
+
+_FILES: Final = {
+    PASSWD_FD: ("/etc/passwd", "the user's own name and no other account"),
+    GROUP_FD: ("/etc/group", "the user's own group"),
+    NSSWITCH_FD: ("/etc/nsswitch.conf", "names come from files and DNS only; no daemon is asked"),
+    RESOLV_FD: ("/etc/resolv.conf", "the resolver that the egress mode allows"),
+    HOSTS_FD: ("/etc/hosts", "localhost, and the host's own table only where its network is shared"),
+}
 
 ETC_REASONS: Final = {
     "/etc/ld.so.cache": "the dynamic linker finds libraries by it",
@@ -103,33 +203,41 @@ ETC_REASONS: Final = {
 }
 
 
+_PRIVATE: Final = (
+    ("/dev/shm", "1777", limits.SHM_BYTES, "shared memory, limited"),  # noqa: S108
+    ("/tmp", "1777", limits.TMP_BYTES, "temporary files that end with the call"),  # noqa: S108
+    ("/run", "0755", limits.RUN_BYTES, "sockets of its own and none of the host's"),
+    (HOME, "0700", limits.HOME_BYTES, "an empty home: no keys, no history, no configuration"),
+)
+
+
 def private(expected: list[ExpectedMount]) -> list[PlanLine]:
-    places = (
-        ("/dev/shm", "1777", limits.SHM_BYTES, "shared memory, limited"),  # noqa: S108
-        ("/tmp", "1777", limits.TMP_BYTES, "temporary files that end with the call"),  # noqa: S108
-        ("/run", "0755", limits.RUN_BYTES, "sockets of its own and none of the host's"),
-        (HOME, "0700", limits.HOME_BYTES, "an empty home: no keys, no history, no configuration"),
-    )
     lines: list[PlanLine] = []
-    for path, mode, size, reason in places:
+    for path, mode, size, reason in _PRIVATE:
         lines += [
             plan_line(reason, "--perms", mode),
             plan_line(reason, "--size", size),
             plan_line(reason, "--tmpfs", path),
         ]
         expected.append(ExpectedMount(path=as_bytes(path), read_only=False, kind="tmpfs"))
-    lines.append(plan_line("some programs write here by name", "--symlink", "../tmp", "/var/tmp"))  # noqa: S108
-    lines.append(plan_line("the old name of /run", "--symlink", "../run", "/var/run"))
     return lines
 
 
-def sealed(expected: list[ExpectedMount]) -> list[PlanLine]:
-    expected += [ExpectedMount(path=path, read_only=True) for path in (b"/proc", b"/dev", b"/")]
-    return [
+def is_covered(path: bytes) -> bool:
+    """Whether what lies at a path of a made root is hidden by something new that is mounted above it."""
+    return any((path + b"/").startswith(as_bytes(place) + b"/") for place, _, _, _ in _PRIVATE)
+
+
+def sealed(expected: list[ExpectedMount], *, made_before: bool) -> list[PlanLine]:
+    lines = [
         plan_line("a process with the host's root uid may write sysctls (core_pattern) without any capability", "--remount-ro", "/proc"),  # noqa: E501
-        plan_line("no files beside the devices; /dev/shm stays writable", "--remount-ro", "/dev"),
-        plan_line("the made-up root and its links stay as they are", "--remount-ro", "/"),
     ]  # fmt: skip
+    if not made_before:
+        lines.append(plan_line("no files beside the devices; /dev/shm stays writable", "--remount-ro", "/dev"))
+        lines.append(plan_line("the made-up root and its links stay as they are", "--remount-ro", "/"))
+    places = (b"/proc", b"/") if made_before else (b"/proc", b"/dev", b"/")
+    expected += [ExpectedMount(path=path, read_only=True) for path in places]
+    return lines
 
 
 def identity_files(host: HostFacts, *, strict: bool) -> dict[int, bytes]:

@@ -11,20 +11,29 @@ from typing import Final
 import msgspec
 
 from palyra.sandbox.host_facts import Facts, HostFacts, HostHold, ProtectedMount
-from palyra.sandbox.launch import RLimit
+from palyra.sandbox.launch import BESIDE_ROOT, RLimit, RootPart
 from palyra.sandbox.minimal_root import (
+    FIRST_EXTRA_FILE_FD,
     HOME,
     HOSTNAME,
     USER,
     ExpectedMount,
     PlanLine,
     as_bytes,
+    built_by_bubblewrap,
+    device_parts,
+    expected_parts,
     identity_files,
     inside_ids,
+    is_covered,
+    own_devices,
+    own_processes,
     plan_line,
     private,
+    root_parts,
     sealed,
-    system,
+    taken_by_bubblewrap,
+    tool_parts,
 )
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
@@ -35,7 +44,6 @@ ARGS_FD: Final = 9
 SECCOMP_FD: Final = 10
 INFO_FD: Final = 16
 BLOCK_FD: Final = 17
-FIRST_EXTRA_FILE_FD: Final = 18
 # The process that waits inside: where its orders come from, and what it is made of.
 ORDERS_FD: Final = 60
 IMAGE_FD: Final = 61
@@ -63,6 +71,8 @@ class BubblewrapPlan(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts
     cwd: str
     memory_is_counted: bool = False
+    # What is put together before bubblewrap begins; nothing where the host cannot be held.
+    parts: tuple[RootPart, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -71,6 +81,9 @@ class BubblewrapPlan(msgspec.Struct, frozen=True, kw_only=True):
         for number, content in self.data_fds:
             taken.update(b"%d:%d:" % (number, len(content)))
             taken.update(content)
+        for part in self.parts:
+            for each in (part.kind.value.encode(), part.path, part.content):
+                taken.update(b"%d:" % len(each) + each)
         for mount in self.expected:
             taken.update(b"%d:%d:" % (len(mount.path), mount.read_only) + mount.path)
         return "sha256:" + taken.hexdigest()
@@ -95,20 +108,28 @@ def plan_isolated(
     where = cwd or profile.workspace_root
     strict = profile.egress is EgressEnforcementMode.STRICT
     environment = environment_of(profile)
-    expected: list[ExpectedMount] = []
+    made_before = facts.host.hold is not HostHold.MISSING
+    for root in profile.tool_roots:
+        refuse_system_workspace(root)
+    parts = root_parts(facts.host, profile.extra_files, strict=strict)
+    if made_before:
+        parts = (*device_parts(), *parts)
+    tools = tool_parts(profile.tool_roots)
+    expected = expected_parts(parts)
     lines = [
         *_namespaces(facts.host, strict=strict),
-        *system(facts.host, expected),
-        *_extra_files(profile),
+        *(taken_by_bubblewrap() if made_before else built_by_bubblewrap(parts)),
+        own_processes(),
+        *(() if made_before else (own_devices(),)),
         *private(expected),
-        *_tools(profile, expected),
-        *_workspace(profile, facts, expected),
-        *sealed(expected),
+        *_tools(tools, expected, made_before=made_before),
+        *_workspace(profile, facts, expected, made_before=made_before),
+        *sealed(expected, made_before=made_before),
         *(_waiting(facts) if inside else _process(facts, environment, where)),
     ]
     _refuse_unknown_options(lines, facts.host)
     options = b"".join(each + b"\0" for line in lines for each in line.arguments)
-    data = {ARGS_FD: options, **identity_files(facts.host, strict=strict)}
+    data = {ARGS_FD: options} | ({} if made_before else identity_files(facts.host, strict=strict))
     data |= {number: content for number, (_, content) in enumerate(profile.extra_files, FIRST_EXTRA_FILE_FD)}
     if facts.seccomp is not None:
         data[SECCOMP_FD] = facts.seccomp
@@ -125,6 +146,7 @@ def plan_isolated(
         facts=facts,
         cwd=where,
         memory_is_counted=memory_is_counted,
+        parts=(*parts, *tools) if made_before else (),
     )
 
 
@@ -191,37 +213,30 @@ def _namespaces(host: HostFacts, *, strict: bool) -> list[PlanLine]:
     return lines
 
 
-def _extra_files(profile: SandboxProfile) -> list[PlanLine]:
-    reason = "a file of this call's own, on the read-only root"
-    lines: list[PlanLine] = []
-    for number, (path, _) in enumerate(profile.extra_files, FIRST_EXTRA_FILE_FD):
-        lines += [plan_line(reason, "--perms", "0444"), plan_line(reason, "--file", number, path)]
-    return lines
+def _tools(tools: tuple[RootPart, ...], expected: list[ExpectedMount], *, made_before: bool) -> list[PlanLine]:
+    expected += expected_parts(tools)
+    if not made_before:
+        return built_by_bubblewrap(tools)
+    return [
+        PlanLine(arguments=(b"--ro-bind", tool.place, tool.path), reason=tool.reason) for tool in tools if tool.beside
+    ]
 
 
-def _tools(profile: SandboxProfile, expected: list[ExpectedMount]) -> list[PlanLine]:
-    lines: list[PlanLine] = []
-    for root in profile.tool_roots:
-        refuse_system_workspace(root)
-        lines.append(plan_line("a toolchain outside /usr that the profile names", "--ro-bind", root, root))
-        expected.append(ExpectedMount(path=as_bytes(root), read_only=True))
-    return lines
-
-
-def _workspace(profile: SandboxProfile, facts: Facts, expected: list[ExpectedMount]) -> list[PlanLine]:
+def _workspace(
+    profile: SandboxProfile, facts: Facts, expected: list[ExpectedMount], *, made_before: bool
+) -> list[PlanLine]:
     root = facts.workspace.root
     option = b"--ro-bind" if profile.read_only else b"--bind"
-    lines = [PlanLine(arguments=(option, root, root), reason="the workspace, at its own path")]
+    source = BESIDE_ROOT + root if made_before else root
+    lines = [PlanLine(arguments=(option, source, root), reason="the workspace, at its own path")]
     expected.append(ExpectedMount(path=root, read_only=profile.read_only, identity=facts.workspace.identity))
-    if profile.read_only:
-        # All of it is read-only already, with the mounts in it.
+    if not profile.read_only:  # else all of it is read-only already, with the mounts in it
+        for mount in sorted(facts.workspace.mounts, key=lambda each: each.names):
+            lines.append(_protection(root, mount, expected))
+    if not made_before:
         return lines
-    for mount in sorted(facts.workspace.mounts, key=lambda each: each.names):
-        line = _protection(root, mount, expected)
-        # Where the host is held, they are mounted before bubblewrap begins, by calls that never make a path.
-        if facts.host.hold is HostHold.MISSING:
-            lines.append(line)
-    return lines
+    # All is mounted before bubblewrap begins, by calls that never make a path, and comes with the root or in one bind.
+    return lines[:1] if is_covered(root) else []
 
 
 def _protection(root: bytes, mount: ProtectedMount, expected: list[ExpectedMount]) -> PlanLine:

@@ -5,10 +5,8 @@ that goes on in the background.
 """
 
 import asyncio
-import contextlib
 import os
 import platform
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,17 +15,16 @@ from typing import Final
 import msgspec
 
 from palyra.errors import LimitExceeded, PalyraError
-from palyra.sandbox import limits
-from palyra.sandbox.appearing import AppearingReport, ProtectedAppeared, ProtectedUnseen, look_again
-from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
-from palyra.sandbox.built_ahead import BuiltAhead, filter_of, program_inside, spawn_failed
+from palyra.sandbox.appearing import ProtectedAppeared, ProtectedUnseen
+from palyra.sandbox.bubblewrap import to_launch_spec
+from palyra.sandbox.built_ahead import BuiltAhead, program_inside, spawn_failed
+from palyra.sandbox.call_preparation import Call, CallPreparation, Prepared
 from palyra.sandbox.capture import OutputCapture, Sink, StreamName
-from palyra.sandbox.cgroup import CgroupPool, Group
-from palyra.sandbox.checks import Checked, GuardHost, check_before_spawn
+from palyra.sandbox.cgroup import CgroupPool
+from palyra.sandbox.checks import Checked, GuardHost
 from palyra.sandbox.child import Child, applied_by
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.doorway import Doorway, NetworkDoor
-from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.landlock import abi as landlock_abi
 from palyra.sandbox.launch import Exit, LaunchSpec
 from palyra.sandbox.launcher import Launcher
@@ -36,16 +33,12 @@ from palyra.sandbox.namespace_sockets import NamespaceSockets
 from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded, RuntimeFailure
 from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
-from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
-from palyra.sandbox.quick_look import QuickLook
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
 from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
-from palyra.sandbox.remove_tree import remove_tree
 from palyra.sandbox.resolve_executable import guard_host
 from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
 from palyra.sandbox.seccomp_program import tier_b_program
-from palyra.sandbox.survey import Survey
-from palyra.sandbox.waiting_sandbox import WaitingSandbox
+from palyra.sandbox.waiting_sandbox import BegunSandbox
 from palyra.workspace.openat2 import held
 
 # Workspaces whose index of programs is kept.
@@ -70,21 +63,6 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
 
 
-class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call holds from before its start until after its end."""
-
-    checked: Checked
-    group: Group
-    doorway: Doorway
-    home: str = ""
-    facts: Facts | None = None
-    before: Survey | None = None
-    # One that was built ahead and is just what would be built now.
-    sandbox: WaitingSandbox | None = None
-    # Whether it was all looked at without a change of threads, and can be again.
-    quick: bool = False
-
-
 class ProcessRunner:
     """One per event loop."""
 
@@ -96,8 +74,13 @@ class ProcessRunner:
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0
         self._hosts: dict[object, GuardHost] = {}
-        self._quick = QuickLook()
         self.ahead = BuiltAhead(self._launcher, self._cgroups, self._namespace_sockets, enabled=settings.warm)
+        self._calls = CallPreparation(self._cgroups, self.ahead, settings.scratch)
+
+    @property
+    def keepers_ready(self) -> int:
+        """How many programs could be started at this moment without a process being made first."""
+        return self._launcher.ready
 
     async def close(self) -> None:
         await self.ahead.close()
@@ -161,12 +144,11 @@ class ProcessRunner:
         async with self._slot(command, wait_seconds):
             doorway = Doorway(door, self._namespace_sockets)
             doorway.begin(profile)
-            prepared = await self._prepared(profile, command, host, doorway)
-            capture = OutputCapture(profile.limits.max_output_bytes, sink, keep=profile.limits.kept_output_bytes)
+            prepared = await self._calls.prepare(Call(profile=profile, command=command, host=host, doorway=doorway))
             running: Running | None = None
             try:
                 begin = await self._way_of(profile)
-                running = await begin(profile, command, prepared, capture)
+                running = await begin(prepared, sink)
                 try:
                     if confirmed and running.sandbox is not None:
                         with spawn_failed(command):
@@ -176,145 +158,48 @@ class ProcessRunner:
                     if not running.child.ended:
                         await asyncio.shield(running.kill("left"))
             finally:
-                capture.close()
                 # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
-                await asyncio.shield(self._finish(profile, prepared, running))
+                if running is None or not self._calls.finish_at_once(prepared, running):
+                    await asyncio.shield(self._calls.finish(prepared, running))
 
     async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
         if profile.tier is SandboxTier.B:
             return self._limited
         return self._inside if await self.ahead.serves(profile) else self._isolated
 
-    async def _inside(
-        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
-    ) -> Running:
+    async def _inside(self, prepared: Prepared, sink: Sink | None) -> Running:
         """The sandbox is complete, with all its layers, before the program's words are in it."""
         assert prepared.facts is not None
+        profile, command = prepared.call.profile, prepared.call.command
         refuse_unmet(Receipt.of(prepared.group.receipt()), profile.required_layers & _KNOWN_BEFORE)
         since = time.monotonic()
         sandbox = prepared.sandbox
         try:
             with spawn_failed(command):
+                begun: BegunSandbox | None = None
                 if sandbox is None:
-                    sandbox = await self.ahead.build(profile, prepared.facts, prepared.group)
-                await prepared.doorway.serve(profile, sandbox.sockets)
-                program = program_inside(with_environment(profile, prepared.checked), prepared.checked)
+                    begun = await self.ahead.begin(profile, prepared.facts, prepared.group)
+                try:
+                    # While bubblewrap works, if it does.
+                    checked = self._calls.checked(prepared)
+                    capture = prepared.captured(_capture_of(profile, sink))
+                    program = program_inside(with_environment(profile, checked), checked)
+                except BaseException:
+                    if begun is not None:
+                        await asyncio.shield(begun.end())
+                    raise
+                if begun is not None:
+                    sandbox = await self.ahead.built(begun)
+                assert sandbox is not None
+                await prepared.call.doorway.serve(profile, sandbox.sockets)
                 with held(_stdin_of(command)) as stdin:
                     receipt = sandbox.start(program, (stdin, *capture.writers()))
         except BaseException:
             if sandbox is not None:
                 await asyncio.shield(sandbox.end())
             raise
-        finally:
-            capture.handed_over()
+        capture.handed_over()
         return Running(sandbox.child, capture, receipt.with_lines(always(profile)), "bubblewrap", since, sandbox)
-
-    async def _prepared(
-        self, profile: SandboxProfile, command: ProcessCommand, host: GuardHost, doorway: Doorway
-    ) -> _Prepared:
-        warm = self.ahead.take(profile)
-        if self._quick.expects(profile.workspace_root, command):
-            with contextlib.suppress(TooManyForNow):
-                return self._prepared_at_once(profile, command, host, doorway, warm)
-        preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, profile, command, host, doorway, warm))
-        prepared: _Prepared | None = None
-        try:
-            prepared = await asyncio.shield(preparing)
-        except asyncio.CancelledError:
-            # The thread goes on, and nobody else would give back what it takes.
-            await asyncio.wait([preparing])
-            if preparing.exception() is None:
-                await asyncio.shield(self._finish(profile, preparing.result(), None))
-                warm = None if preparing.result().sandbox is warm else warm
-            raise
-        finally:
-            used = None if prepared is None else prepared.sandbox
-            self.ahead.not_used(profile, warm, used, refused=prepared is None)
-        return prepared
-
-    def _prepared_at_once(
-        self,
-        profile: SandboxProfile,
-        command: ProcessCommand,
-        host: GuardHost,
-        doorway: Doorway,
-        warm: WaitingSandbox | None,
-    ) -> _Prepared:
-        try:
-            prepared = self._prepare(profile, command, host, doorway, warm, most=limits.QUICK_ENTRIES)
-        except TooManyForNow:
-            raise
-        except BaseException:
-            self.ahead.not_used(profile, warm, None, refused=True)
-            raise
-        self.ahead.not_used(profile, warm, prepared.sandbox, refused=False)
-        return msgspec.structs.replace(prepared, quick=True)
-
-    def _prepare(
-        self,
-        profile: SandboxProfile,
-        command: ProcessCommand,
-        host: GuardHost,
-        doorway: Doorway,
-        warm: WaitingSandbox | None,
-        most: int | None = None,
-    ) -> _Prepared:
-        """All that must be looked at and taken before the start, on one thread: a change of threads costs as much."""
-        since = time.monotonic()
-        checked = check_before_spawn(profile, command, host, served=doorway.served)
-        if profile.tier is SandboxTier.B:
-            home = tempfile.mkdtemp(prefix="call-", dir=self._settings.scratch)
-            group = self._cgroups.take(profile.limits, filtered=True)
-            self._quick.learn(profile.workspace_root, 0, time.monotonic() - since)
-            return _Prepared(checked=checked, group=group, doorway=doorway, home=home)
-        workspace, before = gather_workspace(profile, most=most)
-        self._quick.learn(profile.workspace_root, before.entries, time.monotonic() - since)
-        facts = Facts(host=gather_host(), workspace=workspace, seccomp=filter_of(profile))
-        if warm is not None and warm.serves(facts):
-            group = warm.group
-        else:
-            warm, group = None, self._cgroups.take(profile.limits)
-        return _Prepared(checked=checked, group=group, doorway=doorway, facts=facts, before=before, sandbox=warm)
-
-    async def _finish(self, profile: SandboxProfile, prepared: _Prepared, running: Running | None) -> None:
-        if prepared.sandbox is not None and (running is None or running.child is not prepared.sandbox.child):
-            await prepared.sandbox.end()
-        receipt, usage = await prepared.doorway.close(running.receipt if running is not None else Receipt())
-        if running is not None:
-            running.receipt, running.egress = receipt, usage
-        try:
-            ended = running is None or running.child.ended
-            if prepared.quick and ended and prepared.group.empty() and _removed(prepared.home):
-                with contextlib.suppress(TooManyForNow):
-                    self._clean(profile, prepared, running, most=limits.QUICK_ENTRIES)
-                    return
-            await asyncio.to_thread(self._clean, profile, prepared, running)
-        finally:
-            if running is not None and running.sandbox is not None:
-                self.ahead.used(profile, running.sandbox)
-
-    def _clean(
-        self, profile: SandboxProfile, prepared: _Prepared, running: Running | None, most: int | None = None
-    ) -> None:
-        group = prepared.group
-        try:
-            if running is not None:
-                running.receipt = running.receipt.with_lines(group.receipt())
-                running.out_of_memory = group.out_of_memory()
-                if prepared.before is not None and not profile.read_only:
-                    self._look_again(profile, prepared.before, running, most).refuse()
-        except TooManyForNow:
-            # Nothing was given back: the caller comes again, with time.
-            raise
-        except BaseException:
-            self._give_back(prepared)
-            raise
-        self._give_back(prepared)
-
-    def _give_back(self, prepared: _Prepared) -> None:
-        prepared.group.release()
-        if prepared.home:
-            remove_tree(prepared.home)
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
         """Kept for each place programs are looked up from: its index of PATH is worth keeping."""
@@ -327,7 +212,17 @@ class ProcessRunner:
 
     @asynccontextmanager
     async def _slot(self, command: ProcessCommand, wait_seconds: float | None) -> AsyncIterator[None]:
-        if self._slots.locked() and self._waiting >= self._settings.max_waiting:
+        if self._slots.locked():
+            await self._turn(command, wait_seconds)
+        else:
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def _turn(self, command: ProcessCommand, wait_seconds: float | None) -> None:
+        if self._waiting >= self._settings.max_waiting:
             raise TooManyWaiting(f"{self._waiting} programs already wait to run")
         self._waiting += 1
         try:
@@ -337,15 +232,11 @@ class ProcessRunner:
             raise ProcessTimedOut(f"{command.command} waited for its turn until its time was over") from None
         finally:
             self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._slots.release()
 
-    async def _limited(
-        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
-    ) -> Running:
-        checked, group = prepared.checked, prepared.group
+    async def _limited(self, prepared: Prepared, sink: Sink | None) -> Running:
+        profile, command = prepared.call.profile, prepared.call.command
+        checked, group = self._calls.checked(prepared), prepared.group
+        capture = prepared.captured(_capture_of(profile, sink))
         spec = limited_spec(
             with_environment(profile, checked),
             checked.argv,
@@ -373,11 +264,11 @@ class ProcessRunner:
             raise
         return running
 
-    async def _isolated(
-        self, profile: SandboxProfile, command: ProcessCommand, prepared: _Prepared, capture: OutputCapture
-    ) -> Running:
-        checked, group = prepared.checked, prepared.group
+    async def _isolated(self, prepared: Prepared, sink: Sink | None) -> Running:
         assert prepared.facts is not None
+        profile, command, doorway = prepared.call.profile, prepared.call.command, prepared.call.doorway
+        checked, group = self._calls.checked(prepared), prepared.group
+        capture = prepared.captured(_capture_of(profile, sink))
         refuse_unmet(Receipt.of(group.receipt()), profile.required_layers & _KNOWN_BEFORE)
         plan = plan_isolated(
             with_environment(profile, checked),
@@ -394,8 +285,8 @@ class ProcessRunner:
             running = Running(child, capture, Receipt(), "bubblewrap", since)
             try:
                 with Waiting(await gate.described()) as waiting:
-                    await prepared.doorway.open(profile, waiting)
-                    seen = await self._released(plan, gate, waiting, running, prepared.doorway)
+                    await doorway.open(profile, waiting)
+                    seen = await self._released(plan, gate, waiting, running, doorway)
             except NotBuilt as error:
                 await running.kill("not built")
                 await capture.finished()
@@ -405,7 +296,7 @@ class ProcessRunner:
                 await asyncio.shield(running.kill("refused"))
                 if gate.released and prepared.before is not None and not profile.read_only:
                     # It ran for a moment, and nobody else will look at what it left.
-                    await asyncio.shield(asyncio.to_thread(self._look_again, profile, prepared.before, running, None))
+                    await asyncio.shield(asyncio.to_thread(self._calls.look_again, profile, prepared.before, running))
                 raise
             running.receipt = seen.with_lines(always(profile))
         return running
@@ -424,25 +315,6 @@ class ProcessRunner:
             looking.exception()
             raise
 
-    def _look_again(
-        self, profile: SandboxProfile, before: Survey, running: Running, most: int | None = None
-    ) -> AppearingReport:
-        """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
-        made: list[str] = []
-
-        def aside() -> str:
-            made.append(tempfile.mkdtemp(prefix="aside-", dir=self._settings.scratch))
-            return made[0]
-
-        report = look_again(profile, before, aside=aside, most=most)
-        for place in made:
-            with contextlib.suppress(OSError):
-                # Stays where something was moved into it.
-                os.rmdir(place)
-        line = running.receipt.line(Layer.PROTECTED_NAMES)
-        running.receipt = running.receipt.with_lines([report.line(line)])
-        return report
-
     async def _launch(
         self, spec: LaunchSpec, command: ProcessCommand, capture: OutputCapture, fds: tuple[int, ...] = ()
     ) -> Child:
@@ -456,14 +328,8 @@ class ProcessRunner:
             capture.handed_over()
 
 
-def _removed(home: str) -> bool:
-    """Takes away an empty folder. One that is not takes who knows how long."""
-    if home:
-        try:
-            os.rmdir(home)
-        except OSError:
-            return False
-    return True
+def _capture_of(profile: SandboxProfile, sink: Sink | None) -> OutputCapture:
+    return OutputCapture(profile.limits.max_output_bytes, sink, keep=profile.limits.kept_output_bytes)
 
 
 def _refuse_failed(command: ProcessCommand, running: Running) -> None:
@@ -474,6 +340,8 @@ def _refuse_failed(command: ProcessCommand, running: Running) -> None:
 
 def with_environment(profile: SandboxProfile, checked: Checked) -> SandboxProfile:
     """The caller's variables over the operator's."""
+    if not checked.env:
+        return profile
     return msgspec.structs.replace(profile, env=tuple({**dict(profile.env), **dict(checked.env)}.items()))
 
 

@@ -4,9 +4,10 @@ A program is judged by every name it goes by, so that a link, a copy or an apple
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
-from palyra.sandbox.interpreters import interpreter_named, is_dynamic_loader, plain_name
+from palyra.sandbox.interpreters import MAX_REMEMBERED_NAMES, interpreter_named, is_dynamic_loader, plain_name
 from palyra.sandbox.runner import ASKS_FOR_HELP, Finding, Runner, runner_finding
 from palyra.sandbox.runner_table import RUNNERS
 
@@ -55,6 +56,7 @@ def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, i
     return None if runner is None else runner_finding(runner, name, args, stdin)
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def runner_named(name: str) -> Runner | None:
     """The entry for a name in any spelling: ``x86_64-linux-gnu-gcc-12``, ``vim.basic`` and ``GIT.exe`` too."""
     plain = plain_name(name)
@@ -69,6 +71,7 @@ def _stem(name: str) -> str:
     return _VERSION.sub("", plain_name(name)).rpartition("-")[2]
 
 
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
 def _multi_call(name: str) -> str | None:
     """``busybox`` for busybox, busybox.static, busybox-static and busybox1.36: it looks at how its name begins."""
     plain = plain_name(name)

@@ -254,7 +254,7 @@ class Waiting:
             own_namespaces=own_namespaces(),
             outer_users=self._outer_users(),
             mounts=parse_mounts(self._mount_table()),
-            builder_mounts=_builder_mounts(self._builder(status)),
+            builder_mounts=self._builder_mounts(self._builder(status)),
             identities=self._identities([each.path for each in plan.expected if each.identity is not None]),
             interfaces=tuple(name.decode("ascii", "replace") for name in interfaces),
             terminal=int(fields[4]),
@@ -271,6 +271,16 @@ class Waiting:
 
     def _mount_table(self) -> bytes:
         return self._read("mountinfo")
+
+    def _builder_mounts(self, pid: int) -> tuple[MountSeen, ...] | None:
+        """The writable mounts of the process that made the sandbox; None where they are this process's own."""
+        with held(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as proc:
+            if namespace_number(os.readlink("ns/mnt", dir_fd=proc)) == own_namespaces()["mnt"]:
+                return None
+            return parse_mounts(self._builder_table(proc), only_writable=True)
+
+    def _builder_table(self, proc: int) -> bytes:
+        return _read(proc, "mountinfo")
 
     def limit_processes(self, plan: BubblewrapPlan) -> ReceiptLine:
         """Sets how many processes the sandbox may have and reads back every resource limit.
@@ -343,14 +353,6 @@ def _read(proc: int, name: str) -> bytes:
             if len(parts) * 65_536 > _MAX_FILE_BYTES:
                 raise ValueError(f"{name} of a process is too long")
         return b"".join(parts)
-
-
-def _builder_mounts(pid: int) -> tuple[MountSeen, ...] | None:
-    """The mounts of the process that made the sandbox; None where they are this process's own."""
-    with held(os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as proc:
-        if namespace_number(os.readlink("ns/mnt", dir_fd=proc)) == own_namespaces()["mnt"]:
-            return None
-        return parse_mounts(_read(proc, "mountinfo"))
 
 
 @lru_cache(maxsize=1)

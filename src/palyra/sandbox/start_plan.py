@@ -97,16 +97,28 @@ def plan_start(
     """``rlimits`` are the spec's in the kernel's numbers. ``prepared`` is what the waiting process has already done
     of ``plan_preparation``. Descriptors come in this order: the memory file of a long order, the standard ones,
     ``spec.pass_fds``, one for each of ``spec.data_fds``."""
-    numbers = SYSCALLS.get(machine)
-    if numbers is None:
+    if machine not in SYSCALLS:
         raise BadLaunch(f"programs cannot be started on {machine}", machine=machine)
     if not prepared.serves(spec):
         raise BadLaunch("the waiting process is under another filter than the program is to have")
+    planned = _plan_again if spec.read_only_host is not None else _plan
+    return planned(spec, machine, landlock_abi, rlimits, orders, in_memory_file, prepared)
+
+
+def _plan(
+    spec: LaunchSpec,
+    machine: str,
+    landlock_abi: int,
+    rlimits: tuple[tuple[int, int, int], ...],
+    orders: int,
+    in_memory_file: bool,
+    prepared: Preparation,
+) -> StartPlan:
     # A prepared ruleset stays open at the first number, used or not, until exec closes it.
     first = FIRST_RECEIVED + prepared.descriptors + int(in_memory_file)
     targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
     groups = () if prepared.cgroup_procs == spec.cgroup_procs else spec.cgroup_procs
-    plan = Segment(numbers)
+    plan = Segment(SYSCALLS[machine])
     plan.append(_beginning(machine, first, orders, targets, groups, spec.new_session, spec.umask))
     if spec.read_only_host is not None:
         # After the control groups, whose files must be written, and before the working directory is looked up.
@@ -129,6 +141,10 @@ def plan_start(
     shown = spec.program.decode("utf-8", "backslashreplace")
     plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=shown)
     return StartPlan(encoded=plan.encode(), steps=tuple(plan.steps))
+
+
+# The builders of sandboxes: one kind for each profile in use, each in one of a few groups, whatever is to run in them.
+_plan_again = lru_cache(maxsize=32)(_plan)
 
 
 @lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import platform
+import re
 import socket
 import struct
 from functools import cache
@@ -18,7 +19,7 @@ from palyra.sandbox import launch_wire, limits
 from palyra.sandbox.bubblewrap import to_launch_spec
 from palyra.sandbox.cgroup import Group
 from palyra.sandbox.child import PACKET_BYTES, Child, failure_of, send_order
-from palyra.sandbox.evidence import environment_line, filter_line, parse_status, receipt_lines
+from palyra.sandbox.evidence import environment_line, filter_line, receipt_lines
 from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.launch import LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
@@ -35,6 +36,7 @@ _MACHINE: Final = platform.machine()
 _CREDENTIALS: Final = struct.Struct("iII")
 # What the process inside holds open while it waits.
 _HELD: Final = frozenset({"0", "1", "2", str(ORDERS_FD)})
+_PARENT: Final = re.compile(rb"^PPid:\t(\d+)$", re.MULTILINE)
 _MAX_SAID_BYTES: Final = 4096
 _READ_BYTES: Final = 65_536
 
@@ -63,13 +65,15 @@ class Inside(Waiting):
 
     def __init__(self, pid: int) -> None:
         self._mounts = -1
+        self._builders = -1
         self._table = b""
         super().__init__({"child-pid": pid})
 
     def let_go(self) -> None:
-        if self._mounts >= 0:
-            os.close(self._mounts)
-            self._mounts = -1
+        for descriptor in (self._mounts, self._builders):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._mounts = self._builders = -1
 
     def look(self, plan: BubblewrapPlan, sockets: OpenedSockets | None) -> Receipt:
         """Everything, the filter too: it is in force for the process that becomes the program."""
@@ -101,20 +105,32 @@ class Inside(Waiting):
         return self._table
 
     def _table_now(self) -> bytes:
-        parts: list[bytes] = []
-        while part := os.read(self._mounts, _READ_BYTES):
-            parts.append(part)
-        return b"".join(parts)
+        return _content(self._mounts)
+
+    def _builder_table(self, proc: int) -> bytes:
+        """Kept open: the last to let go of those mounts waits for the kernel, and that shall not be bubblewrap."""
+        self._builders = os.open("mountinfo", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+        return _content(self._builders)
 
     def _builder(self, status: dict[str, str]) -> int:
         """The parent of the sandbox's first process, whose child this one is."""
         with held(os.open(f"/proc/{int(status['PPid'])}/status", os.O_RDONLY | os.O_CLOEXEC)) as file:
-            return int(parse_status(os.read(file, _READ_BYTES).decode("utf-8", "replace"))["PPid"])
+            found = _PARENT.search(os.read(file, _READ_BYTES))
+        if found is None:
+            raise ValueError("the status of the sandbox's first process names no parent")
+        return int(found[1])
 
     def _environment(self, status: dict[str, str]) -> bytes:
         """The launcher's own would show in the sandbox's first process; the program's comes with its words."""
         with held(os.open(f"/proc/{int(status['PPid'])}/environ", os.O_RDONLY | os.O_CLOEXEC)) as file:
             return os.read(file, _READ_BYTES)
+
+
+def _content(table: int) -> bytes:
+    parts: list[bytes] = []
+    while part := os.read(table, _READ_BYTES):
+        parts.append(part)
+    return b"".join(parts)
 
 
 class WaitingSandbox:
@@ -250,40 +266,60 @@ class WaitingSandbox:
         self.let_go()
 
 
-async def build(
-    launcher: Launcher, plan: BubblewrapPlan, group: Group, namespace_sockets: NamespaceSockets
-) -> WaitingSandbox:
-    """Starts bubblewrap and returns when its sandbox is complete, was looked at, and waits."""
+class BegunSandbox:
+    """One that bubblewrap is about to build, or builds. Made by ``begin``; ``built`` or ``end`` must follow, once."""
+
+    def __init__(self, sandbox: WaitingSandbox, said: int) -> None:
+        self._sandbox = sandbox
+        self._said = said
+
+    async def built(self, namespace_sockets: NamespaceSockets) -> WaitingSandbox:
+        """Returns when the sandbox is complete, was looked at, and waits."""
+        sandbox = self._sandbox
+        with held(self._said) as said:
+            try:
+                await sandbox.open_sockets(await sandbox.present(), namespace_sockets)
+                sandbox.look()
+            except BaseException as error:
+                await asyncio.shield(sandbox.end())
+                if isinstance(error, NotBuilt):
+                    if sandbox.child.failure is not None:
+                        raise sandbox.child.failure from error
+                    with contextlib.suppress(BlockingIOError):
+                        error.details["said"] = os.read(said, _MAX_SAID_BYTES).decode("utf-8", "replace").strip()
+                raise
+        return sandbox
+
+    async def end(self) -> None:
+        with held(self._said):
+            await self._sandbox.end()
+
+
+async def begin(launcher: Launcher, plan: BubblewrapPlan, group: Group) -> BegunSandbox:
+    """Starts bubblewrap. With a keeper ready it has been told when this returns, and nothing was waited for."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     ours.send(_announcement(), socket.MSG_NOSIGNAL)
     # After sending: the kernel gives a socket that sends with this set a name of its own.
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     said, saying = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    sandbox: WaitingSandbox | None = None
-    with held(said):
-        try:
-            with theirs, held(saying), held(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as nothing:
-                spec = to_launch_spec(plan, cgroup_procs=group.procs)
-                given = (theirs.fileno(), _image())
-                child = await launcher.launch(
-                    spec, stdin=nothing, stdout=saying, stderr=saying, fds=given, confirm=False
-                )
-            sandbox = WaitingSandbox(plan, group, child, ours)
-            await sandbox.open_sockets(await sandbox.present(), namespace_sockets)
-            sandbox.look()
-        except BaseException as error:
-            if sandbox is None:
-                ours.close()
-                raise
-            await asyncio.shield(sandbox.end())
-            if isinstance(error, NotBuilt):
-                if child.failure is not None:
-                    raise child.failure from error
-                with contextlib.suppress(BlockingIOError):
-                    error.details["said"] = os.read(said, _MAX_SAID_BYTES).decode("utf-8", "replace").strip()
-            raise
-    return sandbox
+    try:
+        with theirs, held(saying), held(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as nothing:
+            spec = to_launch_spec(plan, cgroup_procs=group.procs)
+            given = (theirs.fileno(), _image())
+            child = await launcher.launch(spec, stdin=nothing, stdout=saying, stderr=saying, fds=given, confirm=False)
+    except BaseException:
+        ours.close()
+        os.close(said)
+        raise
+    return BegunSandbox(WaitingSandbox(plan, group, child, ours), said)
+
+
+async def build(
+    launcher: Launcher, plan: BubblewrapPlan, group: Group, namespace_sockets: NamespaceSockets
+) -> WaitingSandbox:
+    """Starts bubblewrap and returns when its sandbox is complete, was looked at, and waits."""
+    return await (await begin(launcher, plan, group)).built(namespace_sockets)
 
 
 async def _readable(connection: socket.socket) -> None:

@@ -67,6 +67,8 @@ class WarmPool:
         self._wanted: dict[SandboxProfile, float] = {}
         # Those whose program has ended. Letting go of their mounts takes the kernel a while.
         self._used: list[WaitingSandbox] = []
+        # From when on that is done, so that it does not compete with what the caller does with the answer.
+        self._quiet = 0.0
         self._changed = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
@@ -101,6 +103,7 @@ class WarmPool:
             return
         after.close()
         self._used.append(after)
+        self._quiet = asyncio.get_running_loop().time() + limits.WARM_REFILL_SECONDS
         self._work()
         self._changed.set()
         if not self._enabled:
@@ -135,7 +138,7 @@ class WarmPool:
         while True:
             now = loop.time()
             self._expire(now)
-            if len(self._used) > _HELD_AFTER_USE or (self._used and not self._wanted):
+            if len(self._used) > _HELD_AFTER_USE or (self._used and not self._wanted and self._quiet <= now):
                 await asyncio.to_thread(self._let_go)
             if self._unwanted:
                 await self._ended(self._unwanted[0])
@@ -149,6 +152,7 @@ class WarmPool:
 
     def _next(self, now: float) -> float:
         times = [*self._wanted.values(), *(kept[0].until for kept in self._ready.values() if kept)]
+        times += [self._quiet] if self._used and not self._wanted else []
         return min(times, default=now + limits.WARM_SECONDS)
 
     def _expire(self, now: float) -> None:

@@ -26,10 +26,10 @@ _REMOTE: Final = re.compile(r"([A-Za-z0-9_.-]+@)?(?!-)([A-Za-z0-9_.-]+|\[[0-9A-F
 
 def resolve_cwd(cwd: str | None, workspace_root: str, resolver: PathLook) -> str:
     """The working directory, absolute: the workspace itself, or a directory in it. It is returned as written."""
-    root = walk(workspace_root, resolver).real
+    root = walk(workspace_root, resolver)
     wanted = workspace_root if cwd is None else join(workspace_root, cwd)
-    walked = walk(wanted, resolver)
-    if walked.kind is Kind.MAGIC or not is_beneath(walked.real, root):
+    walked = root if cwd is None else walk(wanted, resolver)
+    if walked.kind is Kind.MAGIC or not is_beneath(walked.real, root.real):
         raise WorkspaceScopeDenied(
             f"the working directory {excerpt(wanted)} leads out of the workspace",
             argument="cwd",
@@ -48,6 +48,8 @@ def validate_argument_workspace_scope(
     readable_roots: tuple[str, ...] = SYSTEM_ROOTS,
 ) -> None:
     """Raises ``WorkspaceScopeDenied`` naming the first argument that leads out, and where it leads."""
+    if not command.args:
+        return
     scope = _Scope(walk(workspace_root, resolver).real, cwd, resolver, readable_roots)
     text = text_places(command.command, command.args)
     texts = text.texts | code_places(command.command, command.args)

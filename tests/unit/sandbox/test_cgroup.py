@@ -84,7 +84,7 @@ def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert pool.controllers == {"memory", "pids", "cpu"}
     (base,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert base.name.startswith(f"palyra-{os.getpid()}-")
-    group = pool.take(Limits())
+    group = pool.take(Limits(), counted=True)
     assert group.procs == (f"{base}/1/cgroup.procs",)
     files = {name: (base / "1" / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
     assert files == {"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "20", "cpu.max": "150000 100000"}
@@ -148,7 +148,7 @@ for _ in range(4):
         print('held', flush=True); time.sleep(60)
 time.sleep(1.5)
 """
-    group = pool.take(Limits())
+    group = pool.take(Limits(), counted=True)
     async with Launcher(ready=1) as launcher:
         _, output = await run(launcher, python(script, cgroup_procs=group.procs))
     assert output.count("held") < 4
@@ -176,7 +176,7 @@ while True:
     try: os.fork()
     except OSError: print('refused', flush=True); time.sleep(60)
 """
-    group = pool.take(Limits())
+    group = pool.take(Limits(), counted=True)
     async with (
         Launcher(ready=1) as launcher,
         started(launcher, python(bomb, marker, cgroup_procs=group.procs)) as (

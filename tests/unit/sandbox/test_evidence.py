@@ -25,9 +25,15 @@ NAMES = ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup")
 
 BUILDER = tuple(
     MountSeen(path=path, read_only=read_only, kind="ext4")
-    for path, read_only in ((b"/", True), (b"/proc", False), (b"/home/a/work", False), (b"/home/a/work/disk", False))
+    for path, read_only in (
+        (b"/", True),
+        (b"/proc", False),
+        (b"/new/dev/pts", False),
+        (b"/new/home/a/work", False),
+        (b"/new/home/a/work/disk", False),
+    )
 )
-OPEN = MountSeen(path=b"/home/a/workbench", read_only=False, kind="ext4")
+OPEN = MountSeen(path=b"/new/home/a/workbench", read_only=False, kind="ext4")
 
 
 def good() -> Evidence:
@@ -154,12 +160,28 @@ def test_mounts_are_read_with_their_escapes_and_the_last_one_counts() -> None:
         b"65 42 0:40 /newroot / ro,nosuid - tmpfs tmpfs rw\n"
         b"66 65 254:0 /w /a\\040b\\012c\\134d rw,relatime shared:1 - ext4 /dev/vda rw\n"
         b"67 65 254:0 /w /a\\040b\\012c\\134d ro - ext4 /dev/vda rw\n"
-        b"broken line\n"
     )
     assert parse_mounts(text) == (
         MountSeen(path=b"/", read_only=True, kind="tmpfs"),
         MountSeen(path=b"/a b\nc\\d", read_only=True, kind="ext4"),
     )
+
+
+def test_of_writable_mounts_every_one_counts() -> None:
+    text = (
+        b"65 42 0:40 / / ro,nosuid shared:1 master:2 - tmpfs tmpfs rw\n"
+        b"66 65 254:0 /w /a rw,relatime - ext4 /dev/vda rw\n"
+        b"67 65 254:0 /w /a ro - ext4 /dev/vda rw\n"
+    )
+    assert parse_mounts(text, only_writable=True) == (MountSeen(path=b"/a", read_only=False, kind="ext4"),)
+
+
+@pytest.mark.parametrize(
+    "line", [b"broken line\n", b"\n", b"65 42 0:40 / / ro,nosuid tmpfs tmpfs rw\n", b"65 42 0:40 /\n"]
+)
+def test_a_table_with_a_line_that_is_not_understood_is_not_judged(line: bytes) -> None:
+    with pytest.raises(ValueError, match="not understood"):
+        parse_mounts(b"65 42 0:40 / / ro,nosuid - tmpfs tmpfs rw\n" + line)
 
 
 def test_status_and_limits_are_read() -> None:

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from palyra.sandbox.host_facts import Facts, HostFacts, Identity, ProtectedMount, WorkspaceFacts
+from palyra.sandbox.host_facts import Facts, HostFacts, HostHold, Identity, ProtectedMount, WorkspaceFacts
+from palyra.sandbox.launch import RootKind
 from palyra.sandbox.plan import ARGS_FD, BubblewrapPlan, environment_of, plan_isolated, rlimits_of
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import UnsupportedPlatform
@@ -26,6 +27,7 @@ OPTIONS = frozenset(
         "--die-with-parent",
         "--ro-bind",
         "--bind",
+        "--dev-bind",
         "--symlink",
         "--perms",
         "--file",
@@ -105,6 +107,8 @@ SNAPSHOT = """\
 --file 15 /etc/hosts
 --symlink /usr/share/zoneinfo/UTC /etc/localtime
 --ro-bind /etc/ld.so.cache /etc/ld.so.cache
+--symlink ../tmp /var/tmp
+--symlink ../run /var/run
 --proc /proc
 --dev /dev
 --perms 1777
@@ -119,8 +123,6 @@ SNAPSHOT = """\
 --perms 0700
 --size 536870912
 --tmpfs /home/sandbox
---symlink ../tmp /var/tmp
---symlink ../run /var/run
 --bind /home/a/work /home/a/work
 --bind /home/a/work/.git /home/a/work/.git
 --ro-bind /home/a/work/.git/hooks /home/a/work/.git/hooks
@@ -149,8 +151,95 @@ def test_the_whole_plan_as_it_is_shipped() -> None:
     assert made.pass_fds == (16, 17)
 
 
+HELD = msgspec.structs.replace(HOST, hold=HostHold.MOUNT_NAMESPACE, etc_files=frozenset({"/etc/ld.so.cache"}))
+# Between the namespaces and the environment, which are the same.
+HELD_MOUNTS = """\
+--dev-bind /new /
+--proc /proc
+--perms 1777
+--size 67108864
+--tmpfs /dev/shm
+--perms 1777
+--size 536870912
+--tmpfs /tmp
+--perms 0755
+--size 16777216
+--tmpfs /run
+--perms 0700
+--size 536870912
+--tmpfs /home/sandbox
+--remount-ro /proc"""
+HELD_PARTS = """\
+directory /proc
+directory /dev/shm
+directory /tmp
+directory /run
+directory /home/sandbox
+device /dev/null
+device /dev/zero
+device /dev/full
+device /dev/random
+device /dev/urandom
+device /dev/tty
+terminals /dev/pts
+link /dev/core /proc/kcore
+link /dev/fd /proc/self/fd
+link /dev/ptmx pts/ptmx
+link /dev/stderr /proc/self/fd/2
+link /dev/stdin /proc/self/fd/0
+link /dev/stdout /proc/self/fd/1
+mounted_directory /usr
+link /bin usr/bin
+link /lib usr/lib
+mounted_directory /lib64
+file /etc/passwd
+file /etc/group
+file /etc/nsswitch.conf
+file /etc/resolv.conf
+file /etc/hosts
+link /etc/localtime /usr/share/zoneinfo/UTC
+mounted_file /etc/ld.so.cache
+link /var/tmp ../tmp
+link /var/run ../run"""
+
+
+def test_where_the_host_is_held_the_root_is_made_before_and_taken_with_one_bind() -> None:
+    made = plan(HELD)
+    lines = said(made)
+    assert "\n".join(lines[lines.index("--dev-bind /new /") : lines.index("--clearenv")]) == HELD_MOUNTS
+    told = [
+        f"{part.kind} {part.path.decode()}" + (f" {part.content.decode()}" if part.kind is RootKind.LINK else "")
+        for part in made.parts
+    ]
+    assert "\n".join(told) == HELD_PARTS
+    assert {number for number, _ in made.data_fds} == {ARGS_FD, 10}
+
+
+def test_what_must_be_seen_is_the_same_whoever_made_the_root() -> None:
+    by_bubblewrap = {(each.path, each.read_only) for each in plan().expected}
+    before = {(each.path, each.read_only) for each in plan(HELD).expected}
+    # There /dev is a mount with the devices in it; here each device is one in a root that is read-only itself.
+    assert by_bubblewrap - before == {(b"/dev", True)}
+    assert all(path.startswith(b"/dev/") for path, _ in before - by_bubblewrap)
+
+
+@pytest.mark.parametrize("place", ["/tmp/a/work", "/run/work", "/home/sandbox/work"])
+def test_a_workspace_that_something_new_would_hide_lies_beside_the_root(place: str) -> None:
+    workspace = WorkspaceFacts(root=place.encode(), identity=Identity(1, 2), mounts=MOUNTS)
+    profile = SandboxProfile(workspace_root=place, tool_roots=("/tmp/tools", "/opt/tools"))
+    made = plan_isolated(profile, (b"ls",), Facts(host=HELD, workspace=workspace, seccomp=None))
+    binds = [line for line in said(made) if "bind" in line]
+    assert binds == ["--dev-bind /new /", "--ro-bind /beside/tmp/tools /tmp/tools", f"--bind /beside{place} {place}"]
+    assert [part.place for part in made.parts if b"tools" in part.path] == [b"/beside/tmp/tools", b"/new/opt/tools"]
+
+
+def test_equal_roots_have_equal_digests_when_they_are_made_before_too() -> None:
+    assert plan(HELD).digest == plan(HELD).digest
+    assert plan(HELD).digest != plan(msgspec.structs.replace(HELD, root_links=())).digest
+
+
 def test_every_line_has_a_reason() -> None:
-    assert all(line.reason for line in plan().lines)
+    assert all(line.reason for made in (plan(), plan(HELD)) for line in (*made.lines, *made.parts))
 
 
 def test_root_is_an_ordinary_user_inside() -> None:

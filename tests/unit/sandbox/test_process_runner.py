@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fakes.processes import descendants, eventually
+from fakes.processes import descendants, eventually, own_descriptors
 from fakes.sandboxed import SHOW_ARGUMENTS
 from palyra.errors import PalyraError
-from palyra.sandbox import limits, process_runner
+from palyra.sandbox import call_preparation, limits
 from palyra.sandbox.appearing import ProtectedAppeared
 from palyra.sandbox.capture import StreamName
 from palyra.sandbox.command import ProcessCommand, encode_word
@@ -247,7 +247,7 @@ async def test_cancelling_leaves_nothing(bench: Bench, tier: SandboxTier) -> Non
 
 async def test_cancelling_at_any_moment_leaves_nothing(bench: Bench) -> None:
     await bench.run(bench.profile(), "true")
-    open_files = len(os.listdir("/proc/self/fd"))
+    open_files = own_descriptors()
     for tier in TIERS:
         for step in range(16):
             running = asyncio.create_task(bench.run(bench.profile(tier), "sleep", "61.75"))
@@ -259,9 +259,9 @@ async def test_cancelling_at_any_moment_leaves_nothing(bench: Bench) -> None:
         eventually, lambda: not [pid for pid in descendants(os.getpid()) if b"61.75" in _words(pid)]
     )
     await bench.run(bench.profile(), "true")
-    # Keepers that wait for work have two descriptors each, sandboxes that wait have four and, used, one for a moment.
-    ahead = 4 * limits.WARM_PER_PROFILE + 3
-    await asyncio.to_thread(eventually, lambda: len(os.listdir("/proc/self/fd")) <= open_files + 8 + ahead)
+    # Keepers that wait for work have two descriptors each, sandboxes that wait have five and, used, two for a moment.
+    ahead = 5 * limits.WARM_PER_PROFILE + 6
+    await asyncio.to_thread(eventually, lambda: own_descriptors() <= open_files + 8 + ahead)
 
 
 async def test_a_killed_keeper_is_a_failure_and_not_a_hang(bench: Bench) -> None:
@@ -324,14 +324,14 @@ async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not ``spawn_failed``: the program that was asked for is not what is missing."""
-    gather = process_runner.gather_workspace
+    gather = call_preparation.gather_workspace
 
     def gather_and_lose(profile: SandboxProfile, **more: Any) -> Any:
         gathered = gather(profile, **more)
         bench.workspace.rename(bench.scratch / "elsewhere")
         return gathered
 
-    monkeypatch.setattr(process_runner, "gather_workspace", gather_and_lose)
+    monkeypatch.setattr(call_preparation, "gather_workspace", gather_and_lose)
     with pytest.raises(RuntimeFailure, match=r"could not be built.*mounts failed: No such file"):
         await bench.run(bench.profile(), "true")
     (bench.scratch / "elsewhere").rename(bench.workspace)

@@ -5,8 +5,11 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from palyra.sandbox.host_facts import HostHold
+from palyra.sandbox.plan import plan_isolated
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, namespace_number, release_checked
 from palyra.sandbox.receipt import Layer
 from unit.sandbox.isolated import planned, profile_of, run, start
@@ -52,7 +55,11 @@ def test_a_crash_of_ours_does_not_start_the_program(tmp_path: Path) -> None:
 
 
 def test_a_sandbox_that_cannot_be_built_is_told(tmp_path: Path) -> None:
-    plan = planned(profile_of(tmp_path, tool_roots=(str(tmp_path / "tools"),)), ["/usr/bin/true"])
+    profile = profile_of(tmp_path, tool_roots=(str(tmp_path / "tools"),))
+    facts = planned(profile, ["/usr/bin/true"]).facts
+    # Where bubblewrap itself meets what is missing.
+    unheld = msgspec.structs.replace(facts, host=msgspec.structs.replace(facts.host, hold=HostHold.MISSING))
+    plan = plan_isolated(profile, (b"/usr/bin/true",), unheld)
     with Gate() as gate:
         process = start(plan, gate)
         with pytest.raises(NotBuilt), Waiting(gate.wait()) as waiting:

@@ -106,7 +106,7 @@ def test_the_filter_is_last_and_privileges_go_before_rules_are_set() -> None:
         seccomp=bytes(16),
         drop_capabilities=True,
         cgroup_procs=("/cg/procs",),
-        read_only_host=ReadOnlyHost(),
+        read_only_host=ReadOnlyHost(workspace=b"/w"),
     )
     made = plan(spec, rlimits=((0, 1, 2),))
     stages = [step.stage for step in made.steps]

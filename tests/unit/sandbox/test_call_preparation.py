@@ -1,0 +1,131 @@
+"""What a call holds: taken by one look, checked before anything of it is in a sandbox, given back however it ends."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.processes import descendants, eventually
+from palyra.sandbox import call_preparation
+from palyra.sandbox.call_preparation import Call, CallPreparation, Prepared
+from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.outcome import InterpreterDenied, WorkspaceScopeDenied
+from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.profile import SandboxProfile, SandboxTier
+from palyra.sandbox.waiting_sandbox import WaitingSandbox
+
+
+class Scene:
+    def __init__(self, base: Path) -> None:
+        self.workspace, self.scratch = base / "workspace", base / "scratch"
+        self.workspace.mkdir()
+        self.scratch.mkdir()
+        self.runner = ProcessRunner(RunnerSettings(scratch=str(self.scratch), warm=False))
+        self.profile = SandboxProfile(workspace_root=str(self.workspace), protected_names=(".env",))
+
+    async def run(self, command: str, *args: str, tier: SandboxTier = SandboxTier.C) -> int | None:
+        profile = SandboxProfile(workspace_root=str(self.workspace), tier=tier, protected_names=(".env",))
+        wanted = ProcessCommand(command=command, args=args)
+        return (await self.runner.run_constrained_process(profile, wanted)).exit_code
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    scene = Scene(tmp_path)
+    # The first call of a workspace is looked at by a thread; from then on it is known to be quick.
+    await scene.run("true")
+    yield scene
+    await scene.runner.close()
+    assert os.listdir(scene.scratch) == []
+
+
+def builders() -> list[int]:
+    def is_builder(pid: int) -> bool:
+        try:
+            return b"bwrap" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
+
+    return [pid for pid in descendants(os.getpid()) if is_builder(pid)]
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "refusal"),
+    [("sh", ("-c", "touch planted"), InterpreterDenied), ("cat", ("../../etc/shadow",), WorkspaceScopeDenied)],
+)
+async def test_a_call_that_is_refused_while_its_sandbox_is_built_leaves_neither(
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    args: tuple[str, ...],
+    refusal: type[Exception],
+) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(WaitingSandbox, "start", lambda *given: started.append(given))
+    for _ in range(3):
+        with pytest.raises(refusal):
+            await scene.run(command, *args)
+    assert started == []
+    await asyncio.to_thread(eventually, lambda: not builders())
+    assert os.listdir(scene.workspace) == []
+
+
+async def test_the_command_is_checked_once_and_before_the_sandbox_gets_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def told(name: str, do: Callable[..., Any]) -> Callable[..., Any]:
+        def telling(*given: Any, **more: Any) -> Any:
+            order.append(name)
+            return do(*given, **more)
+
+        return telling
+
+    monkeypatch.setattr(call_preparation, "check_before_spawn", told("check", call_preparation.check_before_spawn))
+    monkeypatch.setattr(call_preparation, "gather_workspace", told("look", call_preparation.gather_workspace))
+    monkeypatch.setattr(WaitingSandbox, "look", told("read back", WaitingSandbox.look))
+    monkeypatch.setattr(WaitingSandbox, "start", told("start", WaitingSandbox.start))
+    assert await scene.run("true") == 0
+    assert sorted(order) == ["check", "look", "read back", "start"]
+    assert order[-1] == "start"
+
+
+@pytest.mark.parametrize("tier", list(SandboxTier))
+async def test_a_quick_call_changes_no_threads(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tier: SandboxTier
+) -> None:
+    await scene.run("true", tier=tier)
+    elsewhere: list[object] = []
+    real = asyncio.to_thread
+
+    async def told(do: Callable[..., Any], *given: Any) -> Any:
+        if getattr(do, "__self__", None) is scene.runner._calls:
+            elsewhere.append(do)
+        return await real(do, *given)
+
+    monkeypatch.setattr(asyncio, "to_thread", told)
+    assert await scene.run("true", tier=tier) == 0
+    assert elsewhere == []
+
+
+async def test_a_workspace_that_grew_is_looked_through_by_a_thread(scene: Scene) -> None:
+    for number in range(3000):
+        (scene.workspace / f"file-{number}").touch()
+    assert await scene.run("true") == 0
+    (scene.workspace / ".env").touch()
+    assert await scene.run("true") == 0
+
+
+async def test_what_is_prepared_can_be_given_back_unused(scene: Scene) -> None:
+    calls: CallPreparation = scene.runner._calls
+    host, doorway = scene.runner._guard_host(scene.profile), call_preparation.Doorway(None, None)  # type: ignore[arg-type]
+    call = Call(profile=scene.profile, command=ProcessCommand(command="true"), host=host, doorway=doorway)
+    prepared: Prepared = await calls.prepare(call)
+    assert prepared.group not in scene.runner._cgroups._free
+    assert calls.checked(prepared) is calls.checked(prepared)
+    await calls.finish(prepared, None)
+    assert prepared.group.empty()
