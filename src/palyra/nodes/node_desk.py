@@ -86,8 +86,9 @@ class NodeDesk:
         unit.append(
             _event(
                 "node.registered",
-                node,
-                actor=actor_of(DeviceKind.NODE, device_id),
+                node.id,
+                node.name,
+                actor=_device(device_id),
                 platform=node.platform,
                 software_version=node.software_version,
                 capabilities=[one.name for one in node.capabilities],
@@ -97,22 +98,16 @@ class NodeDesk:
         return node
 
     async def connected(self, device_id: DeviceId, *, generation: int, address: str, replaced: bool) -> None:
-        payload = {"generation": generation, "address": address, "replaced": replaced}
-        await self._note("node.connected", device_id, **payload)
+        def work(unit: NodeUnit) -> None:
+            told = {"generation": generation, "address": address, "replaced": replaced}
+            unit.append(_event("node.connected", *_names(unit, device_id), actor=_device(device_id), **told))
+
+        await self._state.transact(work)
 
     async def disconnected(self, device_id: DeviceId, code: str, seconds: float) -> None:
-        await self._note("node.disconnected", device_id, code=code, connected_seconds=round(seconds, 3))
-
-    async def _note(self, kind: str, device_id: DeviceId, **payload: Any) -> None:
         def work(unit: NodeUnit) -> None:
-            node = unit.nodes.get(device_id)
-            unit.append(
-                NewEvent(
-                    kind=kind,
-                    actor=actor_of(DeviceKind.NODE, device_id),
-                    payload={"device_id": device_id, "name": "" if node is None else node.name, **payload},
-                )
-            )
+            told = {"code": code, "connected_seconds": round(seconds, 3)}
+            unit.append(_event("node.disconnected", *_names(unit, device_id), actor=_device(device_id), **told))
 
         await self._state.transact(work)
 
@@ -121,7 +116,7 @@ class NodeDesk:
             node = withhold(find_device(unit.nodes.list(), asked), name, withheld=withheld)
             unit.nodes.put(node)
             kind = "node.capability_withheld" if withheld else "node.capability_allowed"
-            unit.append(_event(kind, node, actor=actor, capability=name))
+            unit.append(_event(kind, node.id, node.name, actor=actor, capability=name))
             return node
 
         node = await self._state.transact(work)
@@ -146,7 +141,7 @@ class NodeDesk:
             kept = readable(reason, MAX_REASON_CHARS)
             node = msgspec.structs.replace(node, revoked_ms=unit.now_ms, revoked_reason=kept)
             unit.nodes.put(node)
-            unit.append(_event("node.revoked", node, actor=actor, reason=kept))
+            unit.append(_event("node.revoked", node.id, node.name, actor=actor, reason=kept))
             return node
 
         node = await self._state.transact(work)
@@ -196,8 +191,17 @@ def _registered(node: NodeRecord, told: Registration, now_ms: int) -> NodeRecord
     )
 
 
-def _event(kind: str, node: NodeRecord, *, actor: str, **payload: Any) -> NewEvent:
-    return NewEvent(kind=kind, actor=actor, payload={"device_id": node.id, "name": node.name, **payload})
+def _event(kind: str, device_id: str, name: str, *, actor: str, **payload: Any) -> NewEvent:
+    return NewEvent(kind=kind, actor=actor, payload={"device_id": device_id, "name": name, **payload})
+
+
+def _names(unit: NodeUnit, device_id: DeviceId) -> tuple[str, str]:
+    node = unit.nodes.get(device_id)
+    return device_id, "" if node is None else node.name
+
+
+def _device(device_id: DeviceId) -> str:
+    return actor_of(DeviceKind.NODE, device_id)
 
 
 def _capability_view(one: DeviceCapabilityView) -> dict[str, Any]:

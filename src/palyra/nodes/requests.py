@@ -10,7 +10,7 @@ import msgspec
 
 from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
 from palyra.nodes import rpc_limits
-from palyra.nodes.capability import readable
+from palyra.nodes.capability import CapabilityWithheld, readable
 from palyra.nodes.dispatch import ENDED, WITH_DEVICE, RequestEvent, RequestState, after
 from palyra.nodes.records import CapabilityRequestRecord
 from palyra.strict_json import parse_strict
@@ -152,7 +152,8 @@ def require_result_counts(
 
 
 def _was_ended_here(request: CapabilityRequestRecord) -> bool:
-    return request.error_code in {RequestCancelled.code, RequestLost.code, DeviceGone.code}
+    """By us, and not by a word of the device."""
+    return request.error_code in {RequestCancelled.code, RequestLost.code, DeviceGone.code, CapabilityWithheld.code}
 
 
 def unfit_of(result: Result, most: int) -> PalyraError | None:

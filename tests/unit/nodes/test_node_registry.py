@@ -1,0 +1,41 @@
+import pytest
+
+from palyra.identity.device import DeviceId
+from palyra.nodes.node_registry import Connected, NodeRegistry, StaleConnection
+
+ME, OTHER = DeviceId.new(), DeviceId.new()
+
+
+def connection(device_id: DeviceId = ME, generation: int = 1, heard: float = 0.0) -> Connected:
+    return Connected(device_id=device_id, fingerprint="ab", generation=generation, since_ms=1, heard=heard)
+
+
+def test_a_second_connection_takes_over_and_the_first_takes_nothing_with_it() -> None:
+    registry = NodeRegistry()
+    first, second, newer = connection(), connection(), connection(generation=2)
+    assert registry.attach(first) is None and registry.attach(second) is first
+    assert registry.attach(newer) is second and registry.counts(newer) and not registry.counts(second)
+    assert not registry.detach(first) and not registry.detach(second) and registry.online() == (ME,)
+    assert registry.detach(newer) and len(registry) == 0 and not registry.detach(newer)
+
+
+def test_an_older_certificate_does_not_take_over_from_a_newer_one() -> None:
+    registry = NodeRegistry()
+    newer = connection(generation=3)
+    registry.attach(newer)
+    with pytest.raises(StaleConnection):
+        registry.attach(connection(generation=2))
+    assert registry.get(ME) is newer
+
+
+def test_silence_is_counted_from_the_last_message() -> None:
+    registry = NodeRegistry()
+    one, two = connection(heard=10), connection(OTHER, heard=12)
+    registry.attach(one)
+    registry.attach(two)
+    assert registry.silent(15, 5) == [] and registry.silent(15.1, 5) == [one]
+    registry.heartbeat(one, 7, 16)
+    registry.heard(two, 14)
+    assert registry.silent(19.5, 5) == [two] and (one.running, one.heartbeats) == (7, 1)
+    assert registry.next_silence(5) == 19 and NodeRegistry().next_silence(5) is None
+    assert list(registry) == [one, two] and registry.get("unknown") is None
