@@ -11,9 +11,9 @@ import pytest
 from fakes.host_scene import Host, SlowCommands, ToldPerson, online, running_host, until
 from fakes.node_scene import ECHO, MovedClock, NodeScene, open_scene
 from palyra.errors import PalyraError
+from palyra.nodes.device import limits as device_limits
 from palyra.nodes.device.device_record import DeviceRecord
 from palyra.nodes.device.errors import NotPaired
-from palyra.nodes.host import limits
 from palyra.nodes.host.driver import HostDriver, HostFacts
 from palyra.nodes.host.messages import NoteState
 from palyra.nodes.records import DeviceCapabilityView
@@ -31,7 +31,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[NodeScene]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FIRST_DELAY_MS", 50)
+    monkeypatch.setattr(device_limits, "FIRST_DELAY_MS", 50)
 
 
 async def test_it_registers_what_it_offers_and_does_what_it_is_asked(scene: NodeScene, tmp_path: Path) -> None:
