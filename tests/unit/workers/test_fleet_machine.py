@@ -395,7 +395,7 @@ def test_a_long_life_keeps_the_promises(seed: int) -> None:
         lambda: machine.leases and machine.result(chance.randrange(50), None, chance.choice(LIES), rare()): 2,
         lambda: machine.leases and machine.cancel_or_decline(chance.randrange(5), chance.random() < 0.5): 2,
         lambda: machine.leases and machine.retry(chance.randrange(9)): 2,
-        lambda: machine.lease(some(), chance.randrange(9), True, changed=True): 1,
+        lambda: machine.grants and machine.lease(some(), chance.randrange(9), True, changed=True): 1,
     }
     for step in chance.choices(list(steps), weights=list(steps.values()), k=2_000):
         step()
