@@ -13,6 +13,7 @@ import msgspec
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.identity import authority, revocation
 from palyra.nodes import dispatch, pairing, pairing_proof
+from palyra.nodes.host import links, work
 from palyra.skills import lifecycle
 from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
 from palyra.workers import lease
@@ -99,6 +100,24 @@ MACHINES = (
         events=dispatch.RequestEvent,
         start=dispatch.RequestState.QUEUED,
         transitions=dispatch.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Connection of a device",
+        source="palyra.nodes.host.links.TRANSITIONS",
+        about="On the device. A new certificate is switched to while the old connection stands.",
+        states=links.LinkState,
+        events=links.LinkEvent,
+        start=links.LinkState.OFFLINE,
+        transitions=links.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Request at a device",
+        source="palyra.nodes.host.work.TRANSITIONS",
+        about="On the device. It begins in `asking` where the person there is asked, else in `running`.",
+        states=work.WorkState,
+        events=work.WorkEvent,
+        start=work.WorkState.ASKING,
+        transitions=work.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Worker",

@@ -8,6 +8,7 @@ from pathlib import Path
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.identity import authority, revocation
 from palyra.nodes import dispatch, pairing, pairing_proof
+from palyra.nodes.host import links, work
 from palyra.skills import lifecycle
 from palyra.tools import approval
 from palyra.workers import lease
@@ -16,7 +17,7 @@ from palyra.workers import lifecycle as worker_lifecycle
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
 MACHINES = (
-    *(approval, lifecycle, revocation, authority, pairing, pairing_proof, dispatch),
+    *(approval, lifecycle, revocation, authority, pairing, pairing_proof, dispatch, links, work),
     *(worker_lifecycle, lease),
     *(socks5, http_proxy, http_response, http_framing, client_hello),
 )
