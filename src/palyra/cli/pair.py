@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from palyra.client.views import NewPairingCode, PairingView
 
 STATES = ("pending_approval", "approved", "completed", "rejected", "expired")
-_JOIN = {"node": "palyra node run", "worker": "palyra-workerd join"}
+_JOIN = {"node": "palyra node run", "worker": "palyra-workerd join", "egress": "palyra-egressd join"}
 
 
 @click.group()
@@ -31,7 +31,11 @@ def pair() -> None:
     help="Digits to type, or a QR code to scan.",
 )
 @click.option(
-    "--kind", type=click.Choice(["node", "worker"]), default="node", show_default=True, help="What the device will be."
+    "--kind",
+    type=click.Choice(["node", "worker", "egress"]),
+    default="node",
+    show_default=True,
+    help="What the device will be.",
 )
 @click.option("--ttl", type=click.IntRange(30, 86_400), metavar="SECONDS", help="How long it works; 600 if not set.")
 @json_option
