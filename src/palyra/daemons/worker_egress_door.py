@@ -1,21 +1,21 @@
 """The door of a sandbox on a worker: its sockets go to the worker's egress proxy, and the account comes back."""
 
+import asyncio
 import socket
+from pathlib import Path
 from typing import Protocol
-
-import msgspec
 
 from palyra.sandbox.namespace_sockets import OpenedSockets
 from palyra.sandbox.network_door import DoorUsage
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile
-from palyra.workers.egress.door_messages import Granted, Kind, Usage
+from palyra.sandbox.profile import SandboxProfile
+from palyra.workers.egress.door_client import DoorClient
+from palyra.workers.egress.door_messages import Kind, Usage
 from palyra.workers.egress.lease_book import LeaseRef
+from palyra.workers.signed_statement import SignedStatement
 
 
 class Proxy(Protocol):
-    """The worker's connection to its proxy: `DoorClient`."""
-
-    async def granted(self, ref: LeaseRef) -> Granted: ...
+    """The worker's connection to its proxy."""
 
     async def open(self, ref: LeaseRef, sockets: list[tuple[Kind, socket.socket]]) -> None: ...
 
@@ -45,10 +45,36 @@ class LeasedDoor:
         )
 
 
-async def leased_door(proxy: Proxy, ref: LeaseRef, profile: SandboxProfile) -> tuple[SandboxProfile, LeasedDoor | None]:
-    """The profile with the hosts of the lease's grant, and the door that goes with it; none where it has no host."""
-    if profile.egress is not EgressEnforcementMode.STRICT:
-        return profile, None
-    granted = await proxy.granted(ref)
-    fitted = msgspec.structs.replace(profile, allowed_egress_hosts=granted.hosts)
-    return fitted, LeasedDoor(proxy, ref) if granted.hosts else None
+class ProxyOfWorker:
+    """The worker's way out, at the socket of its proxy. Connected when first needed, and again after it was gone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._client: DoorClient | None = None
+        self._connecting = asyncio.Lock()
+
+    async def binding(self, worker_id: str, nonce: str) -> tuple[str, SignedStatement]:
+        return await (await self._connected()).bind(worker_id, nonce)
+
+    async def hosts(self, lease_id: str, fence: int) -> tuple[str, ...]:
+        """What the daemon granted the lease; raises where it granted nothing at all, not even no host."""
+        return (await (await self._connected()).granted(LeaseRef(lease_id, fence))).hosts
+
+    def door(self, lease_id: str, fence: int) -> LeasedDoor:
+        return LeasedDoor(self, LeaseRef(lease_id, fence))
+
+    async def open(self, ref: LeaseRef, sockets: list[tuple[Kind, socket.socket]]) -> None:
+        await (await self._connected()).open(ref, sockets)
+
+    async def close_door(self, ref: LeaseRef) -> Usage:
+        return await (await self._connected()).close_door(ref)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    async def _connected(self) -> DoorClient:
+        async with self._connecting:
+            if self._client is None or self._client.ended.is_set():
+                self._client = await DoorClient.connect(self._path)
+            return self._client
