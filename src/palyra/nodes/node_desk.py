@@ -99,14 +99,14 @@ class NodeDesk:
 
     async def connected(self, device_id: DeviceId, *, generation: int, address: str, replaced: bool) -> None:
         def work(unit: NodeUnit) -> None:
-            told = {"generation": generation, "address": address, "replaced": replaced}
+            told: dict[str, Any] = {"generation": generation, "address": address, "replaced": replaced}
             unit.append(_event("node.connected", *_names(unit, device_id), actor=_device(device_id), **told))
 
         await self._state.transact(work)
 
     async def disconnected(self, device_id: DeviceId, code: str, seconds: float) -> None:
         def work(unit: NodeUnit) -> None:
-            told = {"code": code, "connected_seconds": round(seconds, 3)}
+            told: dict[str, Any] = {"code": code, "connected_seconds": round(seconds, 3)}
             unit.append(_event("node.disconnected", *_names(unit, device_id), actor=_device(device_id), **told))
 
         await self._state.transact(work)
@@ -156,7 +156,7 @@ class NodeDesk:
         """A device as every door shows it."""
         connected = self._registry.get(node.id)
         shown: dict[str, Any] = {
-            "device_id": node.id,
+            "device_id": str(node.id),
             "name": node.name,
             "platform": node.platform,
             "software_version": node.software_version,
@@ -212,7 +212,7 @@ def _capability_view(one: DeviceCapabilityView) -> dict[str, Any]:
 
 def _request_view(request: CapabilityRequestRecord) -> dict[str, Any]:
     return {
-        "request_id": request.id,
+        "request_id": str(request.id),
         "capability": request.capability,
         "state": request.state.value,
         "principal": request.principal,
