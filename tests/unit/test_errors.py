@@ -96,3 +96,14 @@ def test_a_remote_error_keeps_its_own_code_hint_and_exit_code() -> None:
 def test_a_remote_error_with_an_unknown_exit_code_is_refused() -> None:
     with pytest.raises(ValueError, match="99"):
         RemoteError("no", remote_code="x.y", exit_code=99)
+
+
+def test_details_are_plain_json_values_also_where_they_name_an_id() -> None:
+    import msgspec
+
+    from palyra.errors import Failed
+    from palyra.ids import CallId
+
+    error = Failed("x", call=CallId.new(), many=[1])
+    assert type(error.details["call"]) is str and error.details["many"] == [1]
+    assert msgspec.json.decode(msgspec.json.encode(error.as_dict()))["details"] == error.details

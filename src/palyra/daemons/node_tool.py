@@ -121,7 +121,7 @@ def _completed(devices: Devices, arguments: dict[str, Any]) -> dict[str, Any]:
         node = capabilities.choose_device(nodes, devices.online(), name)
     given = arguments.get("input", {})
     capabilities.require_input(capabilities.require_capability(node, name), given)
-    return {**arguments, "device": node.id, "input": given}
+    return {**arguments, "device": str(node.id), "input": given}
 
 
 def _touches(arguments: Mapping[str, Any]) -> Touches:
@@ -141,7 +141,7 @@ def _device_of(devices: Devices, arguments: Mapping[str, Any]) -> DeviceOfCall:
 
 def node_entity(node: NodeRecord) -> Entity:
     offered = sorted(one.name for one in node.capabilities if not one.withheld)
-    return Entity(uid=EntityRef("Node", node.id), attrs={"name": node.name, "capabilities": offered})
+    return Entity(uid=EntityRef("Node", str(node.id)), attrs={"name": node.name, "capabilities": offered})
 
 
 class NodeTool:
@@ -176,7 +176,7 @@ class NodeTool:
                 {"layer": "local_mediation", "asked": "its person is asked", "got": "the device says so; not verified"}
             )
         result = {
-            "device": node.id,
+            "device": str(node.id),
             "name": node.name,
             "capability": offered.name,
             "output": parse_strict(output, any_number_spelling=True),

@@ -124,7 +124,7 @@ def find_device(nodes: Sequence[NodeRecord], asked: str) -> NodeRecord:
     if not found:
         raise UnknownDevice(f"there is no paired device {asked[:64]!r}", device=asked[:64])
     if len(found) > 1:
-        raise AmbiguousDevice(f"{len(found)} devices are named {asked[:64]!r}", devices=[node.id for node in found])
+        raise AmbiguousDevice(f"{len(found)} devices are named {asked[:64]!r}", devices=[str(node.id) for node in found])
     return found[0]
 
 

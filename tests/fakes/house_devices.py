@@ -1,0 +1,45 @@
+"""Devices of a whole gateway in the test's own process: paired behind its back, then real clients of its listener."""
+
+import asyncio
+from typing import Any
+
+from fakes.house import House
+from fakes.identity_house import ACTOR, DeviceKey
+from fakes.node_house import node_record
+from fakes.node_scene import PATIENCE, ByHand
+from palyra.identity.device import DeviceId, DeviceKind
+from palyra.nodes.records import PairingMethod
+
+
+class HouseDevices:
+    """What a device made by hand needs to know of the daemon."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.identities = house.gateway.identity
+
+    @property
+    def port(self) -> int:
+        return int(self.house.gateway.status()["nodes"]["port"] or 0)
+
+    async def listening(self) -> None:
+        """Until devices can connect: a code is what asks for it."""
+        pairing = (await self.house.gateway.nodes.opened()).pairing
+        await pairing.make_code(PairingMethod.PIN, DeviceKind.NODE, actor=ACTOR)
+        async with asyncio.timeout(PATIENCE):
+            while not self.port:
+                await asyncio.sleep(0.02)
+
+    async def pair(self, name: str = "laptop") -> ByHand:
+        await self.listening()
+        opened = await self.house.gateway.nodes.opened()
+        key, device_id = DeviceKey(), DeviceId.new()
+        issued = await self.identities.issue(DeviceKind.NODE, device_id, key.csr(), actor=ACTOR)
+        await opened.state.transact(lambda unit: unit.nodes.put(node_record(id=device_id, name=name)))
+        return ByHand(self, key, issued)  # type: ignore[arg-type]
+
+
+async def answer_all(device: ByHand, stream: Any, output: bytes = b'{"said":"hi"}') -> None:
+    """Until cancelled."""
+    while True:
+        await device.report((await stream.hear("dispatch")).request_id, output)
