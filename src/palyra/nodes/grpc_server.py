@@ -55,11 +55,12 @@ class DeviceListener:
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
         for add in services:
             add(server)
-        credentials = grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._fetch, require_client_authentication=True
-        )
         host = f"[{self._host}]" if ":" in self._host else self._host
         for port in ports:
+            # Anew for each try: gRPC takes the first configuration out of them once.
+            credentials = grpc.dynamic_ssl_server_credentials(
+                self._configuration(), self._fetch, require_client_authentication=True
+            )
             try:
                 self.port = server.add_secure_port(f"{host}:{port}", credentials)
             except RuntimeError:
