@@ -1,0 +1,352 @@
+"""A worker against its egress proxy: a process of its own that has the daemon's word and needs none of the worker's.
+
+Real parts throughout: the program `palyra-egressd`, Tier C sandboxes, mutual TLS, the fleet's ledger on disk.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.egress_fleet import PATIENCE, EgressFleet, ProxyProcess, egress_fleet, listening
+from fakes.fleet_scene import OTHER, WORKER
+from fakes.node_scene import ByHand
+from fakes.ordinary_user import NOBODY, as_ordinary_user
+from fakes.served_host import FORBIDDEN_PORT, ServedHost, served_host
+from palyra.daemons.worker_egress_door import ProxyOfWorker
+from palyra.daemons.worker_egress_main import read_policy
+from palyra.errors import PalyraError, RemoteError
+from palyra.sandbox.command import ProcessCommand
+from palyra.sandbox.limits import DOOR_PROXY_PORT
+from palyra.sandbox.outcome import ProcessOutcome
+from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.profile import SandboxLimits, SandboxProfile
+from palyra.workers import commands
+from palyra.workers.lease import WorkerLease
+from palyra.workers.lifecycle import WorkerLifecycleState as State
+from palyra.workers.record import WorkerRecord
+
+HOST = "allowed.test"
+POLICY = """
+allowed_hosts = ["allowed.test"]
+private_targets = ["allowed.test"]
+[static_hosts]
+"allowed.test" = ["{address}"]
+"""
+FETCH = "import urllib.request; print(urllib.request.urlopen('http://{host}/repo.git/HEAD', timeout=20).read())"
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHost]:
+    with served_host(tmp_path_factory.mktemp("served"), HOST) as found:
+        yield found
+
+
+class Scene:
+    """A worker that is attested and bound to its proxy's process, and says nothing more."""
+
+    def __init__(self, base: Path, fleet: EgressFleet, device: ByHand, policy: Path) -> None:
+        self.base = base
+        self.fleet = fleet
+        self.device = device
+        self.policy = policy
+        self.home = fleet.install(device)
+        self.path = base / "egress.sock"
+        self.process = ProxyProcess(self.home, policy, self.path)
+        self.way = ProxyOfWorker(self.path)
+        (base / "workspace").mkdir()
+        (base / "scratch").mkdir()
+        self.runner = ProcessRunner(RunnerSettings(scratch=str(base / "scratch")))
+
+    async def attested(self) -> WorkerRecord:
+        worker = await self.fleet.connect()
+        egress_id, signed = await self.way.binding(WORKER, worker.nonce)
+        assert egress_id == self.device.device_id
+        return await self.fleet.attest(worker, self.device, signed)
+
+    async def run(self, lease: WorkerLease, script: str, **limits: Any) -> ProcessOutcome:
+        """The tool of a lease, in its own sandbox, as the worker's agent runs it."""
+        (self.base / "workspace" / "script.py").write_text(script)
+        profile = SandboxProfile(
+            workspace_root=str(self.base / "workspace"),
+            allowed_egress_hosts=await self.way.hosts(lease.lease_id, lease.fence),
+            allow_interpreters=True,
+            limits=SandboxLimits(timeout_ms=60_000),
+        )
+        return await self.runner.run_constrained_process(
+            profile,
+            ProcessCommand(command="/usr/bin/python3", args=("-I", "script.py")),
+            door=self.way.door(lease.lease_id, lease.fence),
+        )
+
+    def restart(self) -> None:
+        self.way.close()
+        self.process.stop()
+        self.process = ProxyProcess(self.home, self.policy, self.path)
+        self.way = ProxyOfWorker(self.path)
+
+    async def close(self) -> None:
+        self.way.close()
+        await self.runner.close()
+        self.process.stop()
+
+
+@pytest.fixture
+async def scene(tmp_path: Path, host: ServedHost) -> AsyncIterator[Scene]:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY.format(address=host.address))
+    async with egress_fleet(tmp_path, read_policy(policy)) as fleet:
+        made = Scene(tmp_path, fleet, await fleet.pair(), policy)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+async def test_a_lease_reaches_what_the_daemon_granted_and_nobody_is_blamed(scene: Scene, host: ServedHost) -> None:
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    outcome = await scene.run(lease, FETCH.format(host=HOST))
+    assert outcome.exit_code == 0 and b"refs/heads/main" in outcome.stdout, outcome.stderr
+    assert scene.fleet.ledger.worker(WORKER).state is State.BUSY
+    assert not scene.fleet.events("worker.violation_reported")
+
+
+async def test_a_forbidden_host_quarantines_the_worker_though_it_says_nothing(scene: Scene, host: ServedHost) -> None:
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    before = len(host.arrived())
+    outcome = await scene.run(lease, FETCH.format(host="evil.test"))
+    assert outcome.exit_code != 0
+    worker = await scene.fleet.quarantined()
+    assert worker.reason == "worker.egress_violation"
+    (reported, *_) = scene.fleet.events("worker.violation_reported")
+    assert reported["violation"].startswith("egress.host_not_allowed evil.test")
+    assert lease.lease_id in reported["violation"] and reported["egress_id"] == scene.device.device_id
+    assert len(host.arrived()) == before
+    # A restart of the daemon, or a fresh attestation, does not undo it: a person does.
+    again = await scene.fleet.connect()
+    assert again.state is State.QUARANTINED
+    _, signed = await scene.way.binding(WORKER, again.nonce)
+    with pytest.raises(PalyraError):
+        await scene.fleet.attest(again, scene.device, signed)
+    await scene.fleet.ledger.decide(commands.ReleaseWorker(actor="user:operator", worker_id=WORKER))
+    released = await scene.fleet.connect()
+    _, signed = await scene.way.binding(WORKER, released.nonce)
+    assert (await scene.fleet.attest(released, scene.device, signed)).state is State.AVAILABLE
+
+
+async def test_another_port_of_an_allowed_host_and_its_address_are_seen_too(scene: Scene, host: ServedHost) -> None:
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    where = f"{host.address}:{FORBIDDEN_PORT}"
+    script = f"""
+import socket
+with socket.create_connection(("127.0.0.1", {DOOR_PROXY_PORT}), 10) as c:
+    c.sendall(b"CONNECT {where} HTTP/1.1\\r\\nHost: {where}\\r\\n\\r\\n")
+    print(c.recv(200))
+"""
+    outcome = await scene.run(lease, script)
+    assert b" 200 " not in outcome.stdout and outcome.stdout, outcome.stderr
+    assert (await scene.fleet.quarantined()).reason == "worker.egress_violation"
+    assert not [each for each in host.arrived() if each.get("port") == FORBIDDEN_PORT]
+
+
+async def test_a_violation_seen_while_the_daemon_is_away_is_reported_later(scene: Scene) -> None:
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    await scene.way.hosts(lease.lease_id, lease.fence)
+    await scene.fleet.stop_listening()
+    await scene.run(lease, FETCH.format(host="evil.test"))
+    # The proxy is killed as well: what it saw is on disk.
+    scene.process.process.kill()
+    scene.process.process.wait(PATIENCE)
+    assert scene.fleet.ledger.worker(WORKER).state is State.BUSY
+    await scene.fleet.listen()
+    scene.restart()
+    assert scene.process.said["unreported"] >= 1
+    assert (await scene.fleet.quarantined()).reason == "worker.egress_violation"
+    async with asyncio.timeout(PATIENCE):
+        while (scene.home / "egress" / "violations.v1.jsonl").stat().st_size:
+            await asyncio.sleep(0.02)
+
+
+async def test_what_the_daemon_did_not_grant_is_refused(scene: Scene) -> None:
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    await scene.way.hosts(lease.lease_id, lease.fence)
+    for lease_id, fence, code in (
+        (f"{77:026d}", 1, "worker_egress.not_granted"),
+        (lease.lease_id, lease.fence + 1, "worker_egress.stale_fence"),
+    ):
+        with pytest.raises(RemoteError) as refused:
+            await scene.way.hosts(lease_id, fence)
+        assert refused.value.remote_code == code
+    # Granted beyond the proxy's own policy: the narrower of the two holds, and the whole lease gets no door.
+    wide = await scene.fleet.lease(scene.device, (HOST, "other.test"))
+    with pytest.raises(RemoteError) as beyond:
+        await scene.way.hosts(wide.lease_id, wide.fence)
+    assert beyond.value.remote_code == "worker_egress.beyond_policy"
+
+
+async def test_a_profile_with_more_hosts_than_were_granted_reaches_no_more(scene: Scene, host: ServedHost) -> None:
+    """The worker opens its sandbox's sockets for any host it likes; the proxy serves them for what was granted."""
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, ())
+    (scene.base / "workspace" / "script.py").write_text(FETCH.format(host=HOST))
+    profile = SandboxProfile(
+        workspace_root=str(scene.base / "workspace"),
+        allowed_egress_hosts=(HOST,),
+        allow_interpreters=True,
+        limits=SandboxLimits(timeout_ms=60_000),
+    )
+    before = len(host.arrived())
+    outcome = await scene.runner.run_constrained_process(
+        profile,
+        ProcessCommand(command="/usr/bin/python3", args=("-I", "script.py")),
+        door=scene.way.door(lease.lease_id, lease.fence),
+    )
+    assert outcome.exit_code != 0 and len(host.arrived()) == before
+    await scene.fleet.quarantined()
+
+
+async def test_an_ended_lease_is_cut_and_its_door_opens_no_more(scene: Scene, host: ServedHost) -> None:
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    script = f"""
+import socket
+with socket.create_connection(("{HOST}", 443), 20) as c:
+    print("connected", flush=True)
+    open("connected", "w").close()
+    # Held open by us, in the middle of a greeting; only the proxy ends it.
+    c.sendall(bytes.fromhex("1603010200"))
+    try:
+        print("ended", c.recv(10))
+    except OSError as error:
+        print("ended", error)
+"""
+    running = asyncio.create_task(scene.run(lease, script))
+    async with asyncio.timeout(PATIENCE):
+        while not (scene.base / "workspace" / "connected").exists():
+            await asyncio.sleep(0.02)
+    scene.fleet.desk.end(lease.lease_id)
+    outcome = await running
+    assert b"connected" in outcome.stdout and b"ended" in outcome.stdout, outcome.stderr
+    with pytest.raises(RemoteError) as over:
+        await scene.way.hosts(lease.lease_id, lease.fence)
+    assert over.value.remote_code == "worker_egress.lease_over"
+    # It came in the middle of honest work: nobody is blamed for it.
+    assert scene.fleet.ledger.worker(WORKER).state is State.BUSY
+
+
+async def test_a_binding_answers_one_challenge_of_one_worker(scene: Scene) -> None:
+    worker = await scene.fleet.connect()
+    _, signed = await scene.way.binding(WORKER, worker.nonce)
+    assert (await scene.fleet.attest(worker, scene.device, signed)).state is State.AVAILABLE
+    again = await scene.fleet.connect()
+    with pytest.raises(PalyraError) as replayed:
+        await scene.fleet.attest(again, scene.device, signed)
+    assert replayed.value.code == "egress_binding.wrong_worker"
+    assert (await scene.fleet.quarantined()).reason == "egress_binding.wrong_worker"
+    # For another worker the proxy signs nothing, after a restart neither.
+    for _ in range(2):
+        with pytest.raises(RemoteError) as other:
+            await scene.way.binding(OTHER, again.nonce)
+        assert other.value.remote_code == "worker_egress.other_worker"
+        scene.restart()
+
+
+async def test_a_socket_of_the_workers_own_network_is_no_door(scene: Scene) -> None:
+    await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    await scene.way.hosts(lease.lease_id, lease.fence)
+    door = scene.way.door(lease.lease_id, lease.fence)
+    with listening() as open_to_all, pytest.raises(RemoteError) as refused:
+        await door._proxy.open(door._ref, [("proxy", open_to_all)])
+    assert refused.value.remote_code == "worker_egress.bad_socket"
+    left, right = socket.socketpair()
+    with left, right, pytest.raises(RemoteError) as refused:
+        await door._proxy.open(door._ref, [("proxy", left)])
+    assert refused.value.remote_code == "worker_egress.bad_socket"
+    # The lease is unharmed.
+    assert (await scene.run(lease, FETCH.format(host=HOST))).exit_code == 0
+
+
+ASK = """
+import socket, sys
+c = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+c.settimeout(20)
+try:
+    c.connect(sys.argv[1])
+    c.send(b'{"ask":"bind","id":1,"worker_id":"w","nonce":"n"}')
+    print(c.recv(4096).decode())
+except OSError as error:
+    print("refused", error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+@pytest.mark.parametrize("shared", [False, True])
+async def test_another_user_cannot_talk_to_the_socket(tmp_path: Path, host: ServedHost, shared: bool) -> None:
+    """By the file's mode where the worker is of the proxy's own user, else by the kernel's word of who connected."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY.format(address=host.address))
+    async with egress_fleet(tmp_path, read_policy(policy)) as fleet:
+        home = fleet.install(await fleet.pair())
+        with tempfile.TemporaryDirectory(prefix="egress-socket-") as folder:
+            os.chmod(folder, 0o755)
+            where = Path(folder) / "egress.sock"
+            uids = ("--worker-uid", "0", "--worker-uid", "4242") if shared else ()
+            process = ProxyProcess(home, policy, where, *uids)
+            try:
+                stage = Path(folder) / "stage"
+                stage.mkdir()
+                words = [*as_ordinary_user(stage), sys.executable, "-I", "-c", ASK, str(where)]
+                said = await asyncio.to_thread(
+                    lambda: subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+                )
+                if shared:
+                    assert "worker_egress.wrong_user" in said.stdout, said
+                    assert f"{NOBODY}" in said.stdout
+                else:
+                    assert said.stdout.startswith("refused"), said
+                # The worker's own user still can.
+                way = ProxyOfWorker(where)
+                assert (await way.binding(WORKER, "n"))[0] == process.said["egress_id"]
+                way.close()
+            finally:
+                process.stop()
+
+
+async def test_one_process_of_the_worker_at_a_time(scene: Scene) -> None:
+    await scene.attested()
+    second = ProxyOfWorker(scene.path)
+    with pytest.raises(RemoteError) as refused:
+        await second.binding(WORKER, "n")
+    assert refused.value.remote_code == "worker_egress.another_connected"
+    scene.way.close()
+    third = ProxyOfWorker(scene.path)
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with contextlib.suppress(RemoteError):
+                await third.binding(WORKER, "n")
+                break
+            await asyncio.sleep(0.02)
+    third.close()
+
+
+async def test_a_proxy_cannot_speak_for_anothers_worker(scene: Scene) -> None:
+    await scene.attested()
+    stranger = await scene.fleet.pair()
+    with pytest.raises(PalyraError) as refused:
+        await scene.fleet.ask_violation(WORKER, str(stranger.device_id))
+    assert refused.value.code == "worker.foreign_egress"
+    assert scene.fleet.ledger.worker(WORKER).state is State.AVAILABLE
