@@ -25,6 +25,7 @@ from palyra.nodes.host.command_plan import check_commands
 from palyra.nodes.host.host_settings import NodeHostSettings
 from palyra.sandbox import limits as sandbox
 from palyra.wasm import limits as wasm
+from palyra.workers.agent.agent_settings import WorkerAgentSettings
 
 ENV_PREFIX: Final = "PALYRA_"
 ENV_SEPARATOR: Final = "__"
@@ -326,6 +327,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     identity: IdentitySettings = IdentitySettings()
     nodes: NodeSettings = NodeSettings()
     node: NodeHostSettings = NodeHostSettings()
+    worker: WorkerAgentSettings = WorkerAgentSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()

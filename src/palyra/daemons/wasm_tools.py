@@ -148,29 +148,7 @@ class WasmTools:
             compiled = await self._skills.compiled(module, self._compile)
         else:
             raise NoModule("neither a skill nor a file is named")
-        limits = call_limits(plan, self.runner.limits)
-        done: WasmOutcome | PalyraError
-        try:
-            done = await self.runtime.run(
-                compiled,
-                tool=plan.arguments.get("tool", ""),
-                input=msgspec.json.encode(plan.arguments.get("input", {})),
-                limits=limits,
-                timeout_ms=min(plan.timeout_ms, self.runner.timeout_ms),
-            )
-        except PalyraError as failure:
-            usage, lines = _told(plan, failure, limits)
-            _charge(plan, usage, failure, limits)
-            return Outcome(result=None, receipt=lines, error=failure)
-        usage, lines = _told(plan, done, limits)
-        _charge(plan, usage, done, limits)
-        shown = {
-            **_plugin_output(done),
-            "fuel_used": usage.fuel_used,
-            "peak_memory_bytes": usage.peak_memory_bytes,
-            "module_sha256": compiled.digest,
-        }
-        return Outcome(result=shown, receipt=lines)
+        return await run_plugin(self.runtime, compiled, plan, self.runner)
 
     def _require_skill(self, plan: ExecutionPlan, module: ResolvedInstalledSkillModule) -> None:
         channel = self._directory.channel(plan.channel)
@@ -195,6 +173,35 @@ class WasmTools:
                 f"policy does not let {plan.principal} run {module.skill_id}: {', '.join(decision.reasons)}",
                 policies=list(decision.policies),
             )
+
+
+async def run_plugin(
+    runtime: WasmRuntime, compiled: CompiledModule, plan: ExecutionPlan, policy: WasmPluginRunnerPolicy
+) -> Outcome:
+    """``plugin.run`` once its module is compiled: it computes, and has no service to call."""
+    limits = call_limits(plan, policy.limits)
+    done: WasmOutcome | PalyraError
+    try:
+        done = await runtime.run(
+            compiled,
+            tool=plan.arguments.get("tool", ""),
+            input=msgspec.json.encode(plan.arguments.get("input", {})),
+            limits=limits,
+            timeout_ms=min(plan.timeout_ms, policy.timeout_ms),
+        )
+    except PalyraError as failure:
+        usage, lines = _told(plan, failure, limits)
+        _charge(plan, usage, failure, limits)
+        return Outcome(result=None, receipt=lines, error=failure)
+    usage, lines = _told(plan, done, limits)
+    _charge(plan, usage, done, limits)
+    shown = {
+        **_plugin_output(done),
+        "fuel_used": usage.fuel_used,
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        "module_sha256": compiled.digest,
+    }
+    return Outcome(result=shown, receipt=lines)
 
 
 def _json_of(done: WasmOutcome) -> Any:

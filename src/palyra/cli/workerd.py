@@ -1,0 +1,140 @@
+"""The ``palyra-workerd`` program: join a fleet, run its leases, show and leave it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.terminal import labelled, shown, shown_block
+from palyra.clock import rfc3339
+from palyra.errors import RemoteError
+
+MAX_CODE_BYTES = 4096
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Read settings from FILE.")
+@click.option("--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Keep state in DIR.")
+@json_option
+@pass_invocation
+def workerd(invocation: Invocation, config: Path | None, state_dir: Path | None) -> None:
+    """Run calls for a Palyra daemon on another machine.
+
+    `palyra pair code --kind worker` at the daemon makes a code; join uses it; run does the work.
+    """
+    invocation.config_option = config
+    invocation.state_dir_option = state_dir
+
+
+@workerd.command("join")
+@click.option("--server", "servers", multiple=True, metavar="HOST:PORT", help="Where to pair; repeatable.")
+@click.option(
+    "--code", metavar="CODE", help="The pairing code, as `palyra pair code` printed it; - reads it from stdin."
+)
+@click.option("--name", metavar="NAME", help="What this worker calls itself; default: the setting worker.name.")
+@json_option
+@pass_invocation
+def join(invocation: Invocation, servers: tuple[str, ...], code: str | None, name: str | None) -> None:
+    """Join a daemon's fleet: prove the code, show six digits, wait for the person at the daemon.
+
+    The private key is made here and stays here. Stopped in the middle, `palyra-workerd join` without a code goes on.
+    """
+    from palyra.daemons.worker_host import WorkerHost
+    from palyra.nodes.pairing_code import ServerAddress, parse_code
+
+    parsed = None if code is None else parse_code(_code(code))
+    host = WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation), name=name or "")
+    record = asyncio.run(host.join(parsed, tuple(ServerAddress.parse(each) for each in servers)))
+    joined = {"worker_id": str.__str__(record.device_id), "name": record.device_name, "servers": list(record.servers)}
+    invocation.output.data(joined, lambda data: f"joined as worker {data['worker_id']}: `palyra-workerd run` starts it")
+
+
+@workerd.command("run")
+@json_option
+@pass_invocation
+def run(invocation: Invocation) -> None:
+    """Run leased calls in the foreground until Ctrl-C or SIGTERM.
+
+    Leases that run then may end by themselves for a while; what is left is ended, cleaned up and reported.
+    """
+    from palyra.daemons.worker_host import WorkerHost
+
+    async def serve() -> Any:
+        return await WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation)).run()
+
+    end = asyncio.run(serve())
+    if end.code:
+        from palyra.errors import PalyraError
+
+        known = PalyraError.registry[end.code]
+        raise RemoteError(end.message, remote_code=end.code, hint=known.hint, exit_code=known.exit_code)
+    invocation.output.data({"ended": end.message}, lambda data: data["ended"])
+
+
+@workerd.command("status")
+@json_option
+@pass_invocation
+def status(invocation: Invocation) -> None:
+    """Show this worker's membership, whether it runs, and leases it has not settled."""
+    from palyra.daemons.worker_host import status_of
+
+    invocation.output.data(status_of(invocation.state_dir), _render)
+
+
+@workerd.command("leave")
+@click.option("--forget", is_flag=True, help="Only forget it here: for a daemon that is gone for good.")
+@json_option
+@pass_invocation
+def leave(invocation: Invocation, forget: bool) -> None:
+    """Leave the fleet: removed at the daemon, certificates revoked, key deleted here."""
+    from palyra.daemons.worker_host import leave as leave_fleet
+
+    left = asyncio.run(leave_fleet(invocation.state_dir, forget_only=forget))
+    invocation.output.data(left, lambda _: "this worker is in no fleet any more")
+
+
+@workerd.command("measure")
+@json_option
+@pass_invocation
+def measure(invocation: Invocation) -> None:
+    """Print the digests that this worker attests, to be pinned in the daemon's settings."""
+    import msgspec
+
+    from palyra.workers.agent.measured_build import measure as measure_build
+
+    found = msgspec.structs.asdict(measure_build(image_digest=invocation.settings.worker.image_digest_sha256))
+    invocation.output.data(found, lambda data: labelled(tuple((name, value) for name, value in data.items())))
+
+
+def _saying(invocation: Invocation) -> Any:
+    return lambda text: invocation.output.note(shown_block(text))
+
+
+def _code(word: str) -> str:
+    """On a command line every process of the machine can read it: standard input is the better way."""
+    if word != "-":
+        return word
+    from palyra.cli.sources import read_stdin
+
+    return read_stdin(MAX_CODE_BYTES).decode("utf-8", "replace")
+
+
+def _render(data: dict[str, Any]) -> str:
+    if "name" not in data:
+        return "this worker has joined no daemon"
+    ends = data.get("certificate_ends_ms")
+    return labelled(
+        (
+            ("worker", shown(data.get("worker_id", ""))),
+            ("name", shown(data["name"])),
+            ("state", shown(str(data["state"]))),
+            ("why", shown(str(data.get("why", "")))),
+            ("since", rfc3339(data["since_ms"]) if data.get("since_ms") else ""),
+            ("servers", shown(", ".join(data["servers"]))),
+            ("certificate", f"generation {data['generation']}, ends {rfc3339(ends)}" if ends else ""),
+            ("leases", shown(", ".join(data.get("open_leases", ())))),
+            ("note", shown("; ".join(data["told"]))),
+        )
+    )

@@ -1,0 +1,1 @@
+"""palyra-workerd: the machine that runs leased calls."""
