@@ -27,7 +27,7 @@ from palyra.nodes.peer_checks import (
     outward,
 )
 
-ME, OTHER = DeviceId.new(), DeviceId.new()
+ME, OTHER = DeviceId("01ARZ3NDEKTSV4RRFFQ69G5FAV"), DeviceId("01BX5ZZKBKACTAV9WEVGEMMVRZ")
 PEER = PeerIdentity(device_id=ME, kind=DeviceKind.NODE, fingerprint="ab", generation=1, not_after_ms=1)
 
 
