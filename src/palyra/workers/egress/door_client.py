@@ -108,12 +108,19 @@ class DoorClient:
         return found
 
     def _read(self) -> None:
+        reset = False
         while self._gone is None:
             try:
                 packet, _ = receive(self._connection)
                 answer = read_answer(packet) if packet else None
             except (BlockingIOError, InterruptedError):
                 return
+            except ConnectionResetError:
+                # The kernel says so before it gives what was said last; asked again, it gives that.
+                if reset:
+                    self._end(ProxyGone("the egress proxy ended the connection"))
+                reset = True
+                continue
             except (OSError, BadDoorMessage, BadDoorSocket) as error:
                 self._end(ProxyGone(f"the egress proxy cannot be heard: {error}"))
                 return
