@@ -164,6 +164,8 @@ class TinyApi:
                 return success(APPROVAL)
             case ("POST", ["approvals", _, "decision"]):
                 return success({**APPROVAL, "state": "approved", "decided_by": "user:o"})
+            case ("GET", ["pairing", "requests"]):
+                return success({"pairings": []})
             case ("POST", ["tokens"]):
                 return success({**TOKEN_VIEW, "token": "plr_new"}, 201)
             case ("GET", ["tokens"]):

@@ -27,8 +27,9 @@ def test_the_defaults_are_safe() -> None:
     assert settings.daemon.host == "127.0.0.1"
     assert settings.daemon.port == 7142
     assert settings.tools.preapproved == ()
-    assert settings.tools.allowed == ("echo", "sleep", "fs.*", "process.*", "http.fetch", "skill.*")
+    assert settings.tools.allowed == ("echo", "sleep", "fs.*", "process.*", "http.fetch", "skill.*", "node.*")
     assert settings.access.operators == ("user:operator",)
+    assert settings.nodes.host == "127.0.0.1" and settings.nodes.advertise == ()
     assert settings.access.groups == {}
     assert {".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows"} <= set(
         settings.workspace.protected_names

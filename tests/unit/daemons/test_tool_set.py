@@ -35,7 +35,7 @@ def test_every_file_tool_is_sensitive_and_can_be_held_to_reading() -> None:
     catalog = builtin_catalog()
     assert [str(spec.name) for spec in catalog.specs()] == [
         "echo", "fs.list", "fs.patch", "fs.read", "fs.search", "fs.write", "http.fetch", "node.invoke",
-        "process.logs", "process.run", "process.start", "process.stop", "sleep",
+        "plugin.run", "process.logs", "process.run", "process.start", "process.stop", "sleep",
     ]  # fmt: skip
     for tool in FILE_TOOLS:
         spec = catalog.entry(tool.name).spec
