@@ -12,6 +12,7 @@ from starlette.routing import Route
 from palyra.api.app import ROUTES, create_app
 from palyra.api.calls import CallBody, RunBody
 from palyra.api.identity import AuthorityRotationBody
+from palyra.api.nodes import NodeCapabilityBody, RevokeNodeBody
 from palyra.api.operator import DecisionBody, TokenBody
 from palyra.api.pairing import PairingCodeBody, PairingDecisionBody
 from palyra.api.skills import (
@@ -61,6 +62,9 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         ("POST", "/v1/identity/rotation", AuthorityRotationBody),
         ("POST", "/v1/pairing/codes", PairingCodeBody),
         ("POST", "/v1/pairing/requests/{pairing_id}/decision", PairingDecisionBody),
+        ("POST", "/v1/nodes/{device}/revoke", RevokeNodeBody),
+        ("POST", "/v1/nodes/{device}/withhold", NodeCapabilityBody),
+        ("POST", "/v1/nodes/{device}/allow", NodeCapabilityBody),
         ("POST", "/v1/skills/{skill_id}/approve", ApprovalBody),
         ("POST", "/v1/skills/{skill_id}/disable", ChangeBody),
         ("PUT", "/v1/skills/{skill_id}/configuration", ConfigurationBody),
@@ -76,17 +80,19 @@ def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, b
 
 
 def test_every_body_of_the_api_is_covered_above() -> None:
-    from palyra.api import calls, identity, operator, pairing, skills, vault
+    from palyra.api import calls, identity, nodes, operator, pairing, skills, vault
 
     bodies = {
         name
-        for module in (calls, identity, operator, pairing, skills, vault)
+        for module in (calls, identity, nodes, operator, pairing, skills, vault)
         for name, found in inspect.getmembers(module, inspect.isclass)
         if name.endswith("Body") and found.__module__ == module.__name__
     }
     first = {"CallBody", "RunBody", "DecisionBody", "TokenBody", "SecretBody", "RevealBody", "RotateBody"}
     of_skills = {"ApprovalBody", "ChangeBody", "ConfigurationBody", "PublisherBody", "RotationBody", "RevocationBody"}
-    assert bodies == first | of_skills | {"AuthorityRotationBody", "PairingCodeBody", "PairingDecisionBody"}
+    of_devices = {"AuthorityRotationBody", "PairingCodeBody", "PairingDecisionBody"}
+    of_devices |= {"NodeCapabilityBody", "RevokeNodeBody"}
+    assert bodies == first | of_skills | of_devices
 
 
 def test_every_code_that_is_named_exists() -> None:
@@ -105,7 +111,7 @@ def test_every_code_that_is_named_exists() -> None:
         "nodes.code_seconds",
         "skills.trust_on_first_use",
     }
-    others |= {"journal.read", "channel.message"}
+    others |= {"journal.read", "channel.message", "device.manage", "node.invoke"}
     others |= {"approvals.max_ttl_seconds", "details.approval_id", "details.call_id"}
     assert named - others - PalyraError.registry.keys() == set()
 
