@@ -84,13 +84,10 @@ class LeaseBook:
         return changed
 
     def _drop_ended(self) -> bool:
-        oldest = min(
-            (each for each in self._leases.values() if each.state is AccessState.ENDED),
-            key=lambda each: each.ended_ms,
-            default=None,
-        )
+        """One that is over, of those that were granted first."""
+        oldest = next((key for key, each in self._leases.items() if each.state is AccessState.ENDED), None)
         if oldest is not None:
-            del self._leases[oldest.grant.lease_id]
+            del self._leases[oldest]
         return oldest is not None
 
 
