@@ -101,6 +101,8 @@ class WorkerLink:
             raise LinkLost(LossKind.UNREACHABLE, "the daemon does not answer on the stream") from None
         finally:
             call.cancel()
+            # Nobody reads what we say any more: whoever waits to say it ends as well.
+            self.say_no_more()
         raise LinkLost(LossKind.UNREACHABLE, "the daemon ended the stream" if welcomed else "the daemon said nothing")
 
     async def find_missing(self, lease_id: str, fence: int, digests: Iterable[str]) -> set[str]:

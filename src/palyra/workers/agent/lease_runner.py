@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from palyra.clock import MS_PER_SECOND, Clock
-from palyra.errors import Failed, InternalError, PalyraError
+from palyra.errors import InternalError, PalyraError
+from palyra.tools.call import CallCancelled
 from palyra.workers.agent import limits
 from palyra.workers.agent.errors import ArtifactMissing, ArtifactsUnsent, Interrupted
 from palyra.workers.agent.grpc_link import LinkLost
@@ -24,11 +25,6 @@ from palyra.workers.workspace_scope import ArtifactRef
 log = logging.getLogger("palyra.worker")
 # A process that was killed takes the kernel a moment to be gone: these are the pauses between looks, in seconds.
 _LOOK_AGAIN: Final = (0.02, 0.1, 0.5)
-
-
-class LeaseCancelled(Failed):
-    code = "call.cancelled"
-    hint = "somebody asked for this call to stop"
 
 
 class ArtifactLink(Protocol):
@@ -75,7 +71,7 @@ class LeaseRunner:
         end, gathered = _failed(InternalError("the lease ended without a word")), Gathered()
         try:
             if stopped:
-                raise LeaseCancelled("the lease was cancelled before it began")
+                raise CallCancelled("the lease was cancelled before it began")
             scratch = await asyncio.to_thread(self._scratches.make, offer.lease_id)
             work = asyncio.create_task(
                 self._work(offer, scratch, deadline, grace_ms / MS_PER_SECOND, sink), name=f"work {offer.lease_id}"
@@ -88,7 +84,7 @@ class LeaseRunner:
                 work.cancel()
                 await asyncio.wait([work])
             end, gathered = (_cancelled(), Gathered()) if work.cancelled() else work.result()
-        except LeaseCancelled:
+        except CallCancelled:
             end = _cancelled()
         except PalyraError as error:
             end = _failed(error)
@@ -215,7 +211,7 @@ def _failed(error: PalyraError) -> CallEnd:
 
 
 def _cancelled() -> CallEnd:
-    return CallEnd(outcome=LeaseOutcome.CANCELLED, error=LeaseCancelled("the lease was cancelled").as_dict())
+    return CallEnd(outcome=LeaseOutcome.CANCELLED, error=CallCancelled("the lease was cancelled").as_dict())
 
 
 def _told(offer: LeaseOffer, gathered: Gathered) -> list[dict[str, Any]]:

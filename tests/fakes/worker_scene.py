@@ -1,0 +1,465 @@
+"""A worker's agent beside a daemon's side that the test steers: real TLS and identities, the real rules over a ledger
+in memory, and everything that was said written down."""
+
+import asyncio
+import hashlib
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fakes.memory_fleet import MemoryFleet
+from fakes.node_scene import ByHand, MovedClock, NodeScene
+from palyra.canonical import canonical_json
+from palyra.clock import SystemClock
+from palyra.config.settings import Settings
+from palyra.config.state_dir import StateDir
+from palyra.daemons.worker_calls import WorkerCalls
+from palyra.daemons.worker_host import open_folder
+from palyra.daemons.worker_identity import HeldIdentity
+from palyra.errors import PalyraError
+from palyra.identity.device import DeviceKind
+from palyra.nodes.device.device_record import DeviceRecord
+from palyra.nodes.grpc_server import DeviceListener
+from palyra.sandbox.remove_tree import remove_tree
+from palyra.secret import Secret
+from palyra.signing.p256 import P256Verifier
+from palyra.tools.attestation import ToolAttestation, verify_attestation
+from palyra.wire.worker.v1 import worker_pb2 as wire
+from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
+from palyra.workers import commands
+from palyra.workers.agent.agent import End, WorkerAgent
+from palyra.workers.agent.attesting import WorkerFacts
+from palyra.workers.agent.note_folder import NoteFolder
+from palyra.workers.agent.scratch import ScratchFolder
+from palyra.workers.fleet import WorkerFleetManager
+from palyra.workers.fleet_policy import WorkerFleetPolicy
+from palyra.workers.grant import GrantId, WorkerApprovalGrant
+from palyra.workers.lease import LeaseId, WorkerLease
+from palyra.workers.settlement import LeaseSettlement, open_settlement, settlement_digest
+from palyra.workers.signed_statement import SignedStatement
+from palyra.workers.workspace_scope import ArtifactRef, WorkerWorkspaceScope
+
+PATIENCE = 60.0
+POLICY = WorkerFleetPolicy(
+    require_egress_binding=False, heartbeat_interval_ms=200, heartbeat_timeout_ms=20_000, settle_grace_ms=20_000
+)
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One settlement as it came."""
+
+    statement: LeaseSettlement
+    attestation: ToolAttestation
+    result: Any
+    error: dict[str, Any] | None
+    answer: str
+
+
+class FakeFleet(WorkerServiceServicer):
+    """``hold``: the code that settlements are answered with instead of the ledger's word, once for each."""
+
+    def __init__(self, scene: NodeScene, policy: WorkerFleetPolicy = POLICY) -> None:
+        self.scene = scene
+        self.policy = policy
+        self.ledger = MemoryFleet(scene.clock, WorkerFleetManager(policy))
+        self.artifacts: dict[str, bytes] = {}
+        self.uploaded: list[str] = []
+        self.told: list[Told] = []
+        self.output: dict[str, bytes] = {}
+        self.beats: list[Any] = []
+        self.hellos: list[Any] = []
+        self.declined: list[Any] = []
+        self.attestation_answers: list[str] = []
+        self.holding: list[str] = []
+        self.deaf = False
+        self.void: tuple[str, ...] = ()
+        self.left: list[str] = []
+        self.happened = asyncio.Event()
+        self._down: asyncio.Queue[Any] = asyncio.Queue()
+        self._cut = asyncio.Event()
+        self._listener: DeviceListener | None = None
+        self.port = 0
+
+    async def listen(self) -> None:
+        self._listener = DeviceListener(self.scene.identities, "127.0.0.1")
+        self.port = await self._listener.start([partial(add_WorkerServiceServicer_to_server, self)], [self.port])
+
+    async def stop_listening(self) -> None:
+        if self._listener is not None:
+            self.cut()
+            await self._listener.stop(0)
+            self._listener = None
+
+    def cut(self) -> None:
+        self._cut.set()
+
+    def send(self, **command: Any) -> None:
+        self._down.put_nowait(wire.DaemonCommand(**command))
+
+    async def until(self, true: Callable[[], Any]) -> Any:
+        async with asyncio.timeout(PATIENCE):
+            while not (found := true()):
+                self.happened.clear()
+                await self.happened.wait()
+        return found
+
+    async def Work(self, messages: Any, context: Any) -> None:
+        fingerprint = await self.scene.gate.fingerprint(context, "Work")
+        try:
+            peer = self.scene.gate.identities.identify(fingerprint)
+        except PalyraError as refusal:
+            await self.scene.gate.refuse(context, refusal, "Work", fingerprint)
+        key = P256Verifier.from_certificate(context.auth_context()["x509_pem_cert"][0])
+        self._down, self._cut = asyncio.Queue(), asyncio.Event()
+        session = _Session(self, str(peer.device_id), key)
+        reading = asyncio.create_task(self._read(messages, session))
+        cutting = asyncio.create_task(self._cut.wait())
+        try:
+            while True:
+                getting = asyncio.create_task(self._down.get())
+                done, _ = await asyncio.wait((getting, reading, cutting), return_when=asyncio.FIRST_COMPLETED)
+                if getting not in done:
+                    getting.cancel()
+                    return
+                await context.write(wire.DaemonBatch(commands=[getting.result()]))
+        finally:
+            for task in (reading, cutting):
+                task.cancel()
+            await session.end()
+
+    async def _read(self, messages: Any, session: "_Session") -> None:
+        async for batch in messages:
+            assert batch.device_id == session.worker_id
+            for event in batch.events:
+                if not self.deaf:
+                    await session.hear(event, batch.sequence)
+                self.happened.set()
+
+    async def FindMissingArtifacts(self, request: Any, _context: Any) -> Any:
+        missing = [digest for digest in request.digests_sha256 if digest not in self.artifacts]
+        return wire.FindMissingArtifactsResponse(digests_sha256=missing)
+
+    async def UploadArtifact(self, messages: Any, _context: Any) -> Any:
+        data, digest = b"", ""
+        async for part in messages:
+            if part.WhichOneof("part") == "head":
+                digest = part.head.digest_sha256
+            else:
+                assert part.chunk.offset == len(data)
+                data += part.chunk.data
+        assert hashlib.sha256(data).hexdigest() == digest
+        self.artifacts[digest] = data
+        self.uploaded.append(digest)
+        return wire.UploadArtifactResponse(digest_sha256=digest)
+
+    async def DownloadArtifact(self, request: Any, context: Any) -> None:
+        data = self.artifacts[request.digest_sha256]
+        for start in range(0, len(data), 1000):
+            await context.write(wire.ArtifactChunk(offset=start, data=data[start : start + 1000]))
+
+    async def RenewCertificate(self, request: Any, context: Any) -> Any:
+        gate = self.scene.gate
+        peer = await gate.admit_renewal(context, (DeviceKind.WORKER,), request.device_id, "RenewCertificate")
+        issued = await gate.identities.renew(peer, request.csr_der, request.generation)
+        return wire.RenewCertificateResponse(
+            certificate_pem=issued.certificate_pem, ca_bundle_pem=issued.ca_bundle_pem, generation=issued.generation
+        )
+
+    async def LeaveFleet(self, request: Any, _context: Any) -> Any:
+        self.left.append(request.device_id)
+        return wire.LeaveFleetResponse()
+
+    def store(self, path: str, data: bytes, *, executable: bool = False) -> ArtifactRef:
+        digest = hashlib.sha256(data).hexdigest()
+        self.artifacts[digest] = data
+        return ArtifactRef(path=path, digest_sha256=digest, size=len(data), executable=executable)
+
+    async def lease(
+        self,
+        worker_id: str,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        inputs: tuple[ArtifactRef, ...] = (),
+        timeout_ms: int = 60_000,
+        read_only: bool = True,
+        **changes: Any,
+    ) -> WorkerLease:
+        """A lease that the ledger gave, and its offer sent; ``changes`` are to the offer alone."""
+        now_ms, raw = self.scene.clock.now_ms(), canonical_json(arguments)
+        digest = hashlib.sha256(raw).hexdigest()
+        call = {
+            "run_id": "01RUN",
+            "call_id": f"call-{secrets.token_hex(4)}",
+            "principal": "agent:a",
+            "tool": tool,
+            "argument_digest": digest,
+        }
+        grant_id = str(GrantId.new())
+        grant = WorkerApprovalGrant(grant_id=grant_id, issued_ms=now_ms, expires_ms=now_ms + 60_000, **call)
+        scope = WorkerWorkspaceScope.parse("/srv/work", read_only=read_only)
+        decisions = await self.ledger.decide_all(
+            [
+                commands.IssueGrant(actor="palyrad", grant_id=grant_id, grant=grant),
+                commands.LeaseWork(
+                    actor="palyrad",
+                    worker_id=worker_id,
+                    lease_id=str(LeaseId.new()),
+                    grant_id=grant_id,
+                    needs=frozenset((f"tool.{tool}",)),
+                    scope=scope,
+                    inputs=inputs,
+                    nonce=secrets.token_hex(32),
+                    idempotent=False,
+                    timeout_ms=timeout_ms,
+                    max_output_bytes=1 << 20,
+                    **call,
+                ),
+            ]
+        )
+        if decisions[1].refusal is not None:
+            raise decisions[1].refusal
+        lease = decisions[1].lease()
+        fields: dict[str, Any] = {
+            "lease_id": lease.lease_id,
+            "fence": lease.fence,
+            "arguments_json": raw,
+            "scope": wire.WorkspaceScope(root=scope.root, allowed_paths=scope.allowed_paths, read_only=read_only),
+            "inputs": [wire.Artifact(**msgspec.structs.asdict(each)) for each in inputs],
+            "nonce": lease.nonce,
+            "timeout_ms": timeout_ms,
+            "max_output_bytes": lease.max_output_bytes,
+            **call,
+        }
+        self.send(lease=wire.LeaseOffer(**{**fields, **changes}))
+        return lease
+
+    async def settled(self, lease: WorkerLease) -> Told:
+        """The last word on this lease."""
+        return await self.until(lambda: next((t for t in self.told if t.statement.lease_id == lease.lease_id), None))
+
+
+class _Session:
+    def __init__(self, fleet: FakeFleet, worker_id: str, key: P256Verifier) -> None:
+        self.fleet = fleet
+        self.worker_id = worker_id
+        self.key = key
+        self.number = 0
+
+    async def end(self) -> None:
+        if self.number:
+            command = commands.EndSession(actor="w", worker_id=self.worker_id, session=self.number)
+            await self.fleet.ledger.decide_all([command])
+
+    async def hear(self, event: Any, sequence: int) -> None:
+        fleet = self.fleet
+        match event.WhichOneof("event"):
+            case "hello":
+                await self._hello(event.hello)
+            case "attestation":
+                await self._attest(event.attestation)
+            case "heartbeat":
+                fleet.beats.append(event.heartbeat)
+                fleet.send(heartbeat_ack=wire.HeartbeatAck(sequence=sequence))
+            case "declined":
+                fleet.declined.append(event.declined)
+            case "output":
+                sent = event.output
+                assert len(fleet.output.get(sent.lease_id, b"")) == sent.offset
+                fleet.output[sent.lease_id] = fleet.output.get(sent.lease_id, b"") + sent.data
+            case "settlement":
+                await self._settle(event.settlement)
+
+    async def _hello(self, hello: Any) -> None:
+        fleet, nonce = self.fleet, secrets.token_hex(32)
+        fleet.hellos.append(hello)
+        (decision,) = await fleet.ledger.decide_all(
+            [
+                commands.OpenSession(
+                    actor="w",
+                    worker_id=self.worker_id,
+                    name=hello.display_name,
+                    daemon="d",
+                    boot_id=hello.boot_id,
+                    slots=hello.slots,
+                    nonce=nonce,
+                )
+            ]
+        )
+        assert decision.worker is not None
+        self.number = decision.worker.session
+        fleet.send(
+            welcome=wire.Welcome(
+                protocol_version=1,
+                session=self.number,
+                heartbeat_interval_ms=fleet.policy.heartbeat_interval_ms,
+                heartbeat_timeout_ms=fleet.policy.heartbeat_timeout_ms,
+                settle_grace_ms=fleet.policy.settle_grace_ms,
+                max_leases=fleet.policy.max_leases_per_worker,
+                max_batch_bytes=1 << 20,
+                void_lease_ids=fleet.void,
+                ca_bundle_pem=fleet.scene.identities.ca_bundle_pem(),
+            )
+        )
+        fleet.send(challenge=wire.Challenge(nonce=nonce, valid_ms=60_000))
+
+    async def _attest(self, sent: Any) -> None:
+        signed = SignedStatement(sent.payload, sent.signature)
+        (decision,) = await self.fleet.ledger.decide_all(
+            [
+                commands.PresentAttestation(
+                    actor="w",
+                    worker_id=self.worker_id,
+                    session=self.number,
+                    signed=signed,
+                    key=self.key,
+                    egress_keys={},
+                )
+            ]
+        )
+        code = "" if decision.refusal is None else decision.refusal.code
+        self.fleet.attestation_answers.append(code)
+        self.fleet.send(attestation_answer=wire.AttestationAnswer(code=code))
+
+    async def _settle(self, sent: Any) -> None:
+        fleet = self.fleet
+        signed = SignedStatement(sent.statement.payload, sent.statement.signature)
+        statement = open_settlement(signed, self.key)
+        attestation = verify_attestation(sent.attestation_json, (self.key,))
+        assert hashlib.sha256(sent.result_json).hexdigest() == statement.output_digest == attestation.output_digest
+        if fleet.holding:
+            code = fleet.holding.pop(0)
+        else:
+            (decision,) = await fleet.ledger.decide_all(
+                [
+                    commands.SettleLease(
+                        actor="w",
+                        worker_id=self.worker_id,
+                        lease_id=sent.lease_id,
+                        session=self.number,
+                        statement=statement,
+                        digest=settlement_digest(signed),
+                    )
+                ]
+            )
+            code = "" if decision.refusal is None else decision.refusal.code
+            fleet.told.append(
+                Told(
+                    statement=statement,
+                    attestation=attestation,
+                    result=msgspec.json.decode(sent.result_json),
+                    error=msgspec.json.decode(sent.error_json) if sent.error_json else None,
+                    answer=code,
+                )
+            )
+        if code != "silence":
+            fleet.send(settlement_answer=wire.SettlementAnswer(lease_id=sent.lease_id, code=code))
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.states: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def state(self, state: str, **_facts: Any) -> None:
+        self.states.append(state)
+
+
+class WorkerScene:
+    """A worker on a folder of its own. ``agent`` may be started again: a second life on the same folder."""
+
+    def __init__(self, fleet: FakeFleet, folder: Path, device: ByHand, settings: Settings) -> None:
+        self.fleet = fleet
+        self.folder = folder
+        self.settings = settings
+        self.state = StateDir.open(folder)
+        self.pairing = open_folder(self.state)
+        self.home = StateDir.open(self.state.path("worker"))
+        self.worker_id = str(device.device_id)
+        self.watcher = Watcher()
+        self.pairing.save(
+            DeviceRecord(
+                device_name="bench",
+                servers=(f"127.0.0.1:{fleet.port}",),
+                device_id=self.worker_id,
+                key_pem=Secret(device.key.pem().decode()),
+                certificate_pem=device.issued.certificate_pem.decode(),
+                ca_bundle_pem=fleet.scene.identities.ca_bundle_pem().decode(),
+                generation=device.issued.generation,
+            )
+        )
+
+    def record(self) -> DeviceRecord:
+        found = self.pairing.load()
+        assert found is not None
+        return found
+
+    @asynccontextmanager
+    async def running(self, *, slots: int = 4, **changes: Any) -> AsyncIterator["asyncio.Task[End]"]:
+        clock = SystemClock()
+        calls = WorkerCalls(self.settings, self.home, egress=None, clock=clock)
+        facts = WorkerFacts(
+            boot_id=secrets.token_hex(8),
+            platform="linux",
+            software_version="1",
+            slots=slots,
+            capabilities=calls.capabilities,
+            build_digest_sha256="b2" * 32,
+        )
+        self.agent = WorkerAgent(
+            HeldIdentity(self.pairing, self.record()),
+            facts=msgspec.structs.replace(facts, **changes),
+            calls=calls,
+            scratches=ScratchFolder(self.home.path("scratch"), remove_tree=remove_tree),
+            notes=NoteFolder(self.home),
+            egress=None,
+            tells=self.watcher,
+            clock=clock,
+            draw=random.random,
+        )
+        task = asyncio.create_task(self.agent.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await calls.close()
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    async def online(self) -> None:
+        count = len(self.fleet.attestation_answers)
+        await self.fleet.until(lambda: len(self.fleet.attestation_answers) > count)
+
+    def scratch_names(self) -> list[str]:
+        return sorted(path.name for path in self.home.path("scratch").iterdir())
+
+
+@asynccontextmanager
+async def worker_scene(
+    folder: Path,
+    *,
+    policy: WorkerFleetPolicy = POLICY,
+    settings: Settings | None = None,
+    certificate_seconds: int = 3600,
+) -> AsyncIterator[WorkerScene]:
+    (folder / "daemon").mkdir(mode=0o700)
+    scene = NodeScene(folder / "daemon", MovedClock())
+    await scene.start()
+    fleet = FakeFleet(scene, policy)
+    await fleet.listen()
+    try:
+        device = await scene.pair("a worker", DeviceKind.WORKER)
+        yield WorkerScene(fleet, folder / "machine", device, settings or Settings())
+    finally:
+        await fleet.stop_listening()
+        await scene.stop()
