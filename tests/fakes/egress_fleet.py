@@ -85,8 +85,10 @@ class EgressFleet:
         self.store.close()
 
     def _open_leases(self, egress_id: str) -> list[LeaseRef]:
-        bound = {each.worker_id for each in self.ledger.workers() if each.egress_id == egress_id}
-        return [LeaseRef(each.lease_id, each.fence) for each in self.ledger.leases() if each.worker_id in bound]
+        bound = [each for each in self.ledger.workers() if each.egress_id == egress_id]
+        return [
+            LeaseRef(lease_id, self.ledger.lease(lease_id).fence) for each in bound for lease_id in each.open_leases
+        ]
 
     async def pair(self) -> ByHand:
         return await self.nodes.pair("a proxy", DeviceKind.EGRESS)

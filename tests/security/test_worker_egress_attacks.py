@@ -53,14 +53,23 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedHost]:
 class Scene:
     """A worker that is attested and bound to its proxy's process, and says nothing more."""
 
-    def __init__(self, base: Path, fleet: EgressFleet, device: ByHand, policy: Path) -> None:
+    def __init__(
+        self,
+        base: Path,
+        fleet: EgressFleet,
+        device: ByHand,
+        policy: Path,
+        *,
+        process: ProxyProcess | None = None,
+        where: Path | None = None,
+    ) -> None:
         self.base = base
         self.fleet = fleet
         self.device = device
         self.policy = policy
-        self.home = fleet.install(device)
-        self.path = base / "egress.sock"
-        self.process = ProxyProcess(self.home, policy, self.path)
+        self.path = where or base / "egress.sock"
+        self.home = base / "proxy"
+        self.process = process or ProxyProcess(fleet.install(device), policy, self.path)
         self.way = ProxyOfWorker(self.path)
         (base / "workspace").mkdir()
         (base / "scratch").mkdir()
@@ -330,6 +339,39 @@ async def test_another_user_cannot_talk_to_the_socket(tmp_path: Path, host: Serv
                 way.close()
             finally:
                 process.stop()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+async def test_a_proxy_of_another_user_serves_the_worker_and_keeps_its_key(host: ServedHost) -> None:
+    """As it is meant to be run: the proxy is nobody's, the worker another's, and only sockets pass between them."""
+    with tempfile.TemporaryDirectory(prefix="egress-users-") as folder:
+        base = Path(folder)
+        os.chmod(base, 0o755)
+        policy = base / "policy.toml"
+        policy.write_text(POLICY.format(address=host.address))
+        (base / "run").mkdir()
+        (base / "stage").mkdir()
+        async with egress_fleet(base, read_policy(policy)) as fleet:
+            device = await fleet.pair()
+            home = fleet.install(device)
+            for each in (home, *home.rglob("*"), base / "run"):
+                os.chown(each, NOBODY, NOBODY)
+            where = base / "run" / "egress.sock"
+            before = as_ordinary_user(base / "stage")
+            process = ProxyProcess(home, policy, where, "--worker-uid", "0", before=before)
+            scene = Scene(base, fleet, device, policy, process=process, where=where)
+            try:
+                await scene.attested()
+                lease = await fleet.lease(device, (HOST,))
+                outcome = await scene.run(lease, FETCH.format(host=HOST))
+                assert outcome.exit_code == 0 and b"refs/heads/main" in outcome.stdout, outcome.stderr
+                await scene.run(lease, FETCH.format(host="evil.test"))
+                assert (await fleet.quarantined()).reason == "worker.egress_violation"
+                for each in (home / "egress").iterdir():
+                    found = each.stat()
+                    assert found.st_uid == NOBODY and not found.st_mode & 0o077, each
+            finally:
+                await scene.close()
 
 
 async def test_one_process_of_the_worker_at_a_time(scene: Scene) -> None:

@@ -4,10 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from fakes.egress_fleet import egress_fleet
+from fakes.pairing_scene import OPERATOR, PairingScene
 from palyra.config.state_dir import StateDir
 from palyra.daemons.worker_egress_host import EgressHost, EgressHostOptions, WorkerPin, open_folder, status_of
+from palyra.nodes.bootstrap_client import WrongKind
 from palyra.nodes.device.errors import HostRunning, NotPaired
 from palyra.workers.egress.policy import WorkerEgressPolicy
 
@@ -58,3 +61,24 @@ async def test_it_says_what_it_is_and_stops_when_told(tmp_path: Path) -> None:
         assert (state.root / "egress").stat().st_mode & 0o777 == 0o700
         for file in (state.root / "egress").iterdir():
             assert file.stat().st_mode & 0o077 == 0, file
+
+
+async def test_it_pairs_by_a_code_of_its_own_kind(tmp_path: Path) -> None:
+    async with PairingScene(tmp_path / "daemon").running() as scene:
+        state = StateDir.open(tmp_path / "proxy")
+        told: asyncio.Queue[str] = asyncio.Queue()
+        host = EgressHost(state, told.put_nowait)
+        _, other = await scene.code("qr", "worker")
+        with pytest.raises(WrongKind):
+            await host.join(other, [scene.address])
+        _, code = await scene.code("pin", "egress")
+        joining = asyncio.create_task(host.join(code, [scene.address]))
+        shown = await asyncio.wait_for(told.get(), 60)
+        (request,) = await scene.desk.pairings()
+        assert request.comparison_code in shown
+        await scene.desk.approve(request.id, actor=OPERATOR)
+        record = await asyncio.wait_for(joining, 60)
+        assert record.paired and status_of(state)["egress_id"] == record.device_id
+        names = x509.load_pem_x509_certificate(record.certificate_pem.encode()).extensions
+        (uri,) = names.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert uri.value.endswith(f"/egress/{record.device_id}")
