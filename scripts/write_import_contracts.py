@@ -12,6 +12,17 @@ TARGET = TOP / ".importlinter"
 
 # Named after a technology or a resource: they do the I/O and decide nothing.
 ADAPTERS = {
+    "browser": (
+        "browser_files",
+        "cdp_pipe",
+        "chromium",
+        "chromium_process",
+        "host_layout",
+        "process_look",
+        "process_notes",
+        "process_pool",
+        "process_tree",
+    ),
     "client": ("aio", "asgi", "blocking", "client", "local"),
     "config": ("load", "location", "state_dir", "toml_file"),
     "doctor": ("cgroup_membership", "daemon_http", "host", "kernel"),
@@ -218,7 +229,15 @@ ADAPTERS = {
         "egress.grpc_link",
         "egress.grpc_service",
         "egress.spool",
+        "artifact_desk",
+        "artifact_store",
+        "batching",
+        "fleet_desk",
+        "grpc_service",
+        "grpc_stream",
+        "lease_calls",
         "sqlite_fleet",
+        "worker_events",
     ),
     "workspace": (
         "fs_list",

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -22,7 +22,7 @@ from palyra.tools.broker import CallRequest
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import ToolSpec
+from palyra.tools.spec import ToolSpec, ToolTier
 from palyra.tools.sqlite_approvals import decide
 from palyra.tools.sqlite_calls import read_call
 from palyra.tools.sqlite_runs import Run, open_run, read_run
@@ -49,6 +49,7 @@ class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     principal: str | None = None
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_APPROVAL_WAIT_MS)] = 0
     timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_CALL_TIMEOUT_MS)] | None = None
+    tier: Literal["worker"] | None = None
 
 
 class RunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +80,7 @@ async def make_call(service: ApiService, request: Request) -> Response:
             device=body.device,
             wait_ms=body.wait_ms,
             timeout_ms=body.timeout_ms,
+            tier=None if body.tier is None else ToolTier(body.tier),
         )
     )
     return answer_call(record)

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
     from palyra.nodes.node_desk import NodeDesk
     from palyra.nodes.pairing_desk import PairingDesk
+    from palyra.workers.commands import FleetCommand
+    from palyra.workers.decision import FleetDecision
+    from palyra.workers.output_tails import OutputTails
+    from palyra.workers.record import WorkerRecord
+    from palyra.workers.state_port import FleetLedger
 
 T = TypeVar("T")
 
@@ -80,6 +85,22 @@ class DeviceDesks(Protocol):
     def pairing(self) -> "PairingDesk": ...
 
 
+class Fleet(Protocol):
+    """The workers, their leases, and what an operator does with them."""
+
+    @property
+    def ledger(self) -> "FleetLedger": ...
+
+    @property
+    def output(self) -> "OutputTails": ...
+
+    async def decide(self, command: "FleetCommand") -> "FleetDecision": ...
+
+    async def remove(self, worker_id: str, *, reason: str, actor: str) -> None: ...
+
+    def workers(self) -> "list[WorkerRecord]": ...
+
+
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
@@ -102,6 +123,7 @@ class ApiService:
         skills: SkillRegistry,
         identity: "Callable[[], IdentityManager]",
         nodes: "Callable[[], Awaitable[DeviceDesks]]",
+        workers: "Callable[[], Fleet]",
         channels: Channels,
         policy: PolicyPort,
         clock: Clock,
@@ -117,6 +139,7 @@ class ApiService:
         self.skills = skills
         self.identity = identity
         self.nodes = nodes
+        self.workers = workers
         self.channels = channels
         self.policy = policy
         self.clock = clock

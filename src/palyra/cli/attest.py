@@ -9,7 +9,7 @@ from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.terminal import labelled, pretty_json, shown
 
 if TYPE_CHECKING:
-    from palyra.tools.attestation import Evidence
+    from palyra.tools.attestation import Evidence, ToolAttestation
 
 PUBLIC_KEY_FILE = "signing.pub"
 
@@ -35,7 +35,8 @@ def verify(invocation: Invocation, file: str, public_keys: tuple[Path, ...]) -> 
     """Verify an attestation, or a call's whole JSON document. FILE may be - for standard input.
 
     Needs no daemon. Every signature must be by a given key, and of a call's document every attested part must agree
-    with the attestation.
+    with the attestation. Of a call that ran on a worker, the worker's own attestation is verified with it, by the key
+    that the daemon's names.
     """
     from palyra.cli.sources import read_file_or_stdin
     from palyra.signing.ed25519 import Ed25519Verifier
@@ -43,24 +44,38 @@ def verify(invocation: Invocation, file: str, public_keys: tuple[Path, ...]) -> 
 
     keys = public_keys or (invocation.state_path / PUBLIC_KEY_FILE,)
     verifiers = [Ed25519Verifier.from_pem_file(key) for key in keys]
-    evidence = verify_evidence(read_file_or_stdin(file, MAX_CALL_DOCUMENT_BYTES), verifiers)
-    invocation.output.data(_document(evidence), lambda _: render_evidence(evidence))
+    document = read_file_or_stdin(file, MAX_CALL_DOCUMENT_BYTES)
+    evidence = verify_evidence(document, verifiers)
+    worker = _worker_of(document, evidence)
+    invocation.output.data(_document(evidence, worker), lambda _: render_evidence(evidence, worker))
 
 
-def _document(evidence: "Evidence") -> dict[str, Any]:
+def _worker_of(document: bytes, evidence: "Evidence") -> "ToolAttestation | None":
+    """What the worker that ran the call signed. A bare attestation comes without it."""
+    if evidence.kind != "call":
+        return None
+    from palyra.signing.p256 import P256Verifier
+    from palyra.tools.co_attestation import verify_worker_attestation
+
+    return verify_worker_attestation(document, evidence.attestation, P256Verifier.from_der)
+
+
+def _document(evidence: "Evidence", worker: "ToolAttestation | None") -> dict[str, Any]:
     import msgspec
 
     from palyra.tools.attestation import execution_sha256
 
+    beside = {} if worker is None else {"worker_attestation": msgspec.to_builtins(worker)}
     return {
         "verified": evidence.kind,
         "key_ids": list(evidence.key_ids),
         "execution_sha256": execution_sha256(evidence.attestation),
         "attestation": msgspec.to_builtins(evidence.attestation),
+        **beside,
     }
 
 
-def render_evidence(evidence: "Evidence") -> str:
+def render_evidence(evidence: "Evidence", worker: "ToolAttestation | None" = None) -> str:
     from palyra.clock import rfc3339
     from palyra.tools.attestation import execution_sha256
 
@@ -84,10 +99,21 @@ def render_evidence(evidence: "Evidence") -> str:
             ("started", rfc3339(about.started_ms)),
             ("ended", rfc3339(about.ended_ms)),
             ("execution", f"sha256 {execution_sha256(about)}"),
+            *_worker_lines(evidence, worker),
         ),
         indent=2,
     )
     return f"{what}.\n{facts}"
+
+
+def _worker_lines(evidence: "Evidence", worker: "ToolAttestation | None") -> tuple[tuple[str, str], ...]:
+    if worker is None:
+        return ()
+    from palyra.tools.attestation import execution_sha256
+
+    key_id = shown(str(evidence.attestation.receipt[0].get("key_id", "")))
+    said = f"{shown(worker.outcome)}, signed by {key_id}, execution sha256 {execution_sha256(worker)}"
+    return (("worker", shown(worker.executor)), ("it says", said))
 
 
 def _receipt_line(entry: dict[str, Any]) -> str:

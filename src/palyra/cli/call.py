@@ -42,6 +42,7 @@ class AttestationNotSaved(Failed):
     metavar="SECONDS",
     help="End the call after this long.",
 )
+@click.option("--tier", type=click.Choice(("worker",)), help="Run it on a worker of the fleet, if policy agrees.")
 @click.option("--attestation", type=click.Path(path_type=Path), metavar="FILE", help="Save the signed statement here.")
 @json_option
 @pass_invocation
@@ -55,6 +56,7 @@ def call(
     wait: float | None,
     timeout: float | None,
     attestation: Path | None,
+    tier: str | None = None,
 ) -> None:
     """Ask for one tool call and print what it returned.
 
@@ -76,6 +78,7 @@ def call(
                 channel="cli",
                 wait_ms=_milliseconds(wait),
                 timeout_ms=_milliseconds(timeout),
+                tier=tier,
             )
     except ApiError as error:
         if isinstance(error, NeedsApprovalError):

@@ -54,6 +54,7 @@ def call(
     principal: str | None = None,
     wait_ms: int | None = None,
     timeout_ms: int | None = None,
+    tier: str | None = None,
 ) -> Operation[CallView]:
     """Asks for one tool call and returns it once it has succeeded.
 
@@ -74,6 +75,7 @@ def call(
         "principal": principal,
         "wait_ms": wait_ms,
         "timeout_ms": timeout_ms,
+        "tier": tier,
     }
     patience_ms = (wait_ms or 0) + (MAX_CALL_TIMEOUT_MS if timeout_ms is None else timeout_ms)
     response = yield send_json("POST", path_of("v1", "tool-calls"), body, patience_ms=patience_ms)

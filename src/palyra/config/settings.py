@@ -26,6 +26,7 @@ from palyra.nodes.host.host_settings import NodeHostSettings
 from palyra.sandbox import limits as sandbox
 from palyra.wasm import limits as wasm
 from palyra.workers.agent.agent_settings import WorkerAgentSettings
+from palyra.workers.fleet_settings import WorkerFleetSettings
 
 ENV_PREFIX: Final = "PALYRA_"
 ENV_SEPARATOR: Final = "__"
@@ -248,9 +249,7 @@ class WasmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enabled: Annotated[bool, _says("Whether devices may be paired and used at all.")] = True
     host: Annotated[str, Meta(min_length=1), _says("Address the listeners for devices are on.")] = "127.0.0.1"
-    port: Annotated[
-        int, Meta(ge=0, le=65535), _says("Port of paired devices; 0 takes a free one and keeps to it.")
-    ] = 0
+    port: Annotated[int, Meta(ge=0, le=65535), _says("Port of paired devices; 0 takes a free one and keeps to it.")] = 0
     pairing_port: Annotated[
         int, Meta(ge=0, le=65535), _says("Port that pairing goes over; 0 takes a free one and keeps to it.")
     ] = 0
@@ -328,6 +327,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nodes: NodeSettings = NodeSettings()
     node: NodeHostSettings = NodeHostSettings()
     worker: WorkerAgentSettings = WorkerAgentSettings()
+    workers: WorkerFleetSettings = WorkerFleetSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
@@ -379,6 +379,7 @@ def check_together(settings: Settings) -> None:
     _at_most(settings, "tools.timeout_ms", "tools.max_timeout_ms")
     _at_most(settings, "approvals.ttl_seconds", "approvals.max_ttl_seconds")
     _at_most(settings, "nodes.heartbeat_seconds", "nodes.heartbeat_timeout_seconds")
+    _explained("workers.heartbeat_timeout_seconds", settings.workers.policy)
     for operator in settings.access.operators:
         _explained("access.operators", partial(Principal.parse, operator))
     _check_egress(settings)

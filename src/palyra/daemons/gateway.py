@@ -36,6 +36,8 @@ from palyra.daemons.skill_tools import WASM_EXECUTOR
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
 from palyra.daemons.vault_parts import DecidedSecrets, key_sources, make_vault
 from palyra.daemons.wasm_tools import WasmTools
+from palyra.daemons.worker_hosts import HostsOnWorkers
+from palyra.daemons.worker_tier import WorkerTier
 from palyra.fetch.tool import NAME as FETCH
 from palyra.identity import sqlite_schema, sqlite_tokens
 from palyra.journal.event import NewEvent
@@ -51,9 +53,12 @@ from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
+from palyra.tools.spec import WORKER_EXECUTOR
 from palyra.vault import sqlite_vault
+from palyra.workers import sqlite_fleet
 
 if TYPE_CHECKING:
+    from palyra.daemons.worker_parts import WorkerParts
     from palyra.identity.identity_manager import IdentityManager
 
 log = logging.getLogger("palyra.gateway")
@@ -88,6 +93,7 @@ class Gateway:
                 *sqlite_tokens.SCHEMA,
                 *sqlite_vault.SCHEMA,
                 *sqlite_schema.SCHEMA,
+                *sqlite_fleet.SCHEMA,
                 *state_file.SCHEMA,
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
@@ -175,6 +181,13 @@ class Gateway:
                     FETCH_EXECUTOR: self._fetch,
                     WASM_EXECUTOR: self.wasm,
                     NODE_EXECUTOR: NodeTool(self.nodes.devices),
+                    WORKER_EXECUTOR: WorkerTier(
+                        lambda: self.workers,
+                        self.catalog,
+                        protected=settings.workspace.protected_names,
+                        hosts=HostsOnWorkers(settings.sandbox, self.egress),
+                        check=self.wasm.require_runnable,
+                    ),
                 },
                 policy=self.policy,
                 store=self.store,
@@ -195,6 +208,7 @@ class Gateway:
             skills=self.skills,
             identity=lambda: self.identity,
             nodes=self.nodes.opened,
+            workers=lambda: self.workers,
             channels=self.channels,
             policy=self.policy,
             clock=self.clock,
@@ -224,6 +238,25 @@ class Gateway:
             server_names=advertised_names(self.settings.nodes),
         )
 
+    @cached_property
+    def workers(self) -> "WorkerParts":
+        """Made when the fleet is first spoken of, for the same reason."""
+        from palyra.daemons.worker_parts import WorkerParts
+
+        return WorkerParts(
+            self.settings.workers,
+            store=self.store,
+            state=self.state,
+            clock=self.clock,
+            identity=lambda: self.identity,
+            unpair=self._unpair,
+            instance=self._instance,
+            metrics=self.metrics,
+        )
+
+    async def _unpair(self, device_id: str, *, reason: str, actor: str) -> None:
+        await (await self.nodes.opened()).desk.revoke(device_id, reason=reason, actor=actor)
+
     def release_abandoned(self) -> int:
         """Ends what dead processes left running on this state directory. Returns how many calls that were."""
         live = InstanceRegistry(self.state.path("instances")).live() | {self._instance}
@@ -242,6 +275,7 @@ class Gateway:
             "running_calls": self.broker.running(),
             "pending_approvals": self._pending(),
             "nodes": self.nodes.status(),
+            "workers": self.workers.status(),
         }
 
     def missing(self) -> list[str]:
@@ -309,7 +343,8 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             )
         )
         failure: Exception | None = None
-        async with gateway.nodes.running(), asyncio.TaskGroup() as beside:
+        gateway.workers.join(gateway.nodes, gateway.metrics)
+        async with gateway.nodes.running(), gateway.workers.running(), asyncio.TaskGroup() as beside:
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),

@@ -84,6 +84,8 @@ class NodeParts:
         self._actor = actor
         self.registry = NodeRegistry()
         self.further: list[AddService] = []
+        # Told which device is no longer let in, and why, besides the nodes' own dispatcher.
+        self.on_ended: list[Callable[[DeviceId, str], None]] = []
         self._opening = asyncio.Lock()
         self._opened: OpenedNodes | None = None
         self._runs = False
@@ -213,7 +215,7 @@ class NodeParts:
         services += [add(gate) for add in self.further]
         ended: asyncio.Queue[tuple[DeviceId, str]] = asyncio.Queue()
         told = _telling(opened.dispatcher, ended)
-        identity.on_ended.append(told)
+        identity.on_ended += (told, *self.on_ended)
         listener = DeviceListener(identity, settings.host)
         try:
             self._port = await listener.start(services, self._ports.candidates("port", settings.port))
@@ -224,7 +226,8 @@ class NodeParts:
                 beside.create_task(self._tell_news(identity, opened.dispatcher), name="certificate news")
                 beside.create_task(self._reconcile(identity, opened.desk, ended), name="ended devices")
         finally:
-            identity.on_ended.remove(told)
+            for each in (told, *self.on_ended):
+                identity.on_ended.remove(each)
             self._port = 0
             opened.dispatcher.end_all()
             await asyncio.shield(listener.stop(GOODBYE_SECONDS))

@@ -115,6 +115,7 @@ def plugin_run_spec(settings: WasmSettings) -> ToolSpec:
         output_schema=OUTPUT_SCHEMA,
         metadata=ToolMetadata(capabilities=frozenset({ToolCapability.FILESYSTEM_READ})),
         tier=ToolTier.A,
+        other_tiers=frozenset({ToolTier.WORKER}),
         executor=WASM_EXECUTOR,
         max_input_bytes=MAX_PLUGIN_TOOL_INPUT_BYTES,
         enforceable=ENFORCEABLE,

@@ -84,7 +84,8 @@ def process_specs(settings: SandboxSettings, egress: EgressSettings | None = Non
                 capabilities=frozenset(runs) if name in STARTING else frozenset({ToolCapability.ARTIFACTS_READ})
             ),
             tier=ToolTier(settings.tier),
-            other_tiers=frozenset({ToolTier.B, ToolTier.C}),
+            # What a program started in the background would go on doing on a worker, nobody could read or stop.
+            other_tiers=frozenset({ToolTier.B, ToolTier.C} | ({ToolTier.WORKER} if name == "process.run" else set())),
             executor=PROCESS_EXECUTOR,
             max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
             touches=_touches_of(settings, egress, name),

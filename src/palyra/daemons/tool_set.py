@@ -15,7 +15,7 @@ from palyra.daemons.process_tools import process_specs
 from palyra.tools import builtin
 from palyra.tools.call import ExecutionPlan, Outcome
 from palyra.tools.catalog import Catalog
-from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, Touches
+from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, ToolTier, Touches
 from palyra.workspace.root import open_workspace
 from palyra.workspace.tools import FILE_TOOLS, FileTool
 
@@ -34,6 +34,7 @@ def file_tool_spec(tool: FileTool) -> ToolSpec:
         output_schema=tool.output_schema,
         metadata=ToolMetadata(capabilities=frozenset(map(ToolCapability, tool.capabilities))),
         executor=FILES_EXECUTOR,
+        other_tiers=frozenset({ToolTier.WORKER}),
         idempotent="filesystem_write" not in tool.capabilities,
         touches=_touched_by(tool),
         enforceable=frozenset(("timeout_ms", "max_output_bytes", READ_ONLY_OBLIGATION)),

@@ -96,6 +96,14 @@ class WasmTools:
             return await self._run_plugin(plan)
         return await self._run_skill(plan)
 
+    def require_runnable(self, plan: ExecutionPlan) -> None:
+        """For who has a module run elsewhere: raises what ``execute`` would before it touched the module."""
+        if plan.tool == PLUGIN_RUN:
+            self.runner.require_enabled()
+            if "path" not in plan.arguments:
+                raise NoModule("a skill's module runs here; workers run modules of the workspace")
+            self.runner.require_workspace_module(self._directory, Principal.parse(plan.principal))
+
     async def _compile(self, module: bytes) -> CompiledModule:
         return await self.runtime.compile(module)
 

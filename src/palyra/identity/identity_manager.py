@@ -43,7 +43,7 @@ from palyra.identity.records import (
 from palyra.identity.renewal import renewal_due_ms
 from palyra.identity.revocation import refusal_of_certificate, refusal_of_device
 from palyra.identity.server_certificates import ServerCertificates
-from palyra.identity.sqlite_identity import list_authorities, list_devices, trust_domain_of
+from palyra.identity.sqlite_identity import certificate_in_use, list_authorities, list_devices, trust_domain_of
 from palyra.identity.x509 import accepted_key
 
 log = logging.getLogger("palyra.identity")
@@ -185,6 +185,12 @@ class IdentityManager:
         if not found:
             raise UnknownDevice(f"there is no device {device_id}", device_id=device_id)
         return found[0]
+
+    def certificate_in_use(self, device_id: str, kind: DeviceKind) -> bytes | None:
+        """The certificate, in PEM, that a device of this kind last connected with, or its first before it ever did;
+        None unless the device is let in."""
+        der = certificate_in_use(self._store, device_id, kind)
+        return None if der is None else pem_of(der)
 
     def authorities(self) -> list[AuthorityView]:
         """The newest first, retired ones included. None before the first use."""

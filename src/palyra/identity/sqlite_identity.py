@@ -211,6 +211,16 @@ def list_devices(reader: Reader, device_id: str | None = None) -> list[DeviceIde
     return [msgspec.convert(dict(zip(names, row, strict=True)), DeviceIdentity, dec_hook=_ulid) for row in rows]
 
 
+def certificate_in_use(reader: Reader, device_id: str, kind: DeviceKind) -> bytes | None:
+    rows = reader.read(
+        "SELECT c.certificate FROM identity_devices AS d JOIN identity_certificates AS c ON c.device_id = d.device_id"
+        " WHERE d.device_id = ? AND d.kind = ? AND d.state = ?"
+        " AND c.generation = CASE WHEN d.used_generation > 0 THEN d.used_generation ELSE d.generation END",
+        (device_id, kind.value, DeviceState.ACTIVE.value),
+    )
+    return rows[0][0] if rows else None
+
+
 def list_authorities(reader: Reader) -> list[AuthorityView]:
     rows = reader.read(
         f"SELECT authority_id, state, created_ms, not_after_ms, ({_NEEDED_UNTIL}) FROM identity_authorities AS a"  # noqa: S608

@@ -14,6 +14,9 @@ PREFIX: Final = "obligation_"
 
 # From the weakest to the strictest.
 TIERS: Final = ("b", "c", "a")
+# ``@obligation_tier("worker")`` says where the call runs; in which sandbox there is another permit's, or the worker's,
+# to say. So it is kept apart.
+WORKER: Final = "worker"
 EGRESS: Final = ("none", "preflight", "strict")
 _MAX_NUMBER: Final = 2**53 - 1
 
@@ -28,6 +31,7 @@ class Obligations(msgspec.Struct, frozen=True, kw_only=True):
     tier: str | None = None
     egress: str | None = None
     read_only: bool | None = None
+    place: str | None = None
 
 
 def _number(text: str) -> int:
@@ -58,7 +62,7 @@ _KINDS: Final[dict[str, tuple[Callable[[str], Any], Callable[[Any], Any]]]] = {
     "max_output_bytes": (_number, min),
     "memory_bytes": (_number, min),
     "cpu_seconds": (_number, min),
-    "tier": (_one_of(TIERS), _strictest_of(TIERS)),
+    "tier": (_one_of((*TIERS, WORKER)), _strictest_of(TIERS)),
     "egress": (_one_of(EGRESS), _strictest_of(EGRESS)),
     "read_only": (_flag, max),
 }
@@ -82,13 +86,18 @@ def parse_obligations(annotations: Mapping[str, str], effect: str) -> tuple[Obli
                 found[annotation.removeprefix(PREFIX)] = kind[0](text or "")
             except ValueError as error:
                 faults.append(f"`{annotation}`: {text!r} {error}")
+    if found.get("tier") == WORKER:
+        found["place"] = found.pop("tier")
     return Obligations(**found), tuple(faults)
 
 
 def strictest(several: Iterable[Obligations]) -> Obligations:
     stated: dict[str, list[Any]] = {}
     for obligations in several:
-        for name in _KINDS:
+        for name in Obligations.__struct_fields__:
             if (value := getattr(obligations, name)) is not None:
                 stated.setdefault(name, []).append(value)
-    return Obligations(**{name: _KINDS[name][1](values) for name, values in stated.items()})
+    # There is one place that can be demanded.
+    return Obligations(
+        **{name: _KINDS[name][1](values) if name in _KINDS else values[0] for name, values in stated.items()}
+    )

@@ -61,6 +61,7 @@ class P256Verifier:
         self._key = key
         self._algorithm = ECDSA(SHA256())
         der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        self._der = der
         self._key_id = "p256:" + hashlib.sha256(der).hexdigest()[:_KEY_ID_HEX_CHARS]
 
     @classmethod
@@ -95,6 +96,10 @@ class P256Verifier:
     @property
     def key_id(self) -> str:
         return self._key_id
+
+    def public_der(self) -> bytes:
+        """The SubjectPublicKeyInfo."""
+        return self._der
 
     def verify(self, message: bytes, signature: bytes) -> None:
         from cryptography.exceptions import InvalidSignature

@@ -51,6 +51,14 @@ class PrometheusMetrics:
             names.NODE_REQUESTS, "Requests to devices, by how they ended.", ["state"], registry=self._registry
         )
 
+        self._leases = Counter(
+            names.LEASES_ENDED, "Calls that workers held, by how that ended.", ["state"], registry=self._registry
+        )
+        self._lease_seconds = Histogram(names.LEASE_SECONDS, "Time that a worker held a call.", registry=self._registry)
+        self._worker_refusals = Counter(
+            names.WORKER_REFUSALS, "What the fleet's ledger refused, by code.", ["code"], registry=self._registry
+        )
+
     def egress_happened(self, grant: EgressGrant, event: EgressEvent) -> None:
         """Shaped as the observer of an egress proxy. Hosts are no labels: a caller chooses them."""
         if isinstance(event, Connected):
@@ -78,6 +86,13 @@ class PrometheusMetrics:
 
     def node_request_ended(self, state: str) -> None:
         self._node_requests.labels(state).inc()
+
+    def lease_ended(self, state: str, seconds: float) -> None:
+        self._leases.labels(state).inc()
+        self._lease_seconds.observe(seconds)
+
+    def worker_refused(self, code: str) -> None:
+        self._worker_refusals.labels(code).inc()
 
     def policy_reloaded(self, outcome: str) -> None:
         self._reloads.labels(outcome).inc()

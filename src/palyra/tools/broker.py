@@ -32,20 +32,17 @@ from palyra.tools.call import (
     TooManyCalls,
     UnknownRun,
     compile_plan,
-    decide_tool_call,
     decision_view,
-    policy_request_for,
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
-from palyra.tools.device_decision import device_request_for
 from palyra.tools.ending import Ended, conclude
 from palyra.tools.execution import Executor, execute, with_grants
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
 from palyra.tools.ports import Store, Transaction
+from palyra.tools.questions import decide_whole
 from palyra.tools.record import CallRecord
-from palyra.tools.skill_decision import skill_request_for, together
-from palyra.tools.spec import SKILL_TOOLS, ToolSpec, Touches
+from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
 from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
 from palyra.tools.waiting import WaitingRoom, asks_for
 
@@ -69,6 +66,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     wait_ms: int = 0
     timeout_ms: int | None = None
+    # Where the caller wishes it to run, if not where the tool runs by itself. Policy has to agree.
+    tier: ToolTier | None = None
 
 
 class Broker:
@@ -173,19 +172,9 @@ class Broker:
             session=request.session,
             device=request.device,
         )
-        question = policy_request_for(self.config, context, spec, arguments, touches)
-        decision = decide_tool_call(self._policy, question)
-        decided = [(decision, question)]
-        if spec.skill is not None:
-            further = skill_request_for(self.config, context, spec.skill, arguments)
-            answer = self._policy.decide(further)
-            decided.append((answer, further))
-            decision = together(decision, answer)
-        if spec.device is not None:
-            further = device_request_for(self.config, context, spec.device(arguments.value))
-            answer = self._policy.decide(further)
-            decided.append((answer, further))
-            decision = together(decision, answer)
+        decision, decided, on_worker = decide_whole(
+            self.config, self._policy, context, spec, arguments, touches, on_worker=request.tier is ToolTier.WORKER
+        )
         shown = decision_view(decision)
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
@@ -205,6 +194,7 @@ class Broker:
                     call_id=record.call_id,
                     run_id=record.run_id,
                     asked_timeout_ms=request.timeout_ms,
+                    on_worker=on_worker,
                 )
             except Unavailable as error:
                 denial = error
@@ -213,7 +203,7 @@ class Broker:
             context=context,
             arguments=arguments,
             decision=shown,
-            decided=tuple(decided),
+            decided=decided,
             reserve={
                 BudgetKind.CALLS: 1,
                 BudgetKind.WALL_MS: plan.timeout_ms if plan else 1,
@@ -221,7 +211,7 @@ class Broker:
             },
             run_budget=self.config.run_budget,
             instance=self._instance,
-            executor=spec.executor,
+            executor=WORKER_EXECUTOR if on_worker else spec.executor,
         )
         return asked, plan, denial
 
@@ -289,8 +279,9 @@ class Broker:
 
     async def _run(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
         """The start is on disk."""
-        ended = await self._execute(entry, with_grants(plan, begun.granted, approved=begun.approved))
-        return await self._finish(begun, entry.spec.executor, ended)
+        known = {"approved": begun.approved, "approval_id": begun.record.approval_id or ""}
+        ended = await self._execute(entry, with_grants(plan, begun.granted, **known))
+        return await self._finish(begun, _executor_of(entry, plan), ended)
 
     async def _compute(
         self, asked: Asked, entry: CatalogEntry, plan: ExecutionPlan, expected: dict[BudgetKind, int]
@@ -323,7 +314,7 @@ class Broker:
         return record
 
     async def _execute(self, entry: CatalogEntry, plan: ExecutionPlan) -> Ended:
-        executor = self._executors[entry.spec.executor]
+        executor = self._executors[_executor_of(entry, plan)]
         return await execute(executor, entry, plan, redact=self._redact, clock=self._clock)
 
     async def _finish(self, begun: Started, executor: str, ended: Ended) -> CallRecord:
@@ -391,6 +382,10 @@ class Broker:
             task.cancel()
         if late:
             await asyncio.wait(late)
+
+
+def _executor_of(entry: CatalogEntry, plan: ExecutionPlan) -> str:
+    return WORKER_EXECUTOR if plan.on_worker else entry.spec.executor
 
 
 class Stopping(Unavailable):

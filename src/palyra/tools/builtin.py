@@ -3,7 +3,7 @@
 import asyncio
 
 from palyra.tools.call import ExecutionPlan, Outcome
-from palyra.tools.spec import ToolName, ToolSpec
+from palyra.tools.spec import ToolName, ToolSpec, ToolTier
 
 EXECUTOR = "builtin"
 MAX_SLEEP_SECONDS = 600
@@ -13,6 +13,7 @@ ECHO = ToolSpec(
     title="Echo",
     description="Returns the text it was given. Touches nothing.",
     executor=EXECUTOR,
+    other_tiers=frozenset({ToolTier.WORKER}),
     idempotent=True,
     effect_free=True,
     input_schema={
@@ -34,6 +35,7 @@ SLEEP = ToolSpec(
     title="Sleep",
     description="Waits, then says how long. Touches nothing; stops at once when cancelled.",
     executor=EXECUTOR,
+    other_tiers=frozenset({ToolTier.WORKER}),
     idempotent=True,
     input_schema={
         "type": "object",

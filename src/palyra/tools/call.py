@@ -19,6 +19,8 @@ from palyra.tools.budget import BudgetKind, RunBudget, Usage
 from palyra.tools.spec import ToolSpec, ToolTier, Touches
 
 ToolDecision = Decision
+# Obligations that say where a call runs. The rest is what its executor holds it to.
+_PLACES = frozenset(("tier", "place"))
 
 
 class UnknownTool(Denied):
@@ -191,8 +193,12 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     channel: str = ""
     # The digest of the skill's archive that was decided on, for a skill's tool.
     skill: str = ""
-    # Whether a person approved exactly this call.
+    # Where it runs: here, or on a worker of the fleet, in the same tier of that worker's own sandbox.
+    on_worker: bool = False
+    argument_digest: str = ""
+    # Whether a person approved exactly this call, and which approval it runs under.
     approved: bool = False
+    approval_id: str = ""
     # What the call may use at most of the run's budgets, and what it has used of them.
     granted: Mapping[BudgetKind, int] = {}
     usage: Usage = msgspec.field(default_factory=Usage)
@@ -206,6 +212,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     used: dict[BudgetKind, int] = {}
     # Why the call failed all the same, where a part of its result is worth keeping.
     error: PalyraError | None = None
+    # What the worker that ran it signed about it.
+    worker_attestation: dict[str, Any] | None = None
 
 
 def compile_plan(
@@ -217,16 +225,19 @@ def compile_plan(
     call_id: str,
     run_id: str,
     asked_timeout_ms: int | None,
+    on_worker: bool = False,
 ) -> ExecutionPlan:
     """The obligations of the decision and the settings become limits; the strictest of each wins."""
     obligations = decision.obligations
+    if on_worker and ToolTier.WORKER not in spec.other_tiers:
+        raise Unenforceable(f"{spec.name} does not run on workers", layer="tier worker")
     if obligations.tier is not None and obligations.tier not in {spec.tier, *spec.other_tiers}:
         raise Unenforceable(
             f"policy obliges {spec.name} to run in tier {obligations.tier}, and it runs in {spec.tier.value}",
             layer=f"tier {obligations.tier}",
         )
     for name in obligations.__struct_fields__:
-        if name != "tier" and getattr(obligations, name) is not None and name not in spec.enforceable:
+        if name not in _PLACES and getattr(obligations, name) is not None and name not in spec.enforceable:
             raise Unenforceable(f"policy obliges {spec.name} to {name}, which nothing can hold it to", layer=name)
     timeout = min(asked_timeout_ms or config.timeout_ms, config.max_timeout_ms)
     if obligations.timeout_ms is not None:
@@ -243,7 +254,10 @@ def compile_plan(
         timeout_ms=timeout,
         max_output_bytes=output,
         tier=spec.tier if obligations.tier is None else ToolTier(obligations.tier),
-        effect_free=spec.effect_free,
+        # Somebody else's machine is an effect.
+        effect_free=spec.effect_free and not on_worker,
+        on_worker=on_worker,
+        argument_digest=arguments.digest,
         obligations=obligations,
         skill="" if spec.skill is None else spec.skill.digest,
     )

@@ -21,6 +21,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     receipt: list[dict[str, Any]] = []
     used: dict[BudgetKind, int]
     elapsed_ms: int = 0
+    worker_attestation: dict[str, Any] | None = None
 
 
 class Booked(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,5 +62,6 @@ def conclude(started: CallRecord, executor: str, ended: Ended, signer: Signer) -
         receipt=ended.receipt,
         ended_ms=attestation.ended_ms,
         attestation=envelope.to_dict(),
+        worker_attestation=ended.worker_attestation,
     )
     return record, Booked(used=ended.used, output_digest=output_digest, execution_sha256=digest)

@@ -50,6 +50,7 @@ async def execute(
     state, result = CallState.SUCCEEDED, None
     error: PalyraError | None = None
     receipt: tuple[dict[str, Any], ...] = ()
+    worker_attestation: dict[str, Any] | None = None
     used: dict[BudgetKind, int] = {BudgetKind.CALLS: 1}
     since = clock.monotonic()
     allowed_seconds = plan.timeout_ms / 1000 + (KEPT_DEADLINE_GRACE_SECONDS if executor.keeps_deadline else 0)
@@ -62,8 +63,9 @@ async def execute(
         if outcome.error is None or clean is not None:
             _check_output(entry, plan, clean)
         result = clean
+        worker_attestation = outcome.worker_attestation
         if outcome.error is not None:
-            state, error = CallState.FAILED, outcome.error
+            state, error = _state_after(outcome.error), outcome.error
     except TimeoutError:
         state, error = CallState.TIMED_OUT, CallTimedOut(f"{plan.tool} did not finish in {plan.timeout_ms} ms")
     except asyncio.CancelledError:
@@ -83,7 +85,15 @@ async def execute(
         receipt=redact(list(receipt)),
         used=used,
         elapsed_ms=elapsed,
+        worker_attestation=worker_attestation,
     )
+
+
+def _state_after(error: PalyraError) -> CallState:
+    """An executor that keeps its deadline may tell itself that it was the deadline, or the caller, that ended it."""
+    if isinstance(error, CallTimedOut):
+        return CallState.TIMED_OUT
+    return CallState.CANCELLED if isinstance(error, CallCancelled) else CallState.FAILED
 
 
 def with_grants(plan: ExecutionPlan, granted: dict[BudgetKind, int], **known: Any) -> ExecutionPlan:

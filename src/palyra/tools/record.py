@@ -28,6 +28,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, Any] | None = None
     receipt: list[dict[str, Any]] = []
     attestation: dict[str, Any] | None = None
+    # What the worker that ran the call signed, where one did.
+    worker_attestation: dict[str, Any] | None = None
 
     def view(self) -> dict[str, Any]:
         shown: dict[str, Any] = {
@@ -48,6 +50,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
             else max(0, self.ended_ms - self.started_ms),
             "argument_digest": self.argument_digest,
         }
+        if self.worker_attestation is not None:
+            shown["worker_attestation"] = self.worker_attestation
         if self.approval_id is not None:
             shown["approval_id"] = self.approval_id
         if self.error is not None:

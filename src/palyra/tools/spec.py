@@ -14,6 +14,8 @@ from palyra.tools.budget import BudgetKind
 
 # The names of skills' tools begin like this, and no others do.
 SKILL_TOOLS = "skill."
+# The executor that has a call run by a worker of the fleet, whatever executor it has here.
+WORKER_EXECUTOR = "worker"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
 
 

@@ -1,0 +1,234 @@
+"""The fleet as the settings want it: its ledger, the desks over it, its services on the listener, and its reaper.
+
+The ledger is there with or without a daemon; workers connect, and calls run on them, only while one runs.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from palyra.clock import MS_PER_SECOND, Clock
+from palyra.config.state_dir import StateDir
+from palyra.daemons.node_parts import NodeParts
+from palyra.errors import PalyraError, Unavailable
+from palyra.identity.device import DeviceId
+from palyra.journal.sqlite import SqliteStore
+from palyra.telemetry import names
+from palyra.workers import commands
+from palyra.workers.artifact_desk import ArtifactDesk
+from palyra.workers.artifact_store import ArtifactStore
+from palyra.workers.decision import FleetDecision
+from palyra.workers.egress.lease_book import LeaseRef
+from palyra.workers.egress.lease_desk import LeaseDesk
+from palyra.workers.fleet import WorkerFleetManager
+from palyra.workers.fleet_desk import FleetDesk
+from palyra.workers.fleet_ports import FleetMetrics
+from palyra.workers.fleet_settings import WorkerFleetSettings
+from palyra.workers.lease_calls import LeaseCalls
+from palyra.workers.lifecycle import WorkerLifecycleState
+from palyra.workers.limits import REAPER_INTERVAL_MS
+from palyra.workers.output_tails import OutputTails
+from palyra.workers.record import WorkerRecord
+from palyra.workers.service_limits import PRUNE_SECONDS
+from palyra.workers.sqlite_fleet import SqliteFleet
+
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
+    from palyra.nodes.grpc_gate import PeerGate
+
+log = logging.getLogger("palyra.workers")
+ARTIFACTS = "artifacts"
+
+
+class WorkersNeedDaemon(Unavailable):
+    code = "workers.needs_daemon"
+    hint = "workers connect to the daemon: start it with `palyra up`"
+
+
+class WorkersOff(Unavailable):
+    code = "workers.disabled"
+    hint = "the setting workers.enabled is false"
+
+
+class Unpair(Protocol):
+    async def __call__(self, device_id: str, *, reason: str, actor: str) -> None:
+        """Ends the pairing of a device and revokes its certificates."""
+
+
+class Watches(Protocol):
+    def watch(self, name: str, help_text: str, value: Callable[[], float]) -> None: ...
+
+
+class WorkerParts:
+    def __init__(
+        self,
+        settings: WorkerFleetSettings,
+        *,
+        store: SqliteStore,
+        state: StateDir,
+        clock: Clock,
+        identity: "Callable[[], IdentityManager]",
+        unpair: Unpair,
+        instance: str,
+        metrics: FleetMetrics,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._unpair = unpair
+        self._clock = clock
+        self._metrics = metrics
+        self._runs = False
+        policy = settings.policy()
+        self.ledger = SqliteFleet(store, WorkerFleetManager(policy))
+        self.desk = FleetDesk(
+            ledger=self.ledger,
+            policy=policy,
+            clock=clock,
+            instance=instance,
+            keys=lambda: self.keys,
+            on_refused=metrics.worker_refused,
+        )
+        self.egress = LeaseDesk()
+        self.output = OutputTails()
+        self.artifacts = ArtifactDesk(ArtifactStore(state.path(ARTIFACTS)), self.ledger.lease)
+        self._calls = LeaseCalls(self.desk, clock=clock, egress=self.egress, metrics=metrics)
+
+    @cached_property
+    def keys(self) -> Any:
+        from palyra.daemons.worker_keys import WorkerKeys
+
+        return WorkerKeys(self._identity)
+
+    def calls(self) -> LeaseCalls:
+        """What the worker tier works with: there only while a daemon runs."""
+        if not self._settings.enabled:
+            raise WorkersOff("workers are switched off")
+        if not self._runs:
+            raise WorkersNeedDaemon("no daemon runs that workers could be connected to")
+        return self._calls
+
+    def join(self, nodes: NodeParts, metrics: Watches) -> None:
+        """The fleet's services are on the listener of devices, behind its gate."""
+        metrics.watch(names.WORKERS, "Workers connected now.", lambda: len(self.desk))
+        metrics.watch(names.LEASES_OPEN, "Calls that workers hold now.", self.open_leases)
+        metrics.watch(names.LEASES_WAITING, "Calls that wait for a worker.", lambda: self._calls.waiting)
+        if self._settings.enabled:
+            nodes.further += (self._work_service, self._reports_service, self._grants_service)
+            nodes.on_ended.append(self.end_device)
+
+    def _work_service(self, gate: "PeerGate") -> Callable[[Any], None]:
+        from palyra.wire.worker.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+        from palyra.workers.grpc_service import WorkerService
+        from palyra.workers.worker_events import WorkerEvents
+
+        service = WorkerService(
+            gate=gate,
+            desk=self.desk,
+            events=WorkerEvents(self.desk, self._calls, self.artifacts, self.output),
+            artifacts=self.artifacts,
+            keys=self.keys,
+            leave=self.remove,
+        )
+        return partial(add_WorkerServiceServicer_to_server, service)
+
+    def _reports_service(self, gate: "PeerGate") -> Callable[[Any], None]:
+        from palyra.wire.worker.v1.worker_pb2_grpc import add_EgressServiceServicer_to_server
+        from palyra.workers.egress.grpc_service import EgressService
+
+        return partial(add_EgressServiceServicer_to_server, EgressService(gate, self.desk))
+
+    def _grants_service(self, gate: "PeerGate") -> Callable[[Any], None]:
+        from palyra.wire.egress.v1.egress_pb2_grpc import add_LeaseGrantServiceServicer_to_server
+        from palyra.workers.egress.grpc_leases import LeaseGrantService
+
+        return partial(
+            add_LeaseGrantServiceServicer_to_server, LeaseGrantService(gate, self.egress, self._open_leases_of)
+        )
+
+    def _open_leases_of(self, egress_id: str) -> list[LeaseRef]:
+        bound = {one.worker_id for one in self.workers() if one.egress_id == egress_id}
+        return [LeaseRef(one.lease_id, one.fence) for one in self.ledger.leases() if one.worker_id in bound]
+
+    def workers(self, state: WorkerLifecycleState | None = None) -> list[WorkerRecord]:
+        found: list[WorkerRecord] = []
+        while page := self.ledger.workers(state, after=found[-1].worker_id if found else ""):
+            found += page
+        return found
+
+    async def decide(self, command: commands.FleetCommand) -> FleetDecision:
+        return await self.desk.decide(command)
+
+    async def remove(self, worker_id: str, *, reason: str, actor: str) -> None:
+        """Out of the fleet, and not paired any more."""
+        await self.desk.decide(commands.RemoveWorker(actor=actor, worker_id=worker_id, reason=reason))
+        await self._unpair(worker_id, reason=reason, actor=actor)
+
+    def end_device(self, device_id: DeviceId, code: str) -> None:
+        """For the identity manager: who is no longer let in is cut."""
+        self.desk.end_device(str(device_id), code)
+
+    def open_leases(self) -> int:
+        return sum(len(one.open_leases) for one in self.workers())
+
+    def counts(self) -> dict[str, int]:
+        return {state.value: count for state, count in self.ledger.counts().items()}
+
+    def status(self) -> dict[str, Any]:
+        return {"enabled": self._settings.enabled, "connected": len(self.desk), "states": self.counts()}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Beside the calls of a daemon. What an earlier one left open is taken up by the first round of the reaper."""
+        if not self._settings.enabled:
+            yield
+            return
+        tasks = [
+            asyncio.create_task(self._reap(), name="fleet reaper"),
+            asyncio.create_task(self._prune(), name="fleet pruning"),
+            asyncio.create_task(self._announce(), name="fleet certificate news"),
+        ]
+        self._runs = True
+        try:
+            yield
+        finally:
+            self._runs = False
+            self.desk.end_all("daemon.stopping", "the daemon stops")
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self.desk.batcher.settle()
+
+    async def _reap(self) -> None:
+        while True:
+            try:
+                await self.desk.reap()
+                self._calls.look_elsewhere()
+            except PalyraError as error:
+                log.error("the fleet could not be looked after: %s", error)
+            except Exception:
+                log.exception("the fleet could not be looked after")
+            await asyncio.sleep(REAPER_INTERVAL_MS / MS_PER_SECOND)
+
+    async def _prune(self) -> None:
+        while True:
+            await asyncio.sleep(PRUNE_SECONDS)
+            try:
+                await self.ledger.prune()
+                await self.artifacts.prune(self.ledger.leases())
+            except (PalyraError, OSError) as error:
+                log.error("what ended long ago could not be forgotten: %s", error)
+
+    async def _announce(self) -> None:
+        """Connected workers hear of new authorities."""
+        told = b""
+        while True:
+            await asyncio.sleep(1.0)
+            if not len(self.desk):
+                continue
+            bundle = self._identity().ca_bundle_pem()
+            if told and bundle != told:
+                self.desk.announce(bundle)
+            told = bundle

@@ -1,0 +1,109 @@
+"""Commands of many callers, decided together: while one transaction is on its way to the disk, the next one gathers.
+
+Nobody waits for a timer: a single command is decided at once, and a thousand cost a few transactions.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from palyra.errors import PalyraError
+from palyra.workers.commands import FleetCommand
+from palyra.workers.decision import FleetDecision
+from palyra.workers.service_limits import MAX_DECIDED_TOGETHER
+from palyra.workers.state_port import Beat, BeatAnswer, FleetLedger
+
+log = logging.getLogger("palyra.workers")
+
+Decided = Callable[[FleetCommand, FleetDecision], None]
+_Waiting = tuple[FleetCommand, "asyncio.Future[FleetDecision]"]
+
+
+class CommandBatcher:
+    """``on_decided`` hears of each decision, in order, before whoever asked for it does."""
+
+    def __init__(self, ledger: FleetLedger, on_decided: Decided, on_beats: Callable[[BeatAnswer], None]) -> None:
+        self._ledger = ledger
+        self._on_decided = on_decided
+        self._on_beats = on_beats
+        self._waiting: list[_Waiting] = []
+        self._beats: dict[str, Beat] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def decide(self, command: FleetCommand) -> FleetDecision:
+        """The decision, on disk; a refusal is in it and not raised."""
+        return await self.submit(command)
+
+    def submit(self, command: FleetCommand) -> "asyncio.Future[FleetDecision]":
+        """Commands that one caller submits one after the other are decided in that order."""
+        future: asyncio.Future[FleetDecision] = asyncio.get_running_loop().create_future()
+        self._waiting.append((command, future))
+        self._wake()
+        return future
+
+    def beat(self, beat: Beat) -> None:
+        self._beats[beat.worker_id] = beat
+        self._wake()
+
+    async def settle(self) -> None:
+        """Returns when nothing waits any more."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _wake(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._drain(), name="fleet decisions")
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting or self._beats:
+                beats, self._beats = tuple(self._beats.values()), {}
+                if beats:
+                    await self._note(beats)
+                taken, self._waiting = self._waiting[:MAX_DECIDED_TOGETHER], self._waiting[MAX_DECIDED_TOGETHER:]
+                # A full disk refuses new work; what already runs has to be able to end.
+                for part in (
+                    [one for one in taken if not one[0].begins_work],
+                    [one for one in taken if one[0].begins_work],
+                ):
+                    if part:
+                        await self._decide(part)
+        finally:
+            self._task = None
+            if self._waiting or self._beats:
+                self._wake()
+
+    async def _note(self, beats: tuple[Beat, ...]) -> None:
+        try:
+            self._on_beats(await self._ledger.beat(beats))
+        except Exception:
+            # Heartbeats come again; a worker whose heartbeats stay unrecorded is given up by the reaper.
+            log.exception("heartbeats could not be recorded")
+
+    async def _decide(self, part: Sequence[_Waiting]) -> None:
+        try:
+            decisions = await self._ledger.decide_all([command for command, _ in part])
+        except Exception as error:
+            await self._one_by_one(part, error)
+            return
+        for (command, future), decision in zip(part, decisions, strict=True):
+            self._tell(command, future, decision)
+
+    async def _one_by_one(self, part: Sequence[_Waiting], error: Exception) -> None:
+        """One of them broke the transaction of all: the others are innocent."""
+        if len(part) == 1:
+            if not isinstance(error, PalyraError):
+                log.error("%s could not be decided", type(part[0][0]).__name__, exc_info=error)
+            if not part[0][1].done():
+                part[0][1].set_exception(error)
+            return
+        for one in part:
+            await self._decide([one])
+
+    def _tell(self, command: FleetCommand, future: "asyncio.Future[FleetDecision]", decision: FleetDecision) -> None:
+        try:
+            self._on_decided(command, decision)
+        except Exception:
+            log.exception("what %s means could not be carried out", type(command).__name__)
+        if not future.done():
+            future.set_result(decision)

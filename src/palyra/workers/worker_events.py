@@ -1,0 +1,128 @@
+"""What a connected worker says, event by event: verified, put to the ledger, and answered."""
+
+import asyncio
+from typing import Any, Final
+
+from palyra.errors import Denied, LimitExceeded, PalyraError
+from palyra.signing.dsse import BadSignature
+from palyra.workers import commands, daemon_messages, service_limits
+from palyra.workers.artifact_desk import ArtifactDesk
+from palyra.workers.fleet_desk import FleetDesk, Session
+from palyra.workers.lease_calls import LeaseCalls
+from palyra.workers.output_tails import OutputTails
+from palyra.workers.settled_result import SettledResult, read_settlement, require_of_lease
+from palyra.workers.settlement import SettlementDisagrees, settlement_digest
+from palyra.workers.signed_statement import MalformedStatement, SignedStatement
+
+LEFT: Final = "worker.left"
+# What only a worker that cannot be believed sends.
+_LIES: Final = (SettlementDisagrees, BadSignature, MalformedStatement)
+
+
+class TooManyRefusals(LimitExceeded):
+    code = "worker.too_many_refusals"
+    hint = "nearly everything that this worker says is refused: look at its own log"
+
+
+class WorkerEvents:
+    def __init__(self, desk: FleetDesk, calls: LeaseCalls, artifacts: ArtifactDesk, output: OutputTails) -> None:
+        self._desk = desk
+        self._calls = calls
+        self._artifacts = artifacts
+        self._output = output
+
+    async def hear(self, session: Session, sequence: int, said: tuple[Any, ...]) -> str | None:
+        """All of one message. What it takes the ledger to answer is asked together, and answered before the next."""
+        asked = []
+        for event in said:
+            match event.WhichOneof("event"):
+                case "heartbeat":
+                    beat = event.heartbeat
+                    self._desk.beat(session, beat.workspaces, beat.slots)
+                    session.line.send(daemon_messages.heartbeat_ack(sequence))
+                case "output":
+                    self._print(session, event.output)
+                case "attestation":
+                    asked.append(self._attest(session, event.attestation))
+                case "declined":
+                    asked.append(self._decline(session, event.declined))
+                case "settlement":
+                    asked.append(self._settle(session, event.settlement))
+                case "leaving":
+                    return LEFT
+        if asked:
+            await asyncio.gather(*asked)
+        if session.refused > service_limits.MAX_REFUSED_MESSAGES:
+            raise TooManyRefusals(f"{session.refused} messages of this connection were refused")
+        return None
+
+    async def _attest(self, session: Session, sent: Any) -> None:
+        decision = await self._desk.attest(session, SignedStatement(sent.payload, sent.signature))
+        if decision.refusal is not None:
+            session.refused += 1
+        next_ms = self._desk.policy.challenge_after_ms()
+        session.line.send(daemon_messages.attestation_answer(decision.refusal, next_ms))
+
+    async def _decline(self, session: Session, sent: Any) -> None:
+        decision = await self._desk.batcher.decide(
+            commands.DeclineLease(
+                actor=session.actor,
+                worker_id=session.worker_id,
+                lease_id=sent.lease_id[:64],
+                session=session.number,
+                fence=sent.fence,
+                reason=sent.reason,
+            )
+        )
+        if decision.refusal is not None:
+            session.refused += 1
+
+    async def _settle(self, session: Session, sent: Any) -> None:
+        lease_id = sent.lease_id[:64]
+        signed = SignedStatement(sent.statement.payload, sent.statement.signature)
+        refusal: PalyraError | None = None
+        try:
+            settled: SettledResult | None = read_settlement(
+                signed, sent.result_json, sent.attestation_json, sent.error_json, session.key
+            )
+            assert settled is not None
+            lease = self._calls.lease_of(lease_id)
+            if lease.worker_id == session.worker_id:
+                require_of_lease(settled, lease)
+                if settled.statement.artifacts and self._desk.ledger.lease(lease_id).is_open:
+                    await self._artifacts.require_all(lease, settled.statement.artifacts)
+                self._calls.bring(lease_id, settled)
+        except _LIES as lie:
+            settled, refusal = None, lie
+        except PalyraError as error:
+            # Something is missing; the worker can say it again, or otherwise.
+            session.refused += 1
+            session.line.send(daemon_messages.settlement_answer(lease_id, error))
+            return
+        try:
+            decision = await self._desk.batcher.decide(
+                commands.SettleLease(
+                    actor=session.actor,
+                    worker_id=session.worker_id,
+                    lease_id=lease_id,
+                    session=session.number,
+                    statement=None if settled is None else settled.statement,
+                    digest=settlement_digest(signed),
+                    refusal=refusal,
+                )
+            )
+        finally:
+            self._calls.drop(lease_id)
+        if decision.refusal is not None:
+            session.refused += 1
+        self._output.forget(lease_id)
+        session.line.send(daemon_messages.settlement_answer(lease_id, decision.refusal))
+
+    def _print(self, session: Session, sent: Any) -> None:
+        try:
+            lease = self._calls.lease_of(sent.lease_id[:64])
+            if lease.worker_id != session.worker_id or lease.fence != sent.fence or not lease.is_open:
+                raise Denied("output of a lease that this worker does not hold")
+            self._output.add(lease.lease_id, sent.stream, sent.offset, sent.data)
+        except PalyraError:
+            session.refused += 1
