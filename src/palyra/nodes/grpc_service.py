@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
-from palyra.identity.device import DeviceKind, actor_of
+from palyra.identity.device import DeviceId, DeviceKind, actor_of
 from palyra.identity.records import PeerIdentity
 from palyra.nodes import node_registry, rpc_limits
 from palyra.nodes.dispatcher import Dispatcher
@@ -63,8 +63,8 @@ class NodeService(NodeServiceServicer):
         self._execute = execute
         self._clock = clock
         self._heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
-        # Certificates that this process has heard a registration from.
-        self._registered: set[str] = set()
+        # The certificate that each device registered with last, in this process.
+        self._registered: dict[DeviceId, str] = {}
 
     async def RegisterNode(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer = await self._gate.admit(context, NODES, request.device_id, _REGISTER)
@@ -82,7 +82,7 @@ class NodeService(NodeServiceServicer):
             abandoned = await self._dispatcher.reunite(peer.device_id, tuple(request.open_request_ids))
         except PalyraError as error:
             await abort_with(context, error)
-        self._registered.add(peer.fingerprint)
+        self._registered[peer.device_id] = peer.fingerprint
         return node_pb2.RegisterNodeResponse(
             protocol_version=rpc_limits.PROTOCOL_VERSION,
             heartbeat_interval_ms=self._heartbeat_ms,
@@ -99,7 +99,7 @@ class NodeService(NodeServiceServicer):
         except PalyraError as refusal:
             await self._gate.refuse(context, refusal, _STREAM, fingerprint)
         peer = await self._gate.admit_message(context, fingerprint, NODES, peer.device_id, _STREAM)
-        if fingerprint not in self._registered:
+        if self._registered.get(peer.device_id) != fingerprint:
             await abort_with(context, NotRegistered("this certificate has not registered yet"))
         stream = DeviceStream(context)
         connected = Connected(
