@@ -30,6 +30,7 @@ from palyra.workers.agent.scratch import ScratchFolder
 from palyra.workers.agent.session import Session
 from palyra.workers.agent.shown_output import ShownOutput
 from palyra.workers.limits import MAX_REASON_CHARS
+from palyra.workers.settlement import ResultTooLarge
 
 
 class End(msgspec.Struct, frozen=True):
@@ -241,9 +242,17 @@ class WorkerAgent:
             self._link.send(declined=wire.LeaseDeclined(lease_id=lease_id, fence=fence, reason=reason))
 
     def _tell(self, lease_id: str) -> None:
-        if self._link is not None:
-            note = self._ended[lease_id]
-            self._link.send_event(wire_values.settlement(note, self._identity.worker_id, self._identity.key()))
+        if self._link is None:
+            return
+        event = self._settlement(lease_id)
+        if event.ByteSize() > limits.MAX_SETTLEMENT_BYTES:
+            # It would end the connection, and the next one too.
+            self._restate(lease_id, ResultTooLarge.code, "the settlement is larger than a message may be")
+            event = self._settlement(lease_id)
+        self._link.send_event(event)
+
+    def _settlement(self, lease_id: str) -> wire.WorkerEvent:
+        return wire_values.settlement(self._ended[lease_id], self._identity.worker_id, self._identity.key())
 
     def _restate(self, lease_id: str, code: str, message: str) -> None:
         note = self._ended[lease_id]

@@ -37,8 +37,10 @@ CHUNK_BYTES: Final = 256 * KIB
 OUTPUT_CHUNK_BYTES: Final = 32 * KIB
 # What waits to be sent. Output is left out when it is full; nothing else is sent that often.
 MAX_WAITING_EVENTS: Final = 4_096
-# Messages on the wire: the largest settlement with room to spare.
-MAX_MESSAGE_BYTES: Final = 4 * MIB
+# Messages on the wire, as the daemon's listener takes them.
+MAX_MESSAGE_BYTES: Final = 2 * MIB
+# A settlement with its result and attestation; one that is larger is told as a failure.
+MAX_SETTLEMENT_BYTES: Final = MAX_MESSAGE_BYTES - 64 * KIB
 DEFAULT_BATCH_BYTES: Final = 1 * MIB
 
 KEEPALIVE_MS: Final = 20_000

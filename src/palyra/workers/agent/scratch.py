@@ -91,6 +91,8 @@ class Scratch:
     def lay_out(self, artifact: ArtifactRef) -> Iterator["ArtifactWriter"]:
         """Writes one file. Leaving the block checks it; one that is not what was named does not stay."""
         names = WorkspacePath.parse(artifact.path).names
+        if not names:
+            raise ArtifactDamaged("an artifact is a file in the workspace, not the workspace")
         with self._folder_of(names[:-1]) as directory:
             mode = _PROGRAM_MODE if artifact.executable else _FILE_MODE
             descriptor = os.open(names[-1], _NEW_FILE, mode, dir_fd=directory)
