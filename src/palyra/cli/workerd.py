@@ -52,14 +52,23 @@ def join(invocation: Invocation, servers: tuple[str, ...], code: str | None, nam
 
 
 @workerd.command("run")
+@click.option("--slots", type=click.IntRange(1), metavar="N", help="Leases run at once; default: worker.slots.")
+@click.option(
+    "--egress-socket", metavar="PATH", help="Socket of this worker's palyra-egressd; default: worker.egress_socket."
+)
 @json_option
 @pass_invocation
-def run(invocation: Invocation) -> None:
+def run(invocation: Invocation, slots: int | None, egress_socket: str | None) -> None:
     """Run leased calls in the foreground until Ctrl-C or SIGTERM.
 
     Leases that run then may end by themselves for a while; what is left is ended, cleaned up and reported.
     """
     from palyra.daemons.worker_host import WorkerHost
+
+    if slots is not None:
+        invocation.overrides["worker.slots"] = slots
+    if egress_socket is not None:
+        invocation.overrides["worker.egress_socket"] = egress_socket
 
     async def serve() -> Any:
         return await WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation)).run()

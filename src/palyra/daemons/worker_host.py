@@ -7,12 +7,14 @@ import secrets
 import signal
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 from palyra.clock import SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.worker_calls import WorkerCalls
+from palyra.daemons.worker_egress_door import ProxyOfWorker
 from palyra.daemons.worker_identity import HeldIdentity
 from palyra.identity.device import DeviceKind
 from palyra.nodes.device.device_key import held_certificate
@@ -72,6 +74,18 @@ class WorkerHost:
 
     async def run(self, egress: EgressOfLease | None = None) -> End:
         """Serves until SIGTERM or SIGINT, or until the daemon does not know this worker any more."""
+        proxy = None if egress is not None else self._proxy()
+        try:
+            return await self._serve(egress or proxy)
+        finally:
+            if proxy is not None:
+                proxy.close()
+
+    def _proxy(self) -> ProxyOfWorker | None:
+        socket = self._settings.worker.egress_socket
+        return ProxyOfWorker(Path(socket).expanduser()) if socket else None
+
+    async def _serve(self, egress: EgressOfLease | None) -> End:
         record = self._folder.load()
         if record is None or not record.paired:
             raise NotPaired("this worker has not joined a daemon")

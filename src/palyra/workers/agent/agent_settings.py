@@ -25,3 +25,7 @@ class WorkerAgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         Meta(pattern="^([0-9a-f]{64})?$"),
         _says("The image this machine runs, as its launcher knows it; /etc/palyra/image.json comes before it."),
     ] = ""
+    egress_socket: Annotated[
+        str,
+        _says("Socket of this worker's palyra-egressd; empty means none, and no network for programs."),
+    ] = ""

@@ -30,6 +30,18 @@ _OPTIONS: Final = (
 )
 
 
+# The daemon heard the call and refused it.
+_FINAL: Final = (
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+
 class LossKind(StrEnum):
     # Nobody answered, or the line broke: to be tried again.
     UNREACHABLE = "unreachable"
@@ -40,10 +52,13 @@ class LossKind(StrEnum):
 
 
 class LinkLost(Exception):
-    def __init__(self, kind: LossKind, why: str) -> None:
+    """``final``: the daemon heard and said no; asking again would change nothing."""
+
+    def __init__(self, kind: LossKind, why: str, *, final: bool = False) -> None:
         super().__init__(why)
         self.kind = kind
         self.why = why
+        self.final = final
 
 
 class WorkerLink:
@@ -210,4 +225,4 @@ def _lost(error: grpc.aio.AioRpcError) -> LinkLost:
         kind = LossKind.REFUSED
     elif code is grpc.StatusCode.PERMISSION_DENIED:
         kind = LossKind.TURNED_AWAY
-    return LinkLost(kind, f"{code.name.lower()}: {(error.details() or '')[:200]}")
+    return LinkLost(kind, f"{code.name.lower()}: {(error.details() or '')[:200]}", final=code in _FINAL)

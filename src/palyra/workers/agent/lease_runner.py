@@ -155,6 +155,8 @@ class LeaseRunner:
                         await link.download(offer.lease_id, offer.fence, artifact, writer.write)
                 return
             except LinkLost as lost:
+                if lost.final:
+                    raise ArtifactMissing(f"the daemon did not give an input: {lost.why}") from None
                 log.info("an input of %s did not come: %s", offer.lease_id, lost.why)
                 await asyncio.sleep(_LOOK_AGAIN[-1])
 
@@ -169,6 +171,8 @@ class LeaseRunner:
                         await link.upload(offer.lease_id, offer.fence, by_digest[digest], descriptor)
                 return
             except LinkLost as lost:
+                if lost.final:
+                    raise ArtifactsUnsent(f"the daemon did not take a file: {lost.why}") from None
                 log.info("results of %s did not reach the daemon: %s", offer.lease_id, lost.why)
                 await asyncio.sleep(_LOOK_AGAIN[-1])
 
