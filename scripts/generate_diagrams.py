@@ -18,6 +18,7 @@ from palyra.skills import lifecycle
 from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
 from palyra.workers import lease
 from palyra.workers import lifecycle as worker_lifecycle
+from palyra.workers.egress import lease_grant
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "state-machines.md"
 GENERATED = "<!-- Written by scripts/generate_diagrams.py; change the table in the program, then run it again. -->"
@@ -136,6 +137,15 @@ MACHINES = (
         events=lease.LeaseEvent,
         start=lease.LeaseState.OPEN,
         transitions=lease.TRANSITIONS,  # type: ignore[arg-type]
+    ),
+    Machine(
+        title="Lease at its worker's egress proxy",
+        source="palyra.workers.egress.lease_grant.TRANSITIONS",
+        about="The daemon grants and ends, or time does. In `ending` a door lets nothing through and sees who comes.",
+        states=lease_grant.AccessState,
+        events=lease_grant.AccessEvent,
+        start=lease_grant.AccessState.GRANTED,
+        transitions=lease_grant.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="SOCKS5 server",

@@ -13,12 +13,13 @@ from palyra.skills import lifecycle
 from palyra.tools import approval
 from palyra.workers import lease
 from palyra.workers import lifecycle as worker_lifecycle
+from palyra.workers.egress import lease_grant
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
 MACHINES = (
     *(approval, lifecycle, revocation, authority, pairing, pairing_proof, dispatch, links, work),
-    *(worker_lifecycle, lease),
+    *(worker_lifecycle, lease, lease_grant),
     *(socks5, http_proxy, http_response, http_framing, client_hello),
 )
 PAGE = Path("docs") / "reference" / "state-machines.md"

@@ -149,8 +149,9 @@ class WorkerParts:
         )
 
     def _open_leases_of(self, egress_id: str) -> list[LeaseRef]:
-        bound = {one.worker_id for one in self.workers() if one.egress_id == egress_id}
-        return [LeaseRef(one.lease_id, one.fence) for one in self.ledger.leases() if one.worker_id in bound]
+        bound = [one for one in self.workers() if one.egress_id == egress_id]
+        leases = [self.ledger.lease(lease_id) for one in bound for lease_id in one.open_leases]
+        return [LeaseRef(one.lease_id, one.fence) for one in leases]
 
     def workers(self, state: WorkerLifecycleState | None = None) -> list[WorkerRecord]:
         found: list[WorkerRecord] = []

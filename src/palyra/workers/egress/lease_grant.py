@@ -52,16 +52,16 @@ TRANSITIONS: Final[dict[tuple[AccessState, AccessEvent], AccessState]] = {
     (AccessState.SERVING, AccessEvent.CLOSE): AccessState.GRANTED,
     (AccessState.SERVING, AccessEvent.END): AccessState.ENDING,
     (AccessState.ENDING, AccessEvent.CLOSE): AccessState.ENDED,
-    # The daemon may say it, the deadline pass, and a new connection say it again.
-    (AccessState.ENDING, AccessEvent.END): AccessState.ENDING,
-    (AccessState.ENDED, AccessEvent.END): AccessState.ENDED,
 }
 OVER: Final = frozenset((AccessState.ENDING, AccessState.ENDED))
 _REFUSALS: Final[dict[tuple[AccessState, AccessEvent], type[PalyraError]]] = {
     (AccessState.GRANTED, AccessEvent.CLOSE): NoDoor,
     (AccessState.SERVING, AccessEvent.OPEN): DoorStands,
     (AccessState.ENDING, AccessEvent.OPEN): LeaseOver,
+    # The daemon may say it, the deadline pass, and a new connection say it again: it ended the first time.
+    (AccessState.ENDING, AccessEvent.END): LeaseOver,
     (AccessState.ENDED, AccessEvent.OPEN): LeaseOver,
+    (AccessState.ENDED, AccessEvent.END): LeaseOver,
     (AccessState.ENDED, AccessEvent.CLOSE): NoDoor,
 }
 
