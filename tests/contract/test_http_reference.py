@@ -24,6 +24,7 @@ from palyra.api.skills import (
     RotationBody,
 )
 from palyra.api.vault import RevealBody, RotateBody, SecretBody
+from palyra.api.workers import WorkerBody
 from palyra.errors import PalyraError
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
 
@@ -65,6 +66,7 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         ("POST", "/v1/nodes/{device}/revoke", RevokeNodeBody),
         ("POST", "/v1/nodes/{device}/withhold", NodeCapabilityBody),
         ("POST", "/v1/nodes/{device}/allow", NodeCapabilityBody),
+        ("POST", "/v1/workers/{worker}/drain", WorkerBody),
         ("POST", "/v1/skills/{skill_id}/approve", ApprovalBody),
         ("POST", "/v1/skills/{skill_id}/disable", ChangeBody),
         ("PUT", "/v1/skills/{skill_id}/configuration", ConfigurationBody),
@@ -80,18 +82,18 @@ def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, b
 
 
 def test_every_body_of_the_api_is_covered_above() -> None:
-    from palyra.api import calls, identity, nodes, operator, pairing, skills, vault
+    from palyra.api import calls, identity, nodes, operator, pairing, skills, vault, workers
 
     bodies = {
         name
-        for module in (calls, identity, nodes, operator, pairing, skills, vault)
+        for module in (calls, identity, nodes, operator, pairing, skills, vault, workers)
         for name, found in inspect.getmembers(module, inspect.isclass)
         if name.endswith("Body") and found.__module__ == module.__name__
     }
     first = {"CallBody", "RunBody", "DecisionBody", "TokenBody", "SecretBody", "RevealBody", "RotateBody"}
     of_skills = {"ApprovalBody", "ChangeBody", "ConfigurationBody", "PublisherBody", "RotationBody", "RevocationBody"}
     of_devices = {"AuthorityRotationBody", "PairingCodeBody", "PairingDecisionBody"}
-    of_devices |= {"NodeCapabilityBody", "RevokeNodeBody"}
+    of_devices |= {"NodeCapabilityBody", "RevokeNodeBody", "WorkerBody"}
     assert bodies == first | of_skills | of_devices
 
 
@@ -111,7 +113,7 @@ def test_every_code_that_is_named_exists() -> None:
         "nodes.code_seconds",
         "skills.trust_on_first_use",
     }
-    others |= {"journal.read", "channel.message", "device.manage", "node.invoke"}
+    others |= {"journal.read", "channel.message", "device.manage", "node.invoke", "worker.lease"}
     others |= {"approvals.max_ttl_seconds", "details.approval_id", "details.call_id"}
     assert named - others - PalyraError.registry.keys() == set()
 

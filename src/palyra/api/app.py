@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, identity, nodes, operator, pairing, skills, vault
+from palyra.api import calls, channels, identity, nodes, operator, pairing, skills, vault, workers
 from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
 from palyra.identity.api_token import Unauthenticated
@@ -65,6 +65,15 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/nodes/{device}/revoke", nodes.revoke_node),
     ("POST", "/v1/nodes/{device}/withhold", nodes.withhold_capability),
     ("POST", "/v1/nodes/{device}/allow", nodes.allow_capability),
+    ("GET", "/v1/workers", workers.list_workers),
+    ("GET", "/v1/workers/{worker}", workers.show_worker),
+    ("POST", "/v1/workers/{worker}/drain", workers.change_worker),
+    ("POST", "/v1/workers/{worker}/resume", workers.change_worker),
+    ("POST", "/v1/workers/{worker}/quarantine", workers.change_worker),
+    ("POST", "/v1/workers/{worker}/release", workers.change_worker),
+    ("POST", "/v1/workers/{worker}/remove", workers.change_worker),
+    ("GET", "/v1/leases", workers.list_leases),
+    ("GET", "/v1/leases/{lease_id}", workers.show_lease),
     ("GET", "/v1/channels/{name}/events", channels.follow_channel),
     ("GET", "/v1/status", operator.show_status),
 )

@@ -10,14 +10,22 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
-from palyra.client import identity_operations, node_operations, operations, pairing_operations, skill_operations
+from palyra.client import (
+    identity_operations,
+    node_operations,
+    operations,
+    pairing_operations,
+    skill_operations,
+    worker_operations,
+)
 from palyra.client.address import ServerAddress, usable_token
 from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
-from palyra.client.protocol import DEFAULT_LIMITS, ClientLimits, Headers, Operation, Request, Response
+from palyra.client.protocol import DEFAULT_LIMITS, ClientLimits, Operation, Request
+from palyra.client.transport_ports import AsyncByteStream, AsyncTransportPort, Stream, Transport
 from palyra.client.views import CallEvent
 from palyra.errors import PalyraError
 from palyra.secret import Secret
@@ -32,40 +40,6 @@ T = TypeVar("T")
 
 DEFAULT_BASE_URL = "http://127.0.0.1:7142"
 DEFAULT_TIMEOUT_SECONDS = 30.0
-
-
-class Stream(Protocol):
-    status: int
-    headers: Headers
-
-    def chunk(self) -> bytes: ...
-
-    def close(self) -> None: ...
-
-
-class Transport(Protocol):
-    def exchange(self, request: Request) -> Response: ...
-
-    def open_stream(self, request: Request) -> Stream: ...
-
-    def close(self) -> None: ...
-
-
-class AsyncByteStream(Protocol):
-    status: int
-    headers: Headers
-
-    async def chunk(self) -> bytes: ...
-
-    async def close(self) -> None: ...
-
-
-class AsyncTransportPort(Protocol):
-    async def exchange(self, request: Request) -> Response: ...
-
-    async def open_stream(self, request: Request) -> AsyncByteStream: ...
-
-    async def close(self) -> None: ...
 
 
 def _blocking(operation: Callable[P, Operation[T]]) -> Callable[Concatenate["Client", P], T]:
@@ -181,6 +155,11 @@ class Client:
     revoke_node = _blocking(node_operations.revoke_node)
     withhold_capability = _blocking(node_operations.withhold_capability)
     allow_capability = _blocking(node_operations.allow_capability)
+    workers = _blocking(worker_operations.workers)
+    worker = _blocking(worker_operations.worker)
+    change_worker = _blocking(worker_operations.change_worker)
+    leases = _blocking(worker_operations.leases)
+    lease = _blocking(worker_operations.lease)
     status = _blocking(operations.status)
     health = _blocking(operations.health)
     ready = _blocking(operations.ready)
@@ -330,6 +309,11 @@ class AsyncClient:
     revoke_node = _async(node_operations.revoke_node)
     withhold_capability = _async(node_operations.withhold_capability)
     allow_capability = _async(node_operations.allow_capability)
+    workers = _async(worker_operations.workers)
+    worker = _async(worker_operations.worker)
+    change_worker = _async(worker_operations.change_worker)
+    leases = _async(worker_operations.leases)
+    lease = _async(worker_operations.lease)
     status = _async(operations.status)
     health = _async(operations.health)
     ready = _async(operations.ready)

@@ -254,5 +254,44 @@ class NodeView(View, frozen=True, kw_only=True):
     requests: tuple[dict[str, Any], ...] = ()
 
 
+class WorkerView(View, frozen=True, kw_only=True):
+    """``leases`` are there where one worker was asked for."""
+
+    worker_id: str
+    name: str = ""
+    state: str = ""
+    since: str = ""
+    reason: str = ""
+    connected: bool = False
+    heard_at: str | None = None
+    slots: int = 0
+    open_leases: int = 0
+    owes_cleanup: int = 0
+    leases_granted: int = 0
+    egress_id: str = ""
+    attestation: dict[str, Any] | None = None
+    leases: tuple[dict[str, Any], ...] = ()
+
+
+class LeaseView(View, frozen=True, kw_only=True):
+    """``output`` is the end of what the call has printed, while it runs."""
+
+    lease_id: str
+    worker_id: str = ""
+    fence: int = 0
+    state: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    principal: str = ""
+    tool: str = ""
+    attempt: int = 1
+    granted_at: str = ""
+    deadline_at: str = ""
+    ended_at: str | None = None
+    outcome: str | None = None
+    reason: str = ""
+    output: dict[str, str] = {}
+
+
 class StatusView(View, frozen=True, kw_only=True):
     version: str = ""

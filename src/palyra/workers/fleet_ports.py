@@ -6,6 +6,7 @@ from typing import Any, NoReturn, Protocol
 from palyra.errors import PalyraError
 from palyra.identity.device import DeviceKind
 from palyra.identity.records import IssuedCertificate, PeerIdentity
+from palyra.workers.daemon_messages import Told
 from palyra.workers.signed_statement import DeviceVerifier
 
 
@@ -65,8 +66,7 @@ class FleetMetrics(Protocol):
 class Line(Protocol):
     """The way down to one connected worker. None of it waits."""
 
-    def send(self, message: Any) -> None:
-        """One ``DaemonCommand``."""
+    def send(self, told: Told) -> None: ...
 
     def end(self, code: str, message: str) -> None:
         """Says goodbye and ends the stream."""

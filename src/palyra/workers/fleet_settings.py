@@ -1,6 +1,6 @@
 """The settings of the fleet: the section `workers` of the daemon's settings file."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -70,8 +70,9 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         tuple[Capability, ...], _says("What every worker must be able to do, such as tier.c or tool.process.run.")
     ] = ()
     placement: Annotated[
-        PlacementRule, _says("Which worker gets the next call: the least loaded (spread) or the fullest (pack).")
-    ] = PlacementRule.SPREAD
+        Literal["spread", "pack"],
+        _says("Which worker gets the next call: the least loaded (spread) or the fullest (pack)."),
+    ] = "spread"
     retry_lost: Annotated[
         bool, _says("Whether calls whose worker was lost run again even if their tool is not idempotent.")
     ] = False
@@ -95,7 +96,7 @@ class WorkerFleetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             require_egress_binding=self.require_egress_binding,
             egress_policy_digests=_pinned(self.egress_policy_digests),
             required_capabilities=frozenset(self.required_capabilities),
-            placement=self.placement,
+            placement=PlacementRule(self.placement),
             retry_lost=self.retry_lost,
             max_attempts=self.max_attempts,
         )

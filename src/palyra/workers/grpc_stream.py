@@ -13,7 +13,7 @@ import msgspec
 from palyra.errors import InvalidInput, LimitExceeded, PalyraError
 from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.workers import daemon_messages, service_limits
-from palyra.workers.daemon_messages import code_of
+from palyra.workers.daemon_messages import Told, code_of
 
 CLOSED: Final = "worker.closed"
 TOO_SLOW: Final = "worker.too_slow"
@@ -40,13 +40,13 @@ class WorkerStream:
         self._writing: asyncio.Task[None] | None = None
         self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
-    def send(self, message: Any) -> None:
+    def send(self, told: Told) -> None:
         if self._over.done():
             return
         if len(self._waiting) >= service_limits.MAX_WAITING_COMMANDS:
             self.end(TOO_SLOW, "")
             return
-        self._waiting.append(message)
+        self._waiting.append(_wire(told))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="worker stream down")
 
@@ -101,10 +101,15 @@ class WorkerStream:
 
     async def _say_goodbye(self, ending: Ending) -> None:
         """After what waits, as far as a worker that reads no more lets us."""
-        self._waiting.append(daemon_messages.goodbye(ending.code, ending.message))
+        self._waiting.append(_wire(daemon_messages.goodbye(ending.code, ending.message)))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="worker stream down")
         await asyncio.wait((self._writing,), timeout=service_limits.GOODBYE_SECONDS)
+
+
+def _wire(told: Told) -> Any:
+    fields: dict[str, Any] = {told.kind: told.fields}
+    return wire.DaemonCommand(**fields)
 
 
 def _ending_of(task: "asyncio.Task[str]") -> Ending:

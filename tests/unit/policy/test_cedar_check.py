@@ -44,6 +44,7 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.approved-skills",
         "baseline.skills-not-in-use",
         "baseline.paired-devices",
+        "baseline.worker-leases",
         "baseline.device-operators",
         "baseline.pairing-operators",
     ]
