@@ -39,9 +39,12 @@ class WorkerStream:
         self._waiting: list[Any] = []
         self._writing: asyncio.Task[None] | None = None
         self._over: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._hearing = False
+        # Nothing more is sent: the goodbye was the last.
+        self._gone = False
 
     def send(self, told: Told) -> None:
-        if self._over.done():
+        if self._gone:
             return
         if len(self._waiting) >= service_limits.MAX_WAITING_COMMANDS:
             self.end(TOO_SLOW, "")
@@ -61,6 +64,9 @@ class WorkerStream:
             await asyncio.wait((reading, self._over), return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and not self._over.done():
                 self._over.set_result(_ending_of(reading))
+            elif self._hearing:
+                # What was being said when it was cut still gets its answer.
+                await asyncio.wait((reading,), timeout=service_limits.GOODBYE_SECONDS)
         finally:
             reading.cancel()
             await asyncio.wait((reading,))
@@ -69,6 +75,7 @@ class WorkerStream:
         ending = self._over.result()
         if ending.cut:
             await self._say_goodbye(ending)
+        self._gone = True
         if self._writing is not None:
             self._writing.cancel()
         return ending
@@ -78,9 +85,11 @@ class WorkerStream:
             batch = await self._context.read()
             if batch is grpc.aio.EOF:
                 return CLOSED
+            self._hearing = True
             ended = await hear(batch)
-            if ended is not None:
-                return ended
+            self._hearing = False
+            if ended is not None or self._over.done():
+                return ended or CLOSED
 
     async def _write(self) -> None:
         try:

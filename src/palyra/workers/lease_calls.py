@@ -286,7 +286,9 @@ class LeaseCalls:
         self._egress.end(lease.lease_id)
         seconds = max(0, lease.ended_ms - lease.granted_ms) / MS_PER_SECOND
         self._metrics.lease_ended(lease.state.value, seconds)
-        settled = self._results.pop(lease.lease_id, None)
+        brought = self._results.pop(lease.lease_id, None)
+        # What was brought counts only if the ledger says so: it may have fenced the lease because of it.
+        settled = brought if lease.state is LeaseState.SETTLED else None
         flight = self._flights.get(lease.lease_id)
         if flight is not None and not flight.end.done():
             flight.lease = flight.lease or lease

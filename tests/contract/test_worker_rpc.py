@@ -1,0 +1,416 @@
+"""WorkerService over real gRPC with real certificates: sessions, attestations, leases, settlements, their misuse."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from fakes.worker_house import PATIENCE, SETTINGS, HandWorker, WorkerHouse, open_house
+from palyra.errors import PalyraError
+from palyra.identity.device import DeviceKind
+from palyra.tools.attestation import execution_sha256
+from palyra.wire.worker.v1 import worker_pb2 as wire
+from palyra.workers import commands
+from palyra.workers.lease import LeaseOutcome, LeaseState
+from palyra.workers.lease_ask import LeaseLost
+from palyra.workers.placement import NoWorker
+
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+TIMEOUT_MS = 16_000
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[WorkerHouse]:
+    async with asyncio.timeout(4 * PATIENCE), open_house(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def worker(house: WorkerHouse) -> AsyncIterator[HandWorker]:
+    made = await house.worker()
+    yield made
+    await made.close()
+
+
+async def lost(house: WorkerHouse, worker: HandWorker) -> None:
+    """The worker falls silent and is given up."""
+    await worker.hang_up()
+    house.clock.ahead_ms += TIMEOUT_MS
+    await house.until(lambda: worker.record().state.value in ("orphaned", "offline"))
+
+
+async def test_a_call_runs_on_a_worker_and_its_word_can_be_checked(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    assert (offer.tool, offer.tier, offer.principal) == ("echo", "builtin", "agent:a")
+    assert 0 < offer.timeout_ms <= 60_000 and offer.fence == 1 and offer.scope.root == "/srv/work"
+    await worker.say(accepted=wire.LeaseAccepted(lease_id=offer.lease_id, fence=offer.fence))
+    assert (await worker.settle(offer)).code == ""
+    report = await call
+    assert report.settled.result == {"text": "hi"} and report.key_id == worker.key.key_id
+    assert execution_sha256(report.settled.attestation) == report.settled.statement.execution_sha256
+    assert report.key_der == worker.key.public_key()
+    assert house.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.SUCCEEDED
+    assert house.metrics.ended == ["settled"]
+    # The answer was lost: the same words again change nothing.
+    assert (await worker.settle(offer)).code == "lease.duplicate_result"
+
+
+async def test_calls_beyond_the_slots_wait_their_turn(house: WorkerHouse, worker: HandWorker) -> None:
+    worker.slots = 1
+    await worker.online()
+    calls = [house.call(call_id=f"01CALL{number}", run_id=f"01RUN{number}") for number in range(4)]
+    for _ in calls:
+        offer = await worker.hear("lease")
+        assert len(worker.record().open_leases) == 1
+        await worker.settle(offer)
+    assert {(await call).lease.state for call in calls} == {LeaseState.SETTLED}
+    assert house.parts.calls().waiting == 0
+
+
+async def test_without_a_worker_that_can_a_call_is_refused_at_once(house: WorkerHouse, worker: HandWorker) -> None:
+    with pytest.raises(NoWorker):
+        await house.call()
+    await worker.online()
+    with pytest.raises(NoWorker):
+        await house.call(needs=frozenset(("tool.other",)))
+    worker.slots = 0
+    await worker.beat()
+    await house.until(lambda: worker.record().slots == 0)
+    with pytest.raises(NoWorker):
+        await house.call(timeout_ms=200)
+
+
+async def test_a_worker_speaks_for_itself_only_and_is_a_worker(house: WorkerHouse, worker: HandWorker) -> None:
+    other = await house.worker("another")
+    await worker.open(claimed=other.worker_id)
+    assert await worker.ended() is DENIED
+    node = await house.worker("a node", DeviceKind.NODE)
+    await node.open()
+    assert await node.ended() is DENIED
+    await worker.online()
+    await worker.say(heartbeat=wire.Heartbeat(), claimed=other.worker_id)
+    assert await worker.ended() is DENIED
+    assert {"nodes.other_device", "nodes.wrong_kind"} <= set(house.nodes.refused)
+    for each in (other, node):
+        await each.close()
+
+
+async def test_the_first_message_is_a_hello_of_this_version(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.open(hello=wire.Hello(protocol_version=9))
+    assert await worker.ended() is grpc.StatusCode.INVALID_ARGUMENT
+    worker.rpc = worker.stub()
+    worker.call = worker.rpc.Work(timeout=PATIENCE)
+    await worker.say(heartbeat=wire.Heartbeat())
+    assert await worker.ended() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_revoked_worker_is_cut(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    await house.nodes.identities.revoke(worker.device.device_id, reason="gone", actor="user:operator")
+    assert await worker.ended() in (DENIED, grpc.StatusCode.UNAUTHENTICATED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"build_digest_sha256": "00" * 32}, "worker_attestation.build_digest"),
+        ({"nonce": "00" * 32}, "worker_attestation.stale_nonce"),
+        ({"worker_id": "01ANOTHER"}, "worker_attestation.wrong_worker"),
+    ],
+)
+async def test_a_worker_that_attests_wrongly_is_quarantined_until_released_and_attested(
+    house: WorkerHouse, worker: HandWorker, changes: dict[str, str], code: str
+) -> None:
+    await worker.open()
+    challenge = await worker.hear("challenge")
+    answer = await worker.attest(challenge.nonce, **changes)
+    assert answer.code == code
+    assert await worker.ended() is DENIED
+    assert worker.record().state.value == "quarantined"
+    # It may connect and is not asked for anything, over a restart of the daemon too.
+    await house.restart()
+    await worker.open()
+    await worker.hear("welcome")
+    await worker.beat()
+    assert not worker.heard
+    with pytest.raises(NoWorker):
+        await house.call()
+    await house.parts.decide(commands.ReleaseWorker(actor="user:operator", worker_id=worker.worker_id))
+    challenge = await worker.hear("challenge")
+    assert (await worker.attest(challenge.nonce)).code == ""
+    call = house.call()
+    await worker.settle(await worker.hear("lease"))
+    assert (await call).settled.result == {"text": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"result_json": b'{"text":"ho"}'}, "lease.settlement_mismatch"),
+        ({"error_json": b'{"code":"x"}'}, "lease.settlement_mismatch"),
+        ({"attestation_json": b"{}"}, "lease.settlement_mismatch"),
+        ({"call_id": "01OTHER"}, "lease.settlement_mismatch"),
+        ({"argument_digest": "00" * 32}, "lease.settlement_mismatch"),
+        ({"statement": wire.SignedStatement(payload=b"{}", signature=b"x")}, "signature.invalid"),
+        ({"nonce": "00" * 32}, "worker_cleanup.other_lease"),
+    ],
+)
+async def test_a_settlement_that_contradicts_itself_quarantines(
+    house: WorkerHouse, worker: HandWorker, changes: dict[str, Any], code: str
+) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    if "nonce" in changes:
+        offer.nonce = changes["nonce"]
+        changes = {}
+    assert (await worker.settle(offer, **changes)).code == code
+    assert await worker.ended() is DENIED
+    with pytest.raises(LeaseLost):
+        await call
+    assert worker.record().state.value == "quarantined"
+
+
+async def test_an_incomplete_cleanup_counts_as_a_result_and_quarantines(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    await worker.settle(await worker.hear("lease"), processes_left=1)
+    assert (await call).settled.result == {"text": "hi"}
+    assert await worker.ended() is DENIED
+    assert "worker_cleanup.incomplete" in worker.record().reason
+
+
+async def test_more_workspaces_than_leases_contradict_the_cleanup(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    await worker.beat(workspaces=1)
+    assert await worker.ended() is DENIED
+    assert worker.record().reason == "worker_cleanup.contradicted"
+
+
+async def test_another_workers_lease_cannot_be_settled(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    thief = await (await house.worker("a thief")).online()
+    assert (await thief.settle(offer)).code == "lease.wrong_worker"
+    assert await thief.ended() is DENIED
+    assert thief.record().state.value == "quarantined"
+    await worker.settle(offer)
+    assert (await call).lease.worker_id == worker.worker_id
+    await thief.close()
+
+
+async def test_a_lost_lease_is_tried_again_where_that_is_harmless_and_late_words_do_not_count(
+    house: WorkerHouse, worker: HandWorker
+) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    await lost(house, worker)
+    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
+    with pytest.raises(NoWorker):
+        await call
+    await worker.open(open_ids=(offer.lease_id,))
+    assert list((await worker.hear("welcome")).void_lease_ids) == [offer.lease_id]
+    await worker.attest((await worker.hear("challenge")).nonce)
+    # It owes the cleanup, and gets nothing before it shows it.
+    with pytest.raises(NoWorker):
+        await house.call()
+    assert (await worker.settle(offer)).code == "lease.fenced"
+    again = house.call(call_id="01AGAIN")
+    await worker.settle(await worker.hear("lease"))
+    assert (await again).lease.attempt == 1
+
+
+async def test_a_lost_lease_goes_to_another_worker(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    first = await worker.hear("lease")
+    other = await (await house.worker("another")).online()
+    await worker.hang_up()
+    house.clock.ahead_ms += TIMEOUT_MS - 1_000
+    await other.beat()
+    house.clock.ahead_ms += 2_000
+    offer = await other.hear("lease")
+    assert offer.call_id == first.call_id and offer.lease_id != first.lease_id and offer.fence > first.fence
+    await other.settle(offer)
+    report = await call
+    assert (report.lease.worker_id, report.lease.attempt) == (other.worker_id, 2)
+    await other.close()
+
+
+async def test_what_may_have_run_is_not_repeated(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    await worker.hear("lease")
+    await lost(house, worker)
+    with pytest.raises(LeaseLost) as error:
+        await call
+    assert "not idempotent" in error.value.message
+
+
+async def test_a_worker_that_reconnects_settles_once(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.hang_up()
+    await worker.open(open_ids=(offer.lease_id,))
+    await worker.hear("welcome")
+    # Nothing counts before the attestation.
+    assert (await worker.settle(offer)).code == "worker.not_attested"
+    await worker.attest((await worker.hear("challenge")).nonce)
+    assert (await worker.settle(offer)).code == ""
+    assert (await call).settled.result == {"text": "hi"}
+
+
+async def test_an_offer_that_never_arrived_is_made_again(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.hang_up()
+    await worker.online()
+    again = await worker.hear("lease")
+    assert (again.lease_id, again.fence) == (offer.lease_id, offer.fence)
+    await worker.settle(again)
+    await call
+
+
+async def test_a_crash_during_a_lease_quarantines(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    await worker.hear("lease")
+    await worker.hang_up()
+    worker.boot_id = "boot-2"
+    await worker.open()
+    assert await worker.ended() is DENIED
+    with pytest.raises(LeaseLost):
+        await call
+    assert worker.record().reason == "worker.crashed"
+
+
+async def test_a_newer_connection_ends_the_older(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    older = worker.call
+    await worker.online()
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        while await older.read() is not grpc.aio.EOF:
+            pass
+    assert ended.value.code() is DENIED
+    await worker.beat()
+
+
+async def test_a_declined_lease_is_offered_to_the_next(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.say(declined=wire.LeaseDeclined(lease_id=offer.lease_id, fence=offer.fence, reason="no room"))
+    again = await worker.hear("lease")
+    assert again.lease_id != offer.lease_id
+    await worker.say(declined=wire.LeaseDeclined(lease_id=again.lease_id, fence=again.fence, reason="no room"))
+    with pytest.raises(PalyraError) as error:
+        await call
+    assert error.value.code == "lease.not_taken"
+
+
+async def test_a_call_that_is_stopped_stops_its_worker(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    call.cancel()
+    cancel = await worker.hear("cancel")
+    assert (cancel.lease_id, cancel.fence) == (offer.lease_id, offer.fence)
+    await worker.settle(offer, outcome=LeaseOutcome.CANCELLED, error={"code": "call.cancelled", "message": "stopped"})
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert house.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.CANCELLED
+
+
+async def test_a_restart_loses_no_lease(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    call.cancel()
+    await house.restart()
+    await worker.open(open_ids=(offer.lease_id,))
+    await worker.hear("welcome")
+    await worker.attest((await worker.hear("challenge")).nonce)
+    assert (await worker.settle(offer)).code == ""
+    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.SETTLED
+
+
+async def test_what_a_dead_daemon_left_open_is_fenced_by_the_next(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    call.cancel()
+    await worker.hang_up()
+    await house.close()
+    house.clock.ahead_ms += TIMEOUT_MS
+    await house.open()
+    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
+
+
+async def test_operators_drain_and_resume(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    await house.parts.decide(commands.DrainWorker(actor="user:o", worker_id=worker.worker_id, reason="new disk"))
+    with pytest.raises(NoWorker):
+        await house.call()
+    await worker.settle(offer)
+    await call
+    await house.parts.decide(commands.ResumeWorker(actor="user:o", worker_id=worker.worker_id))
+    await worker.attest((await worker.hear("challenge")).nonce)
+    call = house.call()
+    await worker.settle(await worker.hear("lease"))
+    await call
+
+
+async def test_a_worker_leaves_the_fleet(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    request = wire.LeaveFleetRequest(device_id=worker.worker_id, reason="sold")
+    await worker.rpc.LeaveFleet(request, timeout=PATIENCE)
+    assert await worker.ended() is DENIED
+    assert worker.record().state.value == "removed" and house.unpaired == [worker.worker_id]
+    await worker.open()
+    assert await worker.ended() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_certificate_is_renewed_on_the_connection(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    request = wire.RenewCertificateRequest(
+        device_id=worker.worker_id, csr_der=worker.device.key.csr(), generation=worker.device.issued.generation
+    )
+    renewed = await worker.rpc.RenewCertificate(request, timeout=PATIENCE)
+    assert renewed.generation == worker.device.issued.generation + 1
+    worker.device.adopt(renewed)
+    await worker.online()
+
+
+async def test_output_is_kept_while_the_call_runs(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call()
+    offer = await worker.hear("lease")
+    chunk = wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, offset=0, data=b"half")
+    await worker.say(output=chunk)
+    stale = wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence + 1, stream=1, offset=4, data=b"other")
+    await worker.say(output=stale)
+    await worker.beat(workspaces=1)
+    assert house.parts.output.tail(offer.lease_id, 1) == b"half"
+    await worker.settle(offer)
+    await call
+    assert len(house.parts.output) == 0
+
+
+async def test_an_attestation_is_asked_for_again_before_it_lapses(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    house.clock.ahead_ms += round(SETTINGS.attestation_seconds * 1000 * 3 / 4)
+    challenge = await worker.hear("challenge") if (await worker.beat()) else None
+    assert challenge is not None
+    assert (await worker.attest(challenge.nonce)).code == ""
