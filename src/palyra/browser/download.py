@@ -40,8 +40,8 @@ _GENERIC: Final = frozenset(
 # Endings that run or render something when opened. Anywhere but at the end they are there to deceive.
 _ACTIVE_ENDINGS: Final = (
     "app apk bat bin chm cmd com cpl deb dll dmg dylib elf exe gadget hta htm html inf iso jar js jse lnk mht "
-    "mhtml mjs msc msi msp ocx php pif pkg pl ps1 psm1 py pyc rb reg rpm scf scr sh shtml so svg svgz swf sys url vb vbe vbs "
-    "wasm ws wsf wsh xhtml xht xml xsl xll"
+    "mhtml mjs msc msi msp ocx php pif pkg pl ps1 psm1 py pyc rb reg rpm scf scr sh shtml so svg svgz swf sys url "
+    "vb vbe vbs wasm ws wsf wsh xhtml xht xml xsl xll"
 )
 _ACTIVE: Final = frozenset(_ACTIVE_ENDINGS.split())
 

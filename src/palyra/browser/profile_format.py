@@ -1,0 +1,137 @@
+"""The stored form of the registry and of a profile's state.
+
+A file is a header and a ciphertext of AES-256-GCM. The header (what kind, under which key, which revision, the nonce)
+is bound to the ciphertext, and so is what is not in the file at all: whose it is, of which profile, of which line of
+states. So a file that was changed, renamed, put in another's place or put back from yesterday does not open.
+"""
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from palyra.browser.profile_errors import ProfileDamaged, UnknownProfileFormat
+from palyra.browser.profile_key import StateKey, StateKeys
+from palyra.browser.profile_record import MAX_PROFILES, MAX_SNAPSHOT_BYTES, BrowserProfileRecord
+from palyra.limits import MIB
+
+MAGIC: Final = b"PALYRABP"
+FORMAT: Final = 1
+NONCE_BYTES: Final = 12
+TAG_BYTES: Final = 16
+PURPOSE: Final = "palyra.browser.profile/1"
+_HEADER: Final = struct.Struct(">8sBB16sQ12s")
+HEADER_BYTES: Final = _HEADER.size
+# The registry of the most profiles there may be.
+MAX_REGISTRY_BYTES: Final = 4 * MIB
+# A sealed state with its tabs and permissions.
+MAX_FILE_BYTES: Final = MAX_SNAPSHOT_BYTES + 4 * MIB
+
+RandomBytes = Callable[[int], bytes]
+
+
+class Kind(IntEnum):
+    REGISTRY = 1
+    STATE = 2
+
+
+class Cipher(Protocol):
+    """AES-256-GCM under a key that HKDF-SHA256 derives from a state key for one purpose."""
+
+    def seal(self, key: StateKey, purpose: bytes, nonce: bytes, plaintext: bytes, associated: bytes) -> bytes: ...
+
+    def open(self, key: StateKey, purpose: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
+        """Raises ``ProfileDamaged`` when anything is not as it was sealed."""
+        ...
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file is, and where it belongs."""
+
+    kind: Kind
+    revision: int
+    principal: str = ""
+    profile_id: str = ""
+    persistence_id: str = ""
+
+    def purpose(self) -> bytes:
+        """What the file's key is derived for: each profile, and each of its lines, has a key of its own."""
+        return bind(PURPOSE, "key", str(int(self.kind)), self.profile_id, self.persistence_id)
+
+    def bound(self, header: bytes) -> bytes:
+        return header + bind(PURPOSE, self.principal, self.profile_id, self.persistence_id, str(self.revision))
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    kind: int
+    key_id: str
+    revision: int
+    nonce: bytes
+
+
+class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``generation`` grows with every change. ``removing`` names files that are no longer wanted and may be there."""
+
+    generation: int
+    profiles: tuple[BrowserProfileRecord, ...] = ()
+    removing: tuple[str, ...] = ()
+
+
+def place_of(record: BrowserProfileRecord, revision: int) -> Place:
+    return Place(
+        kind=Kind.STATE,
+        revision=revision,
+        principal=record.principal,
+        profile_id=record.profile_id,
+        persistence_id=record.persistence_id,
+    )
+
+
+def seal(cipher: Cipher, key: StateKey, place: Place, plaintext: bytes, random: RandomBytes) -> bytes:
+    nonce = random(NONCE_BYTES)
+    header = _HEADER.pack(MAGIC, FORMAT, place.kind, bytes.fromhex(key.key_id), place.revision, nonce)
+    return header + cipher.seal(key, place.purpose(), nonce, plaintext, place.bound(header))
+
+
+def unseal(cipher: Cipher, keys: StateKeys, place: Place, raw: bytes) -> bytes:
+    """Raises ``ProfileKeyMissing`` for a file under a key that is not at hand, which may be a changed file too."""
+    header = read_header(raw)
+    key = keys.named(header.key_id)
+    if header.kind != place.kind or header.revision != place.revision:
+        raise ProfileDamaged("the file is another one than its name says")
+    return cipher.open(key, place.purpose(), header.nonce, raw[HEADER_BYTES:], place.bound(raw[:HEADER_BYTES]))
+
+
+def read_header(raw: bytes) -> Header:
+    """What the file says of itself: not to be believed before it opened."""
+    if len(raw) < HEADER_BYTES + TAG_BYTES:
+        raise ProfileDamaged("the file is cut short")
+    magic, format_, kind, key_id, revision, nonce = _HEADER.unpack_from(raw)
+    if magic != MAGIC:
+        raise ProfileDamaged("this is no file of a profile")
+    if format_ != FORMAT:
+        raise UnknownProfileFormat(f"the file has the format {format_}, and this version reads {FORMAT}")
+    return Header(kind=kind, key_id=key_id.hex(), revision=revision, nonce=nonce)
+
+
+def seal_registry(cipher: Cipher, key: StateKey, registry: Registry, random: RandomBytes) -> bytes:
+    place = Place(kind=Kind.REGISTRY, revision=registry.generation)
+    return seal(cipher, key, place, msgspec.json.encode(registry), random)
+
+
+def unseal_registry(cipher: Cipher, keys: StateKeys, raw: bytes) -> Registry:
+    place = Place(kind=Kind.REGISTRY, revision=read_header(raw).revision)
+    try:
+        registry = msgspec.json.decode(unseal(cipher, keys, place, raw), type=Registry)
+    except msgspec.MsgspecError as error:
+        raise ProfileDamaged("the registry is authentic and not one that this version wrote") from error
+    if registry.generation != place.revision or len(registry.profiles) > MAX_PROFILES:
+        raise ProfileDamaged("the registry contradicts itself")
+    return registry
+
+
+def bind(*fields: str) -> bytes:
+    """Length-prefixed, so that no two lists of fields have the same bytes."""
+    return b"".join(len(raw).to_bytes(4, "big") + raw for raw in (field.encode() for field in fields))

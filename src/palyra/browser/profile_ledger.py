@@ -1,0 +1,246 @@
+"""The registry and the states as one thing on disk, through crashes and against changes.
+
+A state is written under its next revision first and counts when the registry names it; then the one before goes. If the
+daemon dies in between, the next one finds a genuine state of the next revision and lets it count: nothing is lost. The
+registry lies there twice. What does not verify is set aside and told as a finding; the rest works on.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from palyra.browser.profile_errors import (
+    ProfileDamaged,
+    ProfileKeyMissing,
+    ProfileRolledBack,
+    ProfilesUnusable,
+    RegistryRolledBack,
+    UnknownProfileFormat,
+)
+from palyra.browser.profile_files import ProfileFiles
+from palyra.browser.profile_format import (
+    MAX_FILE_BYTES,
+    MAX_REGISTRY_BYTES,
+    Cipher,
+    RandomBytes,
+    Registry,
+    place_of,
+    read_header,
+    seal,
+    seal_registry,
+    unseal,
+    unseal_registry,
+)
+from palyra.browser.profile_key import StateKeys
+from palyra.browser.profile_record import BrowserProfileRecord
+from palyra.errors import PalyraError
+
+log = logging.getLogger("palyra.browser")
+REGISTRY: Final = "profiles.enc"
+COPY: Final = "profiles.copy.enc"
+_STATE: Final = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.([1-9][0-9]{0,17})\.enc")
+
+
+class Found(StrEnum):
+    """What opening the folder found, for the journal."""
+
+    REGISTRY_REPAIRED = "registry_repaired_from_copy"
+    REGISTRY_LOST = "registry_set_aside"
+    STATE_COMPLETED = "interrupted_save_completed"
+    STATE_SET_ASIDE = "stray_state_set_aside"
+    ROLLED_BACK = "registry_older_than_states"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    found: Found
+    file: str
+    profile_id: str = ""
+
+
+def state_name(profile_id: str, revision: int) -> str:
+    return f"{profile_id}.{revision}.enc"
+
+
+class ProfileLedger:
+    """Not safe for threads: its one user locks. ``minimum_generation`` is what somebody else remembers of the last."""
+
+    def __init__(
+        self, files: ProfileFiles, keys: StateKeys, cipher: Cipher, random: RandomBytes, *, minimum_generation: int = 0
+    ) -> None:
+        self._files, self._keys, self._cipher, self._random = files, keys, cipher, random
+        self.findings: list[Finding] = []
+        self.registry = self._opened_registry(minimum_generation)
+        self._sort_states()
+
+    @property
+    def key_id(self) -> str:
+        return self._keys.active.key_id
+
+    def commit(self, profiles: Iterable[BrowserProfileRecord], removing: Iterable[str] = ()) -> None:
+        """The profiles as they are from now on. Files in ``removing`` go once that is on disk."""
+        unwanted = tuple(removing)
+        registry = Registry(generation=self.registry.generation + 1, profiles=tuple(profiles), removing=unwanted)
+        raw = seal_registry(self._cipher, self._keys.active, registry, self._random)
+        if len(raw) > MAX_REGISTRY_BYTES:
+            raise ProfilesUnusable("the registry of profiles has no room for this")
+        try:
+            self._files.write(REGISTRY, raw)
+        except ProfilesUnusable:
+            # The disk may have taken it and failed afterwards: what lies there is what counts.
+            if self._files.read(REGISTRY, MAX_REGISTRY_BYTES) == raw:
+                self.registry = registry
+            raise
+        self.registry = registry
+        try:
+            self._files.write(COPY, raw)
+            for name in unwanted:
+                self._files.remove(name)
+        except ProfilesUnusable as error:
+            # It counts already; opening the folder puts the rest right.
+            log.warning("after a change of profiles: %s", error.message)
+
+    def record(self, profile_id: str) -> BrowserProfileRecord | None:
+        return next((each for each in self.registry.profiles if each.profile_id == profile_id), None)
+
+    def replace(self, record: BrowserProfileRecord, removing: Iterable[str] = ()) -> None:
+        kept = (record if each.profile_id == record.profile_id else each for each in self.registry.profiles)
+        self.commit(kept, removing)
+
+    def write_state(self, record: BrowserProfileRecord, plaintext: bytes, now_ms: int) -> BrowserProfileRecord:
+        """The next revision of the profile's state, with the registry."""
+        revision = record.revision + 1
+        raw = seal(self._cipher, self._keys.active, place_of(record, revision), plaintext, self._random)
+        name = state_name(record.profile_id, revision)
+        after = self._with_state(record, revision, raw, self.key_id, now_ms)
+        self._files.write(name, raw)
+        try:
+            self.replace(after, [state_name(record.profile_id, record.revision)] if record.has_state else ())
+        except ProfilesUnusable:
+            if self.record(record.profile_id) != after:
+                self._files.remove(name)
+            raise
+        return after
+
+    def read_state(self, record: BrowserProfileRecord) -> bytes:
+        """The state that the registry names, or the reason why there is none, with what was found set aside."""
+        name = state_name(record.profile_id, record.revision)
+        if record.key_id not in self._keys:
+            raise ProfileKeyMissing(f"the state of the profile {record.name!r} is under the key {record.key_id}")
+        raw = self._files.read(name, MAX_FILE_BYTES)
+        try:
+            return self._verified(record, raw)
+        except (ProfileDamaged, ProfileRolledBack) as error:
+            self._files.set_aside(name)
+            self.replace(msgspec.structs.replace(record, damaged=error.code, digest="", key_id="", size=0))
+            raise
+
+    def _verified(self, record: BrowserProfileRecord, raw: bytes | None) -> bytes:
+        if raw is None:
+            raise ProfileDamaged(f"the state of the profile {record.name!r} is gone", reason="missing")
+        if hashlib.sha256(raw).hexdigest() == record.digest:
+            return unseal(self._cipher, self._keys, place_of(record, record.revision), raw)
+        if (older := self._genuine(record, raw)) is not None and older < record.revision:
+            raise ProfileRolledBack(
+                f"the profile {record.name!r} was saved {record.revision} times, and the file is of the {older}. time",
+                revision=record.revision,
+                found=older,
+            )
+        raise ProfileDamaged(f"the state of the profile {record.name!r} is not what was saved", reason="changed")
+
+    def _genuine(self, record: BrowserProfileRecord, raw: bytes) -> int | None:
+        """The revision of this very profile that the file is, if it is one."""
+        try:
+            revision = read_header(raw).revision
+            unseal(self._cipher, self._keys, place_of(record, revision), raw)
+        except PalyraError:
+            return None
+        return revision
+
+    def _opened_registry(self, minimum_generation: int) -> Registry:
+        good: dict[str, Registry] = {}
+        bad: dict[str, PalyraError] = {}
+        for name in (REGISTRY, COPY):
+            raw = self._files.read(name, MAX_REGISTRY_BYTES)
+            if raw is None:
+                continue
+            try:
+                good[name] = unseal_registry(self._cipher, self._keys, raw)
+            except PalyraError as error:
+                bad[name] = error
+        if good:
+            newest = max(good.values(), key=lambda registry: registry.generation)
+            if newest.generation < minimum_generation:
+                raise RegistryRolledBack(
+                    f"the registry has the generation {newest.generation}, and {minimum_generation} was seen before"
+                )
+            self._set_aside(bad, Found.REGISTRY_REPAIRED)
+            return newest
+        for why in bad.values():
+            # Not damage, as far as anybody can tell: nothing is touched.
+            if isinstance(why, (ProfileKeyMissing, UnknownProfileFormat)):
+                raise why
+        self._set_aside(self._files.names(), Found.REGISTRY_LOST)
+        return Registry(generation=minimum_generation)
+
+    def _sort_states(self) -> None:
+        """Completes an interrupted save, removes what is superseded, sets aside what should not be here."""
+        after = {record.profile_id: record for record in self.registry.profiles}
+        removing: list[str] = []
+        for name in self._files.names():
+            match = _STATE.fullmatch(name)
+            if name in (REGISTRY, COPY):
+                continue
+            if name in self.registry.removing:
+                removing.append(name)
+                continue
+            record = after.get(match[1]) if match else None
+            if match is None or record is None or not record.persistence:
+                self._set_aside([name], Found.STATE_SET_ASIDE)
+                continue
+            changed = self._sorted(record, name, int(match[2]), removing)
+            after[record.profile_id] = changed
+        if removing or tuple(after.values()) != self.registry.profiles or self._needs_copy():
+            self.commit(after.values(), removing)
+
+    def _sorted(
+        self, record: BrowserProfileRecord, name: str, revision: int, removing: list[str]
+    ) -> BrowserProfileRecord:
+        if revision == record.revision and record.has_state:
+            return record
+        raw = self._files.read(name, MAX_FILE_BYTES) or b""
+        if revision < record.revision or self._genuine(record, raw) != revision:
+            self._set_aside([name], Found.STATE_SET_ASIDE, record.profile_id)
+            return record
+        if revision == record.revision + 1 and not record.damaged:
+            self.findings.append(Finding(found=Found.STATE_COMPLETED, file=name, profile_id=record.profile_id))
+            if record.has_state:
+                removing.append(state_name(record.profile_id, record.revision))
+            key_id = read_header(raw).key_id
+            return self._with_state(record, revision, raw, key_id, record.updated_ms)
+        # Genuine and further on than the registry can have been: that is from before.
+        self._set_aside([name, state_name(record.profile_id, record.revision)], Found.ROLLED_BACK, record.profile_id)
+        return msgspec.structs.replace(
+            record, damaged=ProfileRolledBack.code, revision=revision, digest="", key_id="", size=0
+        )
+
+    def _needs_copy(self) -> bool:
+        raw = self._files.read(REGISTRY, MAX_REGISTRY_BYTES)
+        return raw is None or raw != self._files.read(COPY, MAX_REGISTRY_BYTES)
+
+    def _with_state(
+        self, record: BrowserProfileRecord, revision: int, raw: bytes, key_id: str, now_ms: int
+    ) -> BrowserProfileRecord:
+        digest = hashlib.sha256(raw).hexdigest()
+        return msgspec.structs.replace(
+            record, revision=revision, digest=digest, key_id=key_id, size=len(raw), updated_ms=now_ms
+        )
+
+    def _set_aside(self, names: Iterable[str], found: Found, profile_id: str = "") -> None:
+        for name in list(names):
+            self._files.set_aside(name)
+            self.findings.append(Finding(found=found, file=name, profile_id=profile_id))

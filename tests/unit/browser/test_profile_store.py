@@ -1,0 +1,156 @@
+"""Profiles as their principals use them."""
+
+from pathlib import Path
+
+import pytest
+
+from fakes.profile_scene import ANNA, BEN, NEW, OLD, ProfileScene, snapshot
+from palyra.browser.profile_errors import (
+    BadProfile,
+    NoSuchProfile,
+    NotPersistent,
+    ProfileChanged,
+    ProfileExists,
+    ProfilesUnusable,
+    SnapshotTooLarge,
+    TooManyProfiles,
+)
+from palyra.browser.profile_record import MAX_PROFILES_PER_PRINCIPAL, MAX_SNAPSHOT_BYTES, PersistedSessionSnapshot
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> ProfileScene:
+    return ProfileScene(tmp_path)
+
+
+def test_a_state_is_there_again_in_the_next_life(scene: ProfileScene) -> None:
+    record = scene.made("first", "second")
+    with scene.store() as store:
+        assert store.load(ANNA, record.profile_id) == snapshot("second")
+        assert store.profiles(ANNA) == [record]
+        assert store.findings == ()
+    assert scene.names() == sorted(["profiles.copy.enc", "profiles.enc", f"{record.profile_id}.2.enc"])
+
+
+def test_a_new_profile_has_no_state(scene: ProfileScene) -> None:
+    assert scene.content(ANNA, scene.made().profile_id) is None
+
+
+def test_nothing_readable_lies_on_the_disk(scene: ProfileScene) -> None:
+    scene.made("cookie-value-42", name="my-private-name")
+    everything = b"".join(path.read_bytes() for path in scene.folder.rglob("*") if path.is_file())
+    for text in (b"cookie-value-42", b"my-private-name", ANNA.encode(), b"shop.test"):
+        assert text not in everything
+
+
+def test_another_principal_sees_nothing(scene: ProfileScene) -> None:
+    record = scene.made("secret")
+    with scene.store() as store:
+        assert store.profiles(BEN) == []
+        for attempt in (
+            lambda: store.get(BEN, record.profile_id),
+            lambda: store.load(BEN, record.profile_id),
+            lambda: store.save(BEN, record.profile_id, snapshot("x"), based_on=1),
+            lambda: store.reset(BEN, record.profile_id),
+            lambda: store.delete(BEN, record.profile_id),
+            lambda: store.rename(BEN, record.profile_id, name="x", colour="#000000"),
+        ):
+            with pytest.raises(NoSuchProfile):
+                attempt()
+        store.create(BEN, record.name)
+    assert scene.content(ANNA, record.profile_id) == "secret"
+
+
+def test_sixteen_profiles_for_each_principal(scene: ProfileScene) -> None:
+    with scene.store() as store:
+        for number in range(MAX_PROFILES_PER_PRINCIPAL):
+            store.create(ANNA, f"p{number}")
+        with pytest.raises(TooManyProfiles):
+            store.create(ANNA, "one more")
+        store.create(BEN, "p0")
+        store.delete(ANNA, store.profiles(ANNA)[0].profile_id)
+        store.create(ANNA, "one more")
+
+
+def test_private_profiles_persist_nothing(scene: ProfileScene) -> None:
+    with scene.store() as store:
+        record = store.create(ANNA, "private", persistence=False, private=True)
+        with pytest.raises(NotPersistent):
+            store.save(ANNA, record.profile_id, snapshot("trace"), based_on=0)
+        assert store.load(ANNA, record.profile_id) is None
+        with pytest.raises(BadProfile):
+            store.create(ANNA, "both", persistence=True, private=True)
+    assert scene.names() == ["profiles.copy.enc", "profiles.enc"]
+
+
+def test_of_two_sessions_the_first_to_end_is_kept(scene: ProfileScene) -> None:
+    record = scene.made("base")
+    with scene.store() as store:
+        store.save(ANNA, record.profile_id, snapshot("first"), based_on=1)
+        with pytest.raises(ProfileChanged):
+            store.save(ANNA, record.profile_id, snapshot("second"), based_on=1)
+    assert scene.content(ANNA, record.profile_id) == "first"
+
+
+def test_a_reset_profile_is_empty_and_can_be_used(scene: ProfileScene) -> None:
+    record = scene.made("old")
+    with scene.store() as store:
+        after = store.reset(ANNA, record.profile_id)
+        assert store.load(ANNA, record.profile_id) is None
+        assert after.persistence_id != record.persistence_id and after.revision > record.revision
+        store.save(ANNA, record.profile_id, snapshot("new"), based_on=after.revision)
+    assert scene.content(ANNA, record.profile_id) == "new"
+    assert len(scene.names()) == 3
+
+
+def test_names(scene: ProfileScene) -> None:
+    record = scene.made()
+    with scene.store() as store:
+        with pytest.raises(ProfileExists):
+            store.create(ANNA, "work")
+        other = store.create(ANNA, "home")
+        with pytest.raises(ProfileExists):
+            store.rename(ANNA, other.profile_id, name="work", colour="#000000")
+        with pytest.raises(BadProfile):
+            store.rename(ANNA, other.profile_id, name="home", colour="red")
+        assert store.rename(ANNA, record.profile_id, name="work", colour="#00ff00").colour == "#00ff00"
+
+
+def test_a_state_beyond_the_limit_is_refused_and_the_last_one_kept(scene: ProfileScene) -> None:
+    record = scene.made("kept")
+    with scene.store() as store, pytest.raises(SnapshotTooLarge):
+        huge = PersistedSessionSnapshot(archive=bytes(MAX_SNAPSHOT_BYTES + 1))
+        store.save(ANNA, record.profile_id, huge, based_on=1)
+    assert scene.content(ANNA, record.profile_id) == "kept"
+
+
+def test_one_daemon_at_a_time(scene: ProfileScene) -> None:
+    with scene.store(), pytest.raises(ProfilesUnusable), scene.store():
+        pass
+    with scene.store():
+        pass
+
+
+def test_rotation_leaves_nothing_under_the_old_key(scene: ProfileScene) -> None:
+    record, other = scene.made("state"), scene.made("his", principal=BEN)
+    with scene.store(NEW, OLD) as store:
+        assert store.load(ANNA, record.profile_id) == snapshot("state")
+        assert store.keys_in_use() == {NEW.key_id, OLD.key_id}
+        done = store.rotate()
+        assert (set(done.sealed), done.damaged) == ({record.profile_id, other.profile_id}, ())
+        assert store.keys_in_use() == {NEW.key_id}
+        assert store.rotate().sealed == ()
+    assert scene.content(ANNA, record.profile_id, NEW) == "state"
+    assert scene.content(BEN, other.profile_id, NEW) == "his"
+
+
+def test_the_generation_grows_with_every_change(scene: ProfileScene) -> None:
+    seen = [0]
+    with scene.store() as store:
+        record = store.create(ANNA, "a")
+        seen.append(store.generation)
+        store.save(ANNA, record.profile_id, snapshot("x"), based_on=0)
+        seen.append(store.generation)
+        store.delete(ANNA, record.profile_id)
+        seen.append(store.generation)
+    assert seen == sorted(set(seen))
