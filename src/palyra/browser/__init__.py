@@ -1,0 +1,1 @@
+"""Headless browser sessions: Chromium behind fences, its pages, its profiles and downloads."""

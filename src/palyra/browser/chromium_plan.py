@@ -1,0 +1,172 @@
+"""How Chromium is started: bubblewrap's options, each with its reason. Pure.
+
+Nothing of the host can be written, and what can be written is memory with a size limit that ends with the last process
+and the last descriptor on it: a daemon that is killed leaves no folder behind. The network is a namespace with nothing
+in it but a loopback, on which the guard's listener is opened from outside before Chromium begins.
+"""
+
+from typing import Final
+
+import msgspec
+
+from palyra.browser.engine_limits import FolderSizes
+from palyra.browser.flags import CACHE, DOWNLOADS, PROFILE, UPLOADS, Flag
+
+# Descriptor numbers in the started process. Chromium fixes the first two.
+CDP_READ_FD: Final = 3
+CDP_WRITE_FD: Final = 4
+GO_FD: Final = 5
+READY_FD: Final = 6
+INFO_FD: Final = 7
+
+# Says that everything is mounted, and becomes Chromium when told to; a daemon that dies before closes the pipe, and
+# nothing is started. No core files: memory holds what was typed.
+_GATE: Final = (
+    f'ulimit -c 0 && echo >&{READY_FD} && read -r go <&{GO_FD} && exec "$@" {GO_FD}<&- {READY_FD}>&- {INFO_FD}>&-'
+)
+_SHELL: Final = "/bin/sh"
+
+
+class HostLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the host has what is needed; ``links`` and ``directories`` are its /lib and the like."""
+
+    bwrap: str
+    chromium: str
+    shell: str
+    setpriv: str
+    links: tuple[tuple[str, str], ...] = ()
+    directories: tuple[str, ...] = ()
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom Chromium runs as. ``dropped``: the daemon is root, and this is another."""
+
+    uid: int
+    gid: int
+    dropped: bool
+
+
+class PlanLine(msgspec.Struct, frozen=True):
+    reason: str
+    words: tuple[str, ...]
+
+
+class ChromiumPlan(msgspec.Struct, frozen=True, kw_only=True):
+    lines: tuple[PlanLine, ...]
+    flags: tuple[Flag, ...]
+    account: Account
+    sizes: FolderSizes
+    own_sandbox: bool
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (*(word for line in self.lines for word in line.words), *(flag.word for flag in self.flags))
+
+
+def writable_folders(sizes: FolderSizes) -> tuple[tuple[str, int, str], ...]:
+    """Path, most bytes, and what it is for."""
+    return (
+        (PROFILE, sizes.profile, "the profile"),
+        (DOWNLOADS, sizes.downloads, "downloads: what grows past it fails"),
+        (UPLOADS, sizes.uploads, "files that a page may be given"),
+        (CACHE, sizes.cache, "the cache, which nobody keeps"),
+        ("/dev/shm", sizes.shared_memory, "memory that its processes share"),  # noqa: S108
+        ("/tmp", sizes.temporary, "temporary files"),  # noqa: S108
+    )
+
+
+def chromium_plan(
+    layout: HostLayout, account: Account, sizes: FolderSizes, flags: tuple[Flag, ...], *, own_sandbox: bool
+) -> ChromiumPlan:
+    lines = [
+        *_dropped(layout, account),
+        *_namespaces(layout),
+        *_root(layout),
+        *_writable(layout, sizes),
+        *_start(layout),
+    ]
+    return ChromiumPlan(lines=tuple(lines), flags=flags, account=account, sizes=sizes, own_sandbox=own_sandbox)
+
+
+def _dropped(layout: HostLayout, account: Account) -> list[PlanLine]:
+    if not account.dropped:
+        return []
+    return [
+        PlanLine(
+            "Chromium refuses its own sandbox to root; nothing of root's goes along",
+            (
+                layout.setpriv,
+                f"--reuid={account.uid}",
+                f"--regid={account.gid}",
+                "--clear-groups",
+                "--inh-caps=-all",
+                "--no-new-privs",
+                "--",
+            ),
+        )
+    ]
+
+
+def _namespaces(layout: HostLayout) -> list[PlanLine]:
+    return [
+        PlanLine("the program that builds it", (layout.bwrap,)),
+        # Without --disable-userns: Chromium's own sandbox makes a user namespace inside.
+        PlanLine("the host's root means nothing inside", ("--unshare-user",)),
+        PlanLine("no way out but the guard's listener, for a taken-over network process too", ("--unshare-net",)),
+        PlanLine("it sees and signals its own processes only, and all end with the first", ("--unshare-pid",)),
+        PlanLine("no shared memory with the host", ("--unshare-ipc",)),
+        PlanLine("no name of the host's", ("--unshare-uts", "--hostname", "browser")),
+        PlanLine("no look at the host's groups", ("--unshare-cgroup-try",)),
+        PlanLine("a daemon that is killed takes it along", ("--die-with-parent",)),
+        PlanLine("no terminal of the host's", ("--new-session",)),
+        PlanLine("no capability, also not over its own namespaces", ("--cap-drop", "ALL")),
+        PlanLine("which process is the first inside", ("--info-fd", str(INFO_FD))),
+    ]
+
+
+def _root(layout: HostLayout) -> list[PlanLine]:
+    return [
+        PlanLine("libraries", ("--ro-bind", "/usr/lib", "/usr/lib")),
+        PlanLine("libraries, where they are kept apart", ("--ro-bind-try", "/usr/lib64", "/usr/lib64")),
+        *(PlanLine("the host's own link into /usr", ("--symlink", target, path)) for path, target in layout.links),
+        *(PlanLine("a host that keeps this apart", ("--ro-bind", path, path)) for path in layout.directories),
+        PlanLine("the only other program: the one that waits to become Chromium", ("--ro-bind", layout.shell, _SHELL)),
+        *(
+            PlanLine(reason, ("--ro-bind-try", path, path))
+            for path, reason in (
+                ("/usr/share/fonts", "fonts"),
+                ("/usr/share/fontconfig", "how fonts are chosen"),
+                ("/etc/fonts", "how fonts are chosen"),
+                ("/usr/share/mime", "types of files"),
+                ("/usr/share/zoneinfo", "time zones"),
+                ("/etc/localtime", "the time zone"),
+                ("/etc/ssl/certs", "public certificates"),
+                ("/etc/ld.so.cache", "finding libraries quickly"),
+            )
+        ),
+        PlanLine("its own processes", ("--proc", "/proc")),
+        PlanLine("devices that give away nothing", ("--dev", "/dev")),
+    ]
+
+
+def _writable(layout: HostLayout, sizes: FolderSizes) -> list[PlanLine]:
+    folder = layout.chromium.rpartition("/")[0]
+    lines = [
+        PlanLine(reason, ("--perms", "0700", "--size", str(size), "--tmpfs", path))
+        for path, size, reason in writable_folders(sizes)
+    ]
+    # After those, so that none of them can cover it.
+    lines.append(PlanLine("Chromium itself", ("--ro-bind", folder, folder)))
+    lines.append(PlanLine("nothing beside those folders can be written", ("--remount-ro", "/dev", "--remount-ro", "/")))
+    return lines
+
+
+def _start(layout: HostLayout) -> list[PlanLine]:
+    environment = (("HOME", PROFILE), ("XDG_CACHE_HOME", CACHE), ("LANG", "C.UTF-8"), ("PATH", "/nonexistent"))
+    return [
+        PlanLine("none of the daemon's variables", ("--clearenv",)),
+        *(PlanLine("a variable that Chromium needs", ("--setenv", name, value)) for name, value in environment),
+        PlanLine("a folder that always exists", ("--chdir", "/")),
+        PlanLine("waits until its network and folders were looked at", ("--", _SHELL, "-c", _GATE, "sh")),
+        PlanLine("the binary: the wrappers do not end with what they start", (layout.chromium,)),
+    ]

@@ -1,0 +1,239 @@
+"""One browser's processes: started together, ended together, and known to be gone.
+
+bubblewrap's outer process is our child. The first process inside is the init of a pid namespace: the kernel tells of
+its end only when every other process of that namespace is gone, so its descriptor is what says that nothing is left.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Final
+
+import msgspec
+
+from palyra.browser import engine_limits as limits
+from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, GO_FD, INFO_FD, READY_FD
+from palyra.errors import Failed, Unavailable
+
+# Above every number that the started process gets, so that no copy lands on one that is still needed.
+_ABOVE: Final = 64
+
+
+class StartFailed(Unavailable):
+    code = "browser.start_failed"
+    hint = "`palyra doctor` checks bubblewrap and Chromium; `said` is what they wrote"
+
+
+class ProcessesStuck(Failed):
+    code = "browser.processes_stuck"
+    hint = "processes that do not end when killed wait for the kernel; look at `pid`"
+
+
+class _Info(msgspec.Struct):
+    child_pid: int = msgspec.field(name="child-pid")
+
+
+class ProcessTree:
+    """Made by ``spawn``. ``release`` must follow, whatever happened."""
+
+    def __init__(self, pid: int, descriptors: dict[int, int], said: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.pid = pid
+        self.first = 0
+        self.status: int | None = None
+        self._descriptors = descriptors
+        self._said_from = said
+        self._said = b""
+        self._outer = os.pidfd_open(pid)
+        self._inner = -1
+        self._outer_gone = asyncio.Event()
+        self._inner_gone = asyncio.Event()
+        self._on_end: Callable[[], None] | None = None
+        os.set_blocking(said, False)
+        self._loop.add_reader(said, self._listen)
+        self._loop.add_reader(self._outer, self._outer_ended)
+
+    @property
+    def said(self) -> str:
+        """The last of what its processes wrote."""
+        return self._said.decode("utf-8", "replace").strip()
+
+    @property
+    def ended(self) -> bool:
+        return self._outer_gone.is_set()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Called once, when bubblewrap or the first process inside has ended; at once where one has."""
+        self._on_end = call
+        if self.ended or self._inner_gone.is_set():
+            call()
+
+    def take(self, number: int) -> int:
+        """Our end of one of its descriptors, which the caller closes from now on."""
+        return self._descriptors.pop(number)
+
+    async def built(self) -> int:
+        """Waits until everything is mounted. Returns the first process inside, as the host numbers it."""
+        ready = self._descriptors[READY_FD]
+        answered = asyncio.Event()
+        self._loop.add_reader(ready, answered.set)
+        try:
+            async with asyncio.timeout(limits.START_SECONDS):
+                await answered.wait()
+        except TimeoutError as late:
+            raise self.failed(f"bubblewrap built nothing within {limits.START_SECONDS:g} s") from late
+        finally:
+            self._loop.remove_reader(ready)
+        if not os.read(ready, 1):
+            raise self.failed("bubblewrap ended before it was done")
+        try:
+            info = msgspec.json.decode(os.read(self._descriptors[INFO_FD], limits.MAX_INFO_BYTES), type=_Info)
+            self._inner = os.pidfd_open(info.child_pid)
+        except (msgspec.MsgspecError, OSError) as problem:
+            raise self.failed("the first process inside could not be found") from problem
+        self.first = info.child_pid
+        self._loop.add_reader(self._inner, self._inner_ended)
+        return self.first
+
+    def go(self) -> None:
+        """Lets it become Chromium."""
+        gate = self.take(GO_FD)
+        try:
+            os.write(gate, b"\n")
+        except OSError as problem:
+            raise self.failed("it ended before it was let go") from problem
+        finally:
+            os.close(gate)
+
+    def failed(self, why: str) -> StartFailed:
+        self._listen()
+        return StartFailed(f"Chromium could not be started: {why}", said=self.said)
+
+    def kill(self) -> None:
+        for descriptor in (self._inner, self._outer):
+            if descriptor >= 0:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+    async def gone(self, seconds: float) -> bool:
+        """Whether every process of it is gone, within this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._outer_gone.wait()
+                if self._inner >= 0:
+                    await self._inner_gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self) -> None:
+        """Kills what is left, waits until it is gone, and closes everything that is held of it."""
+        self.kill()
+        try:
+            if not await self.gone(limits.END_SECONDS):
+                raise ProcessesStuck("a browser's processes did not end when they were killed", pid=self.pid)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        for descriptor in (self._said_from, self._outer, self._inner):
+            if descriptor >= 0:
+                self._loop.remove_reader(descriptor)
+                os.close(descriptor)
+        self._said_from = self._outer = self._inner = -1
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    # What the kernel tells.
+
+    def _listen(self) -> None:
+        """Read always, so that it never waits for us; only the last of it is kept."""
+        if self._said_from < 0:
+            return
+        try:
+            data = os.read(self._said_from, limits.READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._said_from)
+        self._said = (self._said + data)[-limits.SAID_BYTES :]
+
+    def _outer_ended(self) -> None:
+        self._loop.remove_reader(self._outer)
+        with suppress(ChildProcessError):
+            ended = os.waitid(os.P_PIDFD, self._outer, os.WEXITED)
+            self.status = None if ended is None else ended.si_status
+        self._outer_gone.set()
+        self._tell()
+
+    def _inner_ended(self) -> None:
+        self._loop.remove_reader(self._inner)
+        self._inner_gone.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        call, self._on_end = self._on_end, None
+        if call is not None:
+            call()
+
+
+def spawn(argv: tuple[str, ...]) -> ProcessTree:
+    """Starts it from this thread, which must live as long: bubblewrap ends when the thread does.
+
+    Never forks: in a large process that costs many times what this does.
+    """
+    with ExitStack() as theirs, ExitStack() as ours:
+        kept: dict[int, int] = {}
+        actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        ]
+        for number, inside_reads in (
+            (CDP_READ_FD, True),
+            (CDP_WRITE_FD, False),
+            (GO_FD, True),
+            (READY_FD, False),
+            (INFO_FD, False),
+            (1, False),
+        ):
+            reading, writing = _pipe()
+            inside, outside = (reading, writing) if inside_reads else (writing, reading)
+            theirs.callback(os.close, inside)
+            ours.callback(os.close, outside)
+            kept[number] = outside
+            actions.append((os.POSIX_SPAWN_DUP2, inside, number))
+        actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        actions += [(os.POSIX_SPAWN_CLOSE, each) for each in _inheritable()]
+        try:
+            pid = os.posix_spawn(argv[0], argv, {}, file_actions=actions, setsid=True, setsigmask=())
+        except OSError as problem:
+            raise StartFailed(f"{argv[0]} could not be started: {problem.strerror}") from problem
+        ours.pop_all()
+    return ProcessTree(pid, kept, kept.pop(1))
+
+
+def _inheritable() -> list[int]:
+    """What this process itself was given by whoever started it, and would pass on."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the listing's own is closed already
+            if int(name) > INFO_FD and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe2(os.O_CLOEXEC)
+    try:
+        reading = fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+        try:
+            return reading, fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+        except OSError:
+            os.close(reading)
+            raise
+    finally:
+        for each in ends:
+            os.close(each)

@@ -1,0 +1,126 @@
+"""Browsers kept ready; plain values stand in for them here, real ones in the security tests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from palyra.browser import engine_limits as limits
+from palyra.browser.process_pool import BadPoolSize, PoolClosed, ProcessPool
+from palyra.browser.process_tree import StartFailed
+
+
+class Browser:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ended = asyncio.Event()
+        self.closed = 0
+
+    @property
+    def alive(self) -> bool:
+        return not self.ended.is_set()
+
+    async def close(self, *, graceful: bool) -> bool:
+        self.closed += 1
+        self.ended.set()
+        return graceful
+
+
+class House:
+    def __init__(self) -> None:
+        self.made: list[Browser] = []
+        self.failures = 0
+        self.hold: asyncio.Event | None = None
+
+    async def start(self) -> Browser:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.failures:
+            self.failures -= 1
+            raise StartFailed("for the test")
+        browser = Browser(len(self.made))
+        self.made.append(browser)
+        return browser
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+async def pool(house: House) -> AsyncIterator[ProcessPool[Browser]]:
+    pool = ProcessPool(house.start, ready=2)
+    pool.fill()
+    yield pool
+    await pool.close()
+
+
+async def until(true: Callable[[], object]) -> None:
+    while not true():
+        await asyncio.sleep(0.001)
+
+
+async def test_as_many_as_wanted_are_ready_and_replaced_when_taken(house: House, pool: ProcessPool[Browser]) -> None:
+    await until(lambda: pool.ready == 2)
+    taken = await pool.take()
+    assert taken is house.made[0]
+    await until(lambda: pool.ready == 2)
+    assert len(house.made) == 3
+
+
+async def test_none_is_given_out_twice(house: House, pool: ProcessPool[Browser]) -> None:
+    taken = [await pool.take() for _ in range(20)]
+    assert len({id(each) for each in taken}) == 20
+    taken += await asyncio.gather(*(pool.take() for _ in range(20)))
+    assert len({each.number for each in taken}) == 40
+    await pool.close()
+    # Those that were taken are their takers'; the rest is ended, each once.
+    assert all(each.closed == (each not in taken) for each in house.made)
+
+
+async def test_a_spare_that_died_is_not_given_out_and_replaced(house: House, pool: ProcessPool[Browser]) -> None:
+    await until(lambda: pool.ready == 2)
+    house.made[0].ended.set()
+    await until(lambda: pool.ready == 2)
+    assert (await pool.take()).number == 1
+    await until(lambda: house.made[0].closed == 1)
+
+
+async def test_trouble_with_starting_is_told_to_who_takes_and_passes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RETRY_SECONDS", 0.001)
+    house.failures = 3
+    pool = ProcessPool(house.start, ready=1)
+    with pytest.raises(StartFailed):
+        await pool.take()
+    pool.fill()
+    pool.fill()
+    await until(lambda: pool.ready == 1)
+    await pool.close()
+
+
+async def test_a_closed_pool_gives_out_nothing_and_leaves_nothing(house: House, pool: ProcessPool[Browser]) -> None:
+    await until(lambda: pool.ready == 2)
+    await pool.close()
+    await pool.close()
+    with pytest.raises(PoolClosed):
+        await pool.take()
+    pool.fill()
+    assert all(each.closed == 1 for each in house.made)
+
+
+async def test_closing_while_one_is_started(house: House) -> None:
+    house.hold = asyncio.Event()
+    pool = ProcessPool(house.start, ready=1)
+    pool.fill()
+    await asyncio.sleep(0)
+    await pool.close()
+    assert house.made == []
+
+
+@pytest.mark.parametrize("ready", [-1, limits.MAX_READY_PROCESSES + 1])
+def test_a_size_that_is_no_pools(house: House, ready: int) -> None:
+    with pytest.raises(BadPoolSize):
+        ProcessPool(house.start, ready=ready)

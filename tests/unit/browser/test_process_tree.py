@@ -1,0 +1,108 @@
+"""Processes that begin and end together; small programs stand in for bubblewrap here."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.processes import own_descriptors
+from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD
+from palyra.browser.process_tree import ProcessTree, StartFailed, spawn
+
+# Says that its first process is itself, waits at the gate, and answers on the pipe.
+BUILDS = """
+import os
+os.write(7, b'{"child-pid": %d}' % os.getpid())
+os.write(6, b"\\n")
+assert os.read(5, 1) == b"\\n"
+os.write(4, os.read(3, 100).upper())
+os.read(3, 1)
+"""
+
+
+def python(program: str) -> ProcessTree:
+    return spawn((sys.executable, "-I", "-S", "-c", program))
+
+
+async def test_it_starts_only_when_told_to_and_has_the_pipes_where_chromium_wants_them() -> None:
+    before = own_descriptors()
+    tree = python(BUILDS)
+    try:
+        assert await tree.built() == tree.first == tree.pid
+        tree.go()
+        to, come = tree.take(CDP_READ_FD), tree.take(CDP_WRITE_FD)
+        os.write(to, b"hello")
+        assert await asyncio.to_thread(os.read, come, 100) == b"HELLO"
+        os.close(to)
+        os.close(come)
+        assert await tree.gone(30)
+        assert tree.status == 0
+    finally:
+        await tree.end()
+    assert own_descriptors() == before
+
+
+async def test_it_gets_no_variable_and_no_other_descriptor() -> None:
+    program = "import os; print(dict(os.environ), sorted(os.listdir('/proc/self/fd')), flush=True); os._exit(7)"
+    passed_on = os.dup(0)
+    os.set_inheritable(passed_on, True)
+    tree = python(program)
+    os.close(passed_on)
+    with pytest.raises(StartFailed) as failed:
+        await tree.built()
+    await tree.end()
+    said = failed.value.details["said"]
+    # The last number is the listing itself.
+    assert "['0', '1', '2', '3', '4', '5', '6', '7', '8']" in said
+    assert os.environ["PATH"] not in said
+    assert tree.status == 7
+
+
+async def test_what_it_wrote_is_told_when_it_ends_early() -> None:
+    tree = python("import sys; sys.stderr.write('x' * 100_000 + 'the end of it'); sys.stderr.flush()")
+    with pytest.raises(StartFailed) as failed:
+        await tree.built()
+    assert failed.value.details["said"].endswith("the end of it")
+    assert len(failed.value.details["said"]) <= 4096
+    await tree.end()
+
+
+async def test_one_that_says_nonsense_is_not_taken() -> None:
+    tree = python("import os; os.write(7, b'[]'); os.write(6, b'x'); os.read(5, 1)")
+    with pytest.raises(StartFailed):
+        await tree.built()
+    await tree.end()
+
+
+async def test_a_daemon_that_goes_away_before_the_gate_starts_nothing(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    gate = f'echo {{\\"child-pid\\": $$}} >&7; echo >&6; read -r go <&5 && echo > {started}'
+    tree = spawn(("/bin/sh", "-c", gate))
+    await tree.built()
+    tree.release()
+    while os.path.exists(f"/proc/{tree.pid}") and os.waitpid(tree.pid, os.WNOHANG) == (0, 0):
+        await asyncio.sleep(0.005)
+    assert not started.exists()
+
+
+async def test_its_end_is_told_once() -> None:
+    tree = python(BUILDS)
+    await tree.built()
+    told: list[int] = []
+    tree.on_end(lambda: told.append(1))
+    tree.kill()
+    assert await tree.gone(30)
+    assert told == [1]
+    tree.on_end(lambda: told.append(2))
+    assert told == [1, 2]
+    await tree.end()
+    tree.kill()
+
+
+async def test_a_program_that_is_not_there() -> None:
+    before = own_descriptors()
+    with pytest.raises(StartFailed):
+        spawn(("/nonexistent/program",))
+    assert own_descriptors() == before
