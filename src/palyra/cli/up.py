@@ -8,6 +8,8 @@ import click
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from palyra.daemons.gateway import Gateway
     from palyra.secret import Secret
 
@@ -15,13 +17,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port; 0 takes any free one.")
 @click.option("--workspace", metavar="DIR", help="Folder the file tools work in.")
+@click.option(
+    "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
+)
 @json_option
 @pass_invocation
-def up(invocation: Invocation, port: int | None, workspace: str | None) -> None:
+def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int) -> None:
     """Start everything embedded, in the foreground.
 
     Prints the address and the operator's token, and stops in order on Ctrl-C or SIGTERM: running calls finish or are
-    cancelled, and the journal is sealed.
+    cancelled, and the journal is sealed. With --workers, calls can run there too: `palyra call --tier worker`.
     """
     from pathlib import Path
 
@@ -29,13 +34,13 @@ def up(invocation: Invocation, port: int | None, workspace: str | None) -> None:
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
         invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
-    run_daemon(invocation)
+    run_daemon(invocation, workers)
 
 
-def run_daemon(invocation: Invocation) -> None:
+def run_daemon(invocation: Invocation, workers: int = 0) -> None:
     import uvloop
 
-    from palyra.daemons.server import serve
+    from palyra.daemons.server import nothing_beside, serve
 
     def announce(url: str, token: "Secret", gateway: "Gateway") -> None:
         started = {
@@ -48,11 +53,20 @@ def run_daemon(invocation: Invocation) -> None:
         invocation.output.data(started, _greeting)
         invocation.output.flush()
 
+    def beside(gateway: "Gateway") -> "AbstractAsyncContextManager[None]":
+        if not workers:
+            return nothing_beside(gateway)
+        from palyra.daemons.local_workers import LocalWorkers
+
+        config = invocation.locations.existing_config_file()
+        return LocalWorkers(workers, gateway, config=config, say=invocation.output.note).running()
+
     service = serve(
         invocation.located_settings,
         invocation.state_dir,
         invocation.locations.policy_dir(invocation.settings),
         announce,
+        beside,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service)

@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import uvicorn
@@ -39,17 +40,25 @@ class PortTaken(Unavailable):
 
 
 Announce = Callable[[str, Secret, Gateway], None]
+Beside = Callable[[Gateway], AbstractAsyncContextManager[None]]
 
 
-async def serve(settings: Settings, state: StateDir, policy_dir: Path, announce: Announce) -> None:
+@contextlib.asynccontextmanager
+async def nothing_beside(_gateway: Gateway) -> AsyncIterator[None]:
+    yield
+
+
+async def serve(
+    settings: Settings, state: StateDir, policy_dir: Path, announce: Announce, beside: Beside = nothing_beside
+) -> None:
     """Runs the daemon in the foreground. SIGTERM and SIGINT end it in order: no new calls, running ones finish or are
-    cancelled, the journal is sealed."""
+    cancelled, the journal is sealed. ``beside`` runs from when it answers until its calls have ended."""
     lock = take_daemon_lock(state.path(LOCK_FILE))
     try:
         listener = bind(settings.daemon.host, settings.daemon.port)
         with contextlib.closing(listener):
             async with running_gateway(settings, state, policy_dir) as gateway:
-                await _serve(gateway, listener, settings, state, announce)
+                await _serve(gateway, listener, settings, state, announce, beside)
     finally:
         with contextlib.suppress(FileNotFoundError):
             state.path(ADDRESS_FILE).unlink()
@@ -57,7 +66,12 @@ async def serve(settings: Settings, state: StateDir, policy_dir: Path, announce:
 
 
 async def _serve(
-    gateway: Gateway, listener: socket.socket, settings: Settings, state: StateDir, announce: Announce
+    gateway: Gateway,
+    listener: socket.socket,
+    settings: Settings,
+    state: StateDir,
+    announce: Announce,
+    beside: Beside,
 ) -> None:
     address = listener.getsockname()
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -83,9 +97,10 @@ async def _serve(
         await server.listening.wait()
         state.write_atomic(ADDRESS_FILE, json.dumps({"url": url, "pid": os.getpid()}).encode())
         announce(url, token, gateway)
-        await stop.wait()
-        gateway.service.end_streams()
-        await gateway.broker.stop(GRACEFUL_STOP_SECONDS)
+        async with beside(gateway):
+            await stop.wait()
+            gateway.service.end_streams()
+            await gateway.broker.stop(GRACEFUL_STOP_SECONDS)
         server.should_exit = True
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
