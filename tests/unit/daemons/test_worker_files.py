@@ -1,0 +1,67 @@
+"""Files out of the workspace and back: bounded, and never outside of it. The rest is in test_worker_tier."""
+
+import hashlib
+import threading
+from pathlib import Path
+
+import pytest
+
+from palyra.daemons import worker_files
+from palyra.daemons.worker_files import TooMuchForWorker, gather, write_back
+from palyra.errors import PalyraError
+from palyra.workers.artifact_store import ArtifactStore
+from palyra.workers.workspace_scope import ArtifactRef, WorkerWorkspaceScope
+
+GO_ON = threading.Event()
+
+
+def scope(root: Path, *paths: str, read_only: bool = False) -> WorkerWorkspaceScope:
+    return WorkerWorkspaceScope.parse(str(root), paths, read_only=read_only)
+
+
+def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, store = tmp_path / "w", ArtifactStore(tmp_path / "a")
+    root.mkdir()
+    for number in range(3):
+        (root / str(number)).write_text("same")
+    assert len(gather(scope(root, "."), (), store, GO_ON)) == 3 and store.stored_bytes() == 4
+    monkeypatch.setattr(worker_files, "MAX_ARTIFACTS", 2)
+    with pytest.raises(TooMuchForWorker):
+        gather(scope(root, "."), (), store, GO_ON)
+    monkeypatch.setattr(worker_files, "MAX_ARTIFACT_BYTES", 3)
+    with pytest.raises(TooMuchForWorker):
+        gather(scope(root, "0"), (), store, GO_ON)
+
+
+def test_a_call_that_was_stopped_stops_reading(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "a").write_text("a")
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(PalyraError):
+        gather(scope(tmp_path / "w", "."), (), ArtifactStore(tmp_path / "a"), stopped)
+
+
+@pytest.mark.parametrize("path", ["link/x", "../x", "linked"])
+def test_nothing_is_written_outside(tmp_path: Path, path: str) -> None:
+    root, outside, store = tmp_path / "w", tmp_path / "outside", ArtifactStore(tmp_path / "a")
+    root.mkdir()
+    outside.mkdir()
+    (root / "link").symlink_to(outside)
+    (root / "linked").symlink_to(outside / "x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    store.add(iter((b"x",)), 1, digest)
+    with pytest.raises(PalyraError):
+        write_back(scope(root, "."), (ArtifactRef(path=path, digest_sha256=digest, size=1),), (), store, GO_ON)
+    assert list(outside.iterdir()) == [] and not (tmp_path / "x").exists()
+
+
+def test_what_the_scope_does_not_cover_is_not_written(tmp_path: Path) -> None:
+    root, store = tmp_path / "w", ArtifactStore(tmp_path / "a")
+    root.mkdir()
+    digest = hashlib.sha256(b"x").hexdigest()
+    store.add(iter((b"x",)), 1, digest)
+    made = (ArtifactRef(path="b/x", digest_sha256=digest, size=1),)
+    for narrow in (scope(root, "a"), scope(root, ".", read_only=True)):
+        with pytest.raises(PalyraError):
+            write_back(narrow, made, (), store, GO_ON)

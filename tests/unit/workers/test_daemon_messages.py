@@ -1,0 +1,73 @@
+from fakes.fleet_scene import a_lease
+from palyra.errors import RemoteError
+from palyra.wire.worker.v1 import worker_pb2 as wire
+from palyra.workers import daemon_messages
+from palyra.workers.daemon_messages import Told
+from palyra.workers.fleet_policy import WorkerFleetPolicy
+from palyra.workers.lease import FencedResult
+from palyra.workers.lease_ask import LeaseAsk
+from palyra.workers.lifecycle import WorkerLifecycleState
+from palyra.workers.record import WorkerRecord
+from palyra.workers.workspace_scope import ArtifactRef
+
+POLICY = WorkerFleetPolicy()
+RECORD = WorkerRecord(
+    worker_id="w",
+    state=WorkerLifecycleState.REGISTERED,
+    name="n",
+    daemon="d",
+    boot_id="b",
+    slots=1,
+    session=3,
+    registered_ms=0,
+    since_ms=0,
+)
+
+
+def on_the_wire(told: Told) -> wire.DaemonCommand:
+    """Every field has its place in the message, or this raises."""
+    return wire.DaemonCommand(**{told.kind: told.fields})  # type: ignore[arg-type]
+
+
+def test_an_offer_has_the_lease_and_what_was_asked() -> None:
+    artifact = ArtifactRef(path="src/a", digest_sha256="ab" * 32, size=3, executable=True)
+    lease = a_lease(inputs=(artifact,))
+    ask = LeaseAsk(
+        run_id=lease.run_id,
+        call_id=lease.call_id,
+        principal=lease.principal,
+        tool=lease.tool,
+        arguments_json=b"{}",
+        argument_digest=lease.argument_digest,
+        tier="c",
+        needs=frozenset(),
+        scope=lease.scope,
+        idempotent=False,
+        timeout_ms=1,
+        max_output_bytes=10,
+    )
+    sent = on_the_wire(daemon_messages.offer(lease, ask, lease.granted_ms)).lease
+    assert (sent.lease_id, sent.fence, sent.timeout_ms) == (lease.lease_id, 3, 30_000)
+    assert tuple(sent.scope.allowed_paths) == lease.scope.allowed_paths and sent.inputs[0].executable
+    assert on_the_wire(daemon_messages.offer(lease, ask, lease.deadline_ms + 5)).lease.timeout_ms == 1
+
+
+def test_answers_are_empty_or_have_a_code() -> None:
+    assert on_the_wire(daemon_messages.settlement_answer("l", None)).settlement_answer.code == ""
+    refused = on_the_wire(daemon_messages.settlement_answer("l", FencedResult("void"))).settlement_answer
+    assert (refused.code, refused.message) == ("lease.fenced", "void")
+    remote = daemon_messages.attestation_answer(RemoteError("m", remote_code="x.y"), 5)
+    assert on_the_wire(remote).attestation_answer.code == "x.y"
+
+
+def test_the_rest_fits_the_wire() -> None:
+    told = on_the_wire(daemon_messages.welcome(RECORD, POLICY, ["l"], b"pem")).welcome
+    assert (told.session, list(told.void_lease_ids), told.settle_grace_ms) == (3, ["l"], POLICY.settle_grace_ms)
+    for each in (
+        daemon_messages.challenge("n", POLICY),
+        daemon_messages.heartbeat_ack(1),
+        daemon_messages.cancel(a_lease()),
+        daemon_messages.certificate_news(b"pem"),
+        daemon_messages.goodbye("c", "m"),
+    ):
+        assert on_the_wire(each).WhichOneof("command") == each.kind
