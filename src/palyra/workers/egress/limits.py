@@ -3,6 +3,7 @@
 from typing import Final
 
 from palyra.limits import KIB, MIB
+from palyra.workers.limits import MAX_ATTESTATION_LIFE_MS
 
 # One message on the doors' socket; lists of hosts are its longest part.
 MAX_DOOR_MESSAGE_BYTES: Final = 64 * KIB
@@ -27,8 +28,9 @@ ENDED_KEPT_MS: Final = 3_600_000
 # How often deadlines are looked at.
 SWEEP_SECONDS: Final = 0.5
 
-# A binding outlasts the interval of attestations and not much more.
-BINDING_LIFE_MS: Final = 1_800_000
+# As long as an attestation may claim to be valid: how soon both have to be shown anew is the daemon's to say, and the
+# nonce makes a binding good for one challenge.
+BINDING_LIFE_MS: Final = MAX_ATTESTATION_LIFE_MS
 
 # The first quarantines the worker; the others are for people. The rest is in the proxy's own log.
 MAX_VIOLATIONS_PER_LEASE: Final = 16

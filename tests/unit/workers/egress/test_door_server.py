@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -156,3 +157,29 @@ async def test_a_flood_of_questions_ends_the_connection(tmp_path: Path, monkeypa
         asked = [asyncio.create_task(client.granted(LeaseRef("slow", 1))) for _ in range(8)]
         found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
         assert all(isinstance(each, ProxyGone) for each in found)
+
+
+async def test_nonsense_of_all_kinds_harms_nobody(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    honest = [
+        b'{"ask":"open","id":1,"lease_id":"l","fence":3,"kinds":["proxy"]}',
+        b'{"ask":"bind","id":1,"worker_id":"w","nonce":"n"}',
+        b'{"ask":"close","id":1,"lease_id":"l","fence":3}',
+    ]
+    async with served(tmp_path) as (keeper, _, path):
+        before = len(os.listdir("/proc/self/fd"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as raw, open(os.devnull, "rb") as nothing:
+            raw.connect(str(path))
+            raw.setblocking(False)
+            for _ in range(300):
+                packet = bytearray(chance.choice(honest))
+                for _ in range(chance.randrange(4)):
+                    packet[chance.randrange(len(packet))] = chance.randrange(256)
+                descriptors = [nothing.fileno()] * chance.randrange(4)
+                socket.send_fds(raw, [bytes(packet)], descriptors)
+                assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(raw, 65_536), 20)
+        await asyncio.wait_for(keeper.ended.wait(), 20)
+        assert len(os.listdir("/proc/self/fd")) == before and not keeper.opened
+        client = await DoorClient.connect(path)
+        assert (await client.granted(REF)).max_bytes == 5
+        client.close()
