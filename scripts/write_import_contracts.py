@@ -18,6 +18,7 @@ ADAPTERS = {
         "chromium",
         "chromium_process",
         "download_folder",
+        "held_folder",
         "host_layout",
         "process_look",
         "process_notes",

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ from palyra.browser.download_record import (
     NotReleasable,
     Quarantined,
 )
+from palyra.browser.held_folder import opened_folder
 from palyra.browser.sniff import Sniffed, sniff
 
 # Between two looks at a growing file: at the loopback's speed some MiB pass, which the mount's size limit holds.
@@ -41,7 +42,6 @@ _FILE_MODE: Final = 0o600
 _GUID: Final = re.compile(r"[0-9A-Za-z-]{8,64}")
 _IN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OUT: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RECORD: Final = ".json"
 _MAX_RECORD_BYTES: Final = 16_384
 _KEPT: Final = (Folder.ALLOWLIST, Folder.QUARANTINE)
@@ -94,7 +94,7 @@ class DownloadSandboxSession:
     def overgrown(self) -> list[str]:
         """The GUIDs of running downloads that are past a limit now, and must be stopped."""
         try:
-            with _opened(self._incoming) as incoming:
+            with opened_folder(self._incoming) as incoming:
                 # A copy: downloads begin and end on other threads meanwhile.
                 sizes = {guid: _size(incoming, guid) for guid in tuple(self._begun)}
         except OSError as error:
@@ -122,7 +122,7 @@ class DownloadSandboxSession:
         most = self._budget.max_download_bytes
         id_ = DownloadId.new()
         try:
-            with _opened(self._root) as root:
+            with opened_folder(self._root) as root:
                 data, true_size = self._taken(guid, most)
                 if data is None:
                     return self._refuse(announced, Reason.NOT_A_FILE, 0)
@@ -143,7 +143,7 @@ class DownloadSandboxSession:
         except OSError as error:
             raise DownloadsUnusable(f"cannot keep a download: {error.strerror}") from error
         finally:
-            with contextlib.suppress(OSError), _opened(self._incoming) as incoming:
+            with contextlib.suppress(OSError), opened_folder(self._incoming) as incoming:
                 os.unlink(guid, dir_fd=incoming)
         self._keep(record)
         return record
@@ -167,7 +167,7 @@ class DownloadSandboxSession:
         self._content(record)
         released = msgspec.structs.replace(record, folder=Folder.ALLOWLIST, released_by=by)
         try:
-            with _opened(self._root) as root:
+            with opened_folder(self._root) as root:
                 # The record first: content without one is waste, a record without content would be a lie.
                 _write(root, f"{Folder.ALLOWLIST}/{id_}{_RECORD}", msgspec.json.encode(released))
                 os.rename(f"{record.folder}/{id_}", f"{Folder.ALLOWLIST}/{id_}", src_dir_fd=root, dst_dir_fd=root)
@@ -181,7 +181,7 @@ class DownloadSandboxSession:
         """The record of what is gone. The session's budget does not grow by it."""
         record = self._known(id_)
         try:
-            with _opened(self._root) as root:
+            with opened_folder(self._root) as root:
                 for name in (f"{record.folder}/{id_}", f"{record.folder}/{id_}{_RECORD}"):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(name, dir_fd=root)
@@ -193,7 +193,7 @@ class DownloadSandboxSession:
     def _taken(self, guid: str, most: int) -> tuple[bytes | None, int]:
         """At most the limit of what Chromium left under the name, and its whole size; None for what is no file."""
         try:
-            with _opened(self._incoming) as incoming:
+            with opened_folder(self._incoming) as incoming:
                 descriptor = os.open(guid, _IN, dir_fd=incoming)
         except OSError:
             return None, 0
@@ -249,7 +249,7 @@ class DownloadSandboxSession:
 
     def _content(self, record: DownloadRecord) -> bytes:
         try:
-            with _opened(self._root) as root:
+            with opened_folder(self._root) as root:
                 data = _read(root, f"{record.folder}/{record.id}", record.size)
         except OSError as error:
             raise DownloadChanged(f"{record.name} cannot be read: {error.strerror}", id=record.id) from error
@@ -259,7 +259,7 @@ class DownloadSandboxSession:
 
     def _load(self, folder: Folder) -> None:
         """What an earlier life of the daemon kept. A file and its record belong together; one alone is waste."""
-        with _opened(self._root) as root, _opened(self._root / folder) as place:
+        with opened_folder(self._root) as root, opened_folder(self._root / folder) as place:
             for name in sorted(os.listdir(place)):
                 if name.endswith(_RECORD):
                     continue
@@ -280,15 +280,6 @@ def _require_private(folder: Path) -> None:
     status = os.lstat(folder)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise DownloadsUnusable(f"{folder} is not a folder of the daemon's alone")
-
-
-@contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, _DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _size(folder: int, name: str) -> int:

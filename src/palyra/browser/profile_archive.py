@@ -7,8 +7,6 @@ browser must have ended, gracefully, before: it writes cookies late.
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +21,7 @@ from palyra.browser.archive_format import (
     read_archive,
     write_archive,
 )
+from palyra.browser.held_folder import opened_folder
 from palyra.errors import Unavailable
 
 # Made again by the browser when it needs them; they would be most of the archive. By name, at any depth. Not among
@@ -47,7 +46,6 @@ CACHES: Final = frozenset(
         b"optimization_guide_model_store",
     )
 )
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_MODE: Final = 0o700
@@ -72,27 +70,24 @@ class Packed(msgspec.Struct, frozen=True):
 def pack(directory: Path) -> Packed:
     walk = _Walk()
     try:
-        with _opened(directory) as top:
+        with opened_folder(directory) as top:
             walk.folder(top, b"")
     except OSError as error:
         raise DirectoryUnusable(f"cannot read {directory}: {error.strerror}") from error
     return Packed(write_archive(walk.entries), walk.left_out)
 
 
-def unpack(archive: bytes, directory: Path, owner: tuple[int, int] | None = None) -> int:
-    """Into a directory that is there, empty and ours. Returns how many entries were made. At the end all of it is
-    given to ``owner`` (uid, gid), from the inside out: before that nobody else can change what is on the way."""
+def unpack(archive: bytes, directory: Path) -> int:
+    """Into a directory that is there, empty, and not yet a running browser's. Returns how many entries were made.
+
+    They belong to whom the calling thread makes files for."""
     entries = read_archive(archive)
     try:
-        with _opened(directory) as top:
+        with opened_folder(directory) as top:
             if os.listdir(top):
                 raise DirectoryUnusable(f"{directory} is not empty")
             for entry in entries:
                 _make(top, entry)
-            if owner is not None:
-                for entry in reversed(entries):
-                    os.chown(entry.path, *owner, dir_fd=top, follow_symlinks=False)
-                os.fchown(top, *owner)
     except OSError as error:
         raise DirectoryUnusable(f"cannot write {directory}: {error.strerror}") from error
     return len(entries)
@@ -114,7 +109,7 @@ class _Walk:
             if stat.S_ISDIR(mode):
                 self._add(Entry(path), len(path))
                 # Depth is bounded by the check of the path.
-                with _opened(name, descriptor) as inner:
+                with opened_folder(name, descriptor) as inner:
                     self.folder(inner, path)
             elif stat.S_ISREG(mode):
                 self._file(descriptor, name, path)
@@ -151,12 +146,3 @@ def _make(top: int, entry: Entry) -> None:
     else:
         with open(os.open(entry.path, _CREATE, _FILE_MODE, dir_fd=top), "wb") as file:
             file.write(entry.content)
-
-
-@contextmanager
-def _opened(path: Path | bytes, folder: int | None = None) -> Iterator[int]:
-    descriptor = os.open(path, _DIRECTORY, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -183,3 +183,14 @@ def test_a_new_life_finds_what_was_kept_and_removes_halves(scene: DownloadScene)
     assert again.records() == [kept]
     assert (again.files_kept, again.bytes_kept) == (1, 5)
     assert sorted(path.name for path in scene.root.rglob("*") if path.is_file()) == [kept.id, f"{kept.id}.json"]
+
+
+def test_a_browsers_folder_held_by_a_descriptor(scene: DownloadScene) -> None:
+    """As that of a running browser is known."""
+    held = os.open(scene.incoming, os.O_RDONLY | os.O_DIRECTORY)
+    scene.incoming = Path(f"/proc/{os.getpid()}/fd/{held}")
+    scene.session = scene.opened()
+    record = scene.download("a.txt", b"hello")
+    assert scene.session.read(record.id) == b"hello"
+    assert os.listdir(held) == []
+    os.close(held)
