@@ -15,7 +15,7 @@ from palyra.nodes.host.capabilities import Capabilities
 from palyra.nodes.host.command_plan import CommandPlan
 from palyra.nodes.host.device_folder import DeviceFolder
 from palyra.nodes.host.driver import HostDriver, HostFacts
-from palyra.nodes.host.messages import End
+from palyra.nodes.host.messages import End, Note
 from palyra.secret import Secret
 
 
@@ -115,9 +115,13 @@ class Host:
         assert record is not None
         return record
 
+    def notes(self) -> list[Note]:
+        """Of a host that runs: what it is writing is left alone."""
+        return self.folder.notes(sweep=False)
+
     def start(self) -> HostDriver:
         self.folder.lock()
-        driver = HostDriver(
+        self.driver = driver = HostDriver(
             self.folder,
             self.record,
             offers=offered.offers(self.plans, ()),

@@ -126,7 +126,7 @@ class NodeScene:
             clock=self.clock,
             on_refused=self.refused.append,
         )
-        service = NodeService(
+        self.service = service = NodeService(
             gate=self.gate,
             desk=self.desk,
             dispatcher=self.dispatcher,
@@ -135,6 +135,7 @@ class NodeScene:
             clock=self.clock,
             heartbeat_seconds=self.heartbeat_seconds,
         )
+        self.identities.on_ended.append(service.ended)
         self.listener = DeviceListener(self.identities, "127.0.0.1")
         self.services = [partial(add_NodeServiceServicer_to_server, service)]
         self.port = await self.listener.start(self.services, [0])

@@ -19,7 +19,11 @@ _MS_PER_SECOND = 1000
 @json_option
 @pass_invocation
 def list_nodes(invocation: Invocation) -> None:
-    """List the paired devices: online, offline or revoked."""
+    """List the paired devices: online, offline or revoked.
+
+    Contested is one whose place two parties take from each other with the same certificate: it was copied. Revoke the
+    device and pair it again.
+    """
     from palyra.cli.door import open_client
 
     with open_client(invocation) as client:
@@ -27,7 +31,7 @@ def list_nodes(invocation: Invocation) -> None:
 
     def as_table(_: Any) -> None:
         rows = [
-            (one.device_id, one.name, one.state, one.connected_since or "", one.platform, _offered(one))
+            (one.device_id, one.name, _state(one), one.connected_since or "", one.platform, _offered(one))
             for one in found
         ]
         invocation.output.table(("device", "name", "state", "since", "platform", "offers"), rows)
@@ -152,6 +156,10 @@ def _offered(node: "NodeView") -> str:
     return ", ".join(str(one["name"]) for one in node.capabilities if not one.get("withheld"))
 
 
+def _state(node: "NodeView") -> str:
+    return f"{node.state}, contested" if node.contested else node.state
+
+
 def _render(invocation: Invocation, node: "NodeView") -> None:
     output = invocation.output
     output.text(
@@ -159,7 +167,7 @@ def _render(invocation: Invocation, node: "NodeView") -> None:
             (
                 ("device", node.device_id),
                 ("name", node.name),
-                ("state", node.state),
+                ("state", _state(node)),
                 ("connected since", node.connected_since or ""),
                 ("paired", node.paired_at or ""),
                 ("platform", node.platform),

@@ -245,6 +245,7 @@ class NodeView(View, frozen=True, kw_only=True):
     platform: str = ""
     software_version: str = ""
     state: str = ""
+    contested: bool = False
     paired_at: str | None = None
     connected_since: str | None = None
     capabilities: tuple[dict[str, Any], ...] = ()

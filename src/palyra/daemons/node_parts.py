@@ -215,7 +215,8 @@ class NodeParts:
         services += [add(gate) for add in self.further]
         ended: asyncio.Queue[tuple[DeviceId, str]] = asyncio.Queue()
         told = _telling(opened.dispatcher, ended)
-        identity.on_ended += (told, *self.on_ended)
+        listening = (told, service.ended, *self.on_ended)
+        identity.on_ended += listening
         listener = DeviceListener(identity, settings.host)
         try:
             self._port = await listener.start(services, self._ports.candidates("port", settings.port))
@@ -226,7 +227,7 @@ class NodeParts:
                 beside.create_task(self._tell_news(identity, opened.dispatcher), name="certificate news")
                 beside.create_task(self._reconcile(identity, opened.desk, ended), name="ended devices")
         finally:
-            for each in (told, *self.on_ended):
+            for each in listening:
                 identity.on_ended.remove(each)
             self._port = 0
             opened.dispatcher.end_all()
@@ -234,13 +235,14 @@ class NodeParts:
 
     async def _tell_news(self, identity: "IdentityManager", dispatcher: Dispatcher) -> None:
         """Devices that are connected hear of new authorities; those that are not, when they register."""
-        told = identity.ca_bundle_pem()
+        told, signed = identity.ca_bundle_pem(), identity.ca_hash()
         while True:
             await asyncio.sleep(NEWS_SECONDS)
-            bundle = identity.ca_bundle_pem()
+            bundle, signs = identity.ca_bundle_pem(), identity.ca_hash()
             if bundle != told:
-                told = bundle
-                dispatcher.announce(bundle)
+                # One that only retired asks for no new certificates: those by the one that signs are in use already.
+                dispatcher.announce(bundle, renew_now=signs != signed)
+                told, signed = bundle, signs
 
     async def _reconcile(
         self, identity: "IdentityManager", desk: NodeDesk, ended: "asyncio.Queue[tuple[DeviceId, str]]"

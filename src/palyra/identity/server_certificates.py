@@ -38,6 +38,8 @@ class ServerCertificates:
             if (
                 shown is None
                 or shown.authority_id != in_force[0].row.authority_id
+                # The clock was set back: who has the right time, or the same, would find it not valid yet.
+                or now_ms < shown.not_before_ms
                 or now_ms >= renewal_due_ms(shown.not_before_ms, shown.not_after_ms)
             ):
                 shown = self._shown = self._made(in_force, now_ms)

@@ -1,6 +1,7 @@
 """What devices can do: the inventory a device reports, made safe to keep; who of them may be asked for what."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -8,19 +9,21 @@ import msgspec
 
 from palyra.errors import Denied, InvalidInput, Unavailable
 from palyra.nodes import rpc_limits
+from palyra.nodes.capability_schema import require_plain
 from palyra.nodes.limits import MAX_CAPABILITIES
 from palyra.nodes.records import DeviceCapabilityView, NodeRecord
 from palyra.strict_json import parse_strict
 from palyra.tools.schema_check import InvalidSchema, SchemaCheck, SchemaMismatch
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
-# Text that devices wrote is shown to people: what could steer a terminal or reverse the reading order stays out.
-_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# Text that devices wrote is shown to people: what could steer a terminal, reverse the reading order or hide between
+# letters stays out. Controls, formats, surrogates, private and unassigned ones, line and paragraph separators.
+_HIDDEN: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 class BadInventory(InvalidInput):
     code = "nodes.bad_inventory"
-    hint = "a capability has a name such as system.health, and a self-contained JSON Schema or none"
+    hint = "a capability has a name such as system.health, and a plain JSON Schema or none"
 
 
 class UnknownDevice(InvalidInput):
@@ -60,13 +63,15 @@ def is_name(text: str) -> bool:
 
 def readable(text: str, most: int) -> str:
     """A device's words as they may be kept and shown: one line, bounded."""
-    return _UNPRINTABLE.sub(" ", text)[:most].strip()
+    return "".join(" " if unicodedata.category(char) in _HIDDEN else char for char in text[:most]).strip()
 
 
 def accept_inventory(
-    reported: Iterable[DeviceCapabilityView], withheld: Sequence[str]
+    reported: Iterable[DeviceCapabilityView], withheld: Sequence[str], known: Iterable[DeviceCapabilityView] = ()
 ) -> tuple[DeviceCapabilityView, ...]:
-    """The inventory in the order of its names, each with the operator's word on it. Raises where anything is wrong."""
+    """The inventory in the order of its names, each with the operator's word on it. Raises where anything is wrong.
+    Schemas of ``known`` capabilities were accepted before and are not compiled again."""
+    compiled = {one.input_schema_json for one in known}
     accepted: dict[str, DeviceCapabilityView] = {}
     size = 0
     for one in reported:
@@ -76,7 +81,8 @@ def accept_inventory(
             raise BadInventory(f"{one.name[:64]!r} is not a capability's name")
         if one.name in accepted:
             raise BadInventory(f"{one.name} is reported twice")
-        _check_schema(one)
+        if one.input_schema_json not in compiled:
+            _check_schema(one)
         size += len(one.input_schema_json)
         if size > rpc_limits.MAX_INVENTORY_BYTES:
             raise BadInventory(f"the schemas together are longer than {rpc_limits.MAX_INVENTORY_BYTES} bytes")
@@ -97,6 +103,7 @@ def _check_schema(one: DeviceCapabilityView) -> None:
         schema = parse_strict(one.input_schema_json)
         if not isinstance(schema, dict):
             raise BadInventory(f"the schema of {one.name} is not an object")
+        require_plain(schema)
         SchemaCheck(schema)
     except (InvalidInput, InvalidSchema) as error:
         if isinstance(error, BadInventory):
@@ -124,7 +131,9 @@ def find_device(nodes: Sequence[NodeRecord], asked: str) -> NodeRecord:
     if not found:
         raise UnknownDevice(f"there is no paired device {asked[:64]!r}", device=asked[:64])
     if len(found) > 1:
-        raise AmbiguousDevice(f"{len(found)} devices are named {asked[:64]!r}", devices=[str(node.id) for node in found])
+        raise AmbiguousDevice(
+            f"{len(found)} devices are named {asked[:64]!r}", devices=[str(node.id) for node in found]
+        )
     return found[0]
 
 

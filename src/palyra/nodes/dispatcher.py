@@ -242,9 +242,9 @@ class Dispatcher:
         self._gone.add(DeviceId(device_id))
         self._wake.set()
 
-    def announce(self, ca_bundle_pem: bytes) -> None:
+    def announce(self, ca_bundle_pem: bytes, *, renew_now: bool = True) -> None:
         for opened in self._lines.values():
-            opened.line.send(CertificateNews(ca_bundle_pem, renew_now=True))
+            opened.line.send(CertificateNews(ca_bundle_pem, renew_now=renew_now))
 
     def end_all(self) -> None:
         for opened in tuple(self._lines.values()):

@@ -17,10 +17,10 @@ from palyra.nodes.peer_checks import Outward, check_peer, fingerprint_of_peer, o
 from palyra.nodes.ports import Identities
 from palyra.nodes.refusals import RefusalCounts, RefusalKind
 from palyra.nodes.requests import ResultDuplicate, ResultFromOther, ResultLate, ResultTooLarge, ResultUnknown
+from palyra.nodes.rpc_limits import CODE_KEY
 
 # Certificates whose fingerprint is remembered: a connection shows the same one with every call.
 MAX_REMEMBERED_CERTIFICATES: Final = 4096
-CODE_KEY: Final = "palyra-code"
 _STATUS: Final = {
     Outward.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
     Outward.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,

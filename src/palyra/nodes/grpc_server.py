@@ -5,6 +5,7 @@ certificate is still good, is the gate's to say, call by call.
 """
 
 import logging
+import resource
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -40,6 +41,18 @@ class DevicePortTaken(Unavailable):
 AddService = Callable[[Any], None]
 
 
+def connections_within(descriptors: int | None) -> int:
+    """How many connections devices and strangers may hold, of a process that may have so many descriptors, or any."""
+    if descriptors is None:
+        return rpc_limits.MAX_CONNECTIONS
+    return max(1, min(rpc_limits.MAX_CONNECTIONS, descriptors // rpc_limits.DESCRIPTOR_SHARE))
+
+
+def _descriptors() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 class DeviceListener:
     def __init__(self, identities: Identities, host: str) -> None:
         self._identities = identities
@@ -52,7 +65,9 @@ class DeviceListener:
     async def start(self, services: Sequence[AddService], ports: Sequence[int]) -> int:
         """Listens on the first of the ports that is free; returns it. ``add_..._to_server`` bound to a servicer is a
         service."""
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
+        # Beyond these gRPC closes what it accepts: without a handshake, and without a descriptor held.
+        options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_within(_descriptors())))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
         for add in services:
             add(server)
         host = f"[{self._host}]" if ":" in self._host else self._host

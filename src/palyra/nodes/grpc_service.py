@@ -1,13 +1,15 @@
 """``NodeService`` over gRPC: from messages to values and back, every call and every message through the gate."""
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final, NoReturn
 
 from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
 from palyra.identity.device import DeviceId, DeviceKind, actor_of
 from palyra.identity.records import PeerIdentity
 from palyra.nodes import node_registry, rpc_limits
+from palyra.nodes.device_rates import ASKED, CONNECTIONS, DeviceRates, TooOften
 from palyra.nodes.dispatcher import Dispatcher
 from palyra.nodes.grpc_gate import PeerGate, abort_with, turn_away
 from palyra.nodes.grpc_stream import DeviceStream, Ending
@@ -16,7 +18,7 @@ from palyra.nodes.node_desk import NodeDesk, Registration
 from palyra.nodes.node_registry import Connected, NodeRegistry
 from palyra.nodes.ports import CapabilityCalls
 from palyra.nodes.records import DeviceCapabilityView
-from palyra.nodes.requests import Refused, Succeeded
+from palyra.nodes.requests import DeviceGone, Refused, Succeeded, TooManyRequests
 from palyra.wire.node.v1 import node_pb2
 from palyra.wire.node.v1.node_pb2_grpc import NodeServiceServicer
 
@@ -63,6 +65,10 @@ class NodeService(NodeServiceServicer):
         self._execute = execute
         self._clock = clock
         self._heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
+        self._connections = DeviceRates(CONNECTIONS)
+        self._asking = DeviceRates(ASKED)
+        # What is being done for devices that asked: ends with the device.
+        self._executing: dict[DeviceId, set[asyncio.Task[tuple[str, bytes]]]] = {}
         # The certificate that each device registered with last, in this process.
         self._registered: dict[DeviceId, str] = {}
 
@@ -81,7 +87,7 @@ class NodeService(NodeServiceServicer):
             node = await self._desk.register(peer.device_id, told)
             abandoned = await self._dispatcher.reunite(peer.device_id, tuple(request.open_request_ids))
         except PalyraError as error:
-            await abort_with(context, error)
+            await self._decline(context, error, _REGISTER, peer)
         self._registered[peer.device_id] = peer.fingerprint
         return node_pb2.RegisterNodeResponse(
             protocol_version=rpc_limits.PROTOCOL_VERSION,
@@ -101,6 +107,10 @@ class NodeService(NodeServiceServicer):
         peer = await self._gate.admit_message(context, fingerprint, NODES, peer.device_id, _STREAM)
         if self._registered.get(peer.device_id) != fingerprint:
             await abort_with(context, NotRegistered("this certificate has not registered yet"))
+        try:
+            self._connections.take(peer.device_id, self._clock.monotonic())
+        except TooOften as error:
+            await self._decline(context, error, _STREAM, peer)
         stream = DeviceStream(context)
         connected = Connected(
             device_id=peer.device_id,
@@ -118,7 +128,11 @@ class NodeService(NodeServiceServicer):
             # The newer certificate counts only now, so that the older one's stream was not refused meanwhile.
             await self._gate.identities.used(peer)
             await self._desk.connected(
-                peer.device_id, generation=peer.generation, address=context.peer(), replaced=replaced
+                peer.device_id,
+                generation=peer.generation,
+                address=context.peer(),
+                replaced=replaced,
+                takeovers=connected.takeovers,
             )
             await context.send_initial_metadata(())
             await self._dispatcher.resume(peer.device_id)
@@ -130,7 +144,7 @@ class NodeService(NodeServiceServicer):
         if isinstance(ending.refusal, Denied):
             await self._gate.refuse(context, ending.refusal, _STREAM, fingerprint)
         if ending.refusal is not None:
-            await abort_with(context, ending.refusal)
+            await self._decline(context, ending.refusal, _STREAM, peer)
         if ending.cut:
             await turn_away(context)
 
@@ -195,12 +209,50 @@ class NodeService(NodeServiceServicer):
     async def ExecuteCapability(self, request: Any, context: Any) -> Any:  # noqa: N802
         peer: PeerIdentity = await self._gate.admit(context, NODES, request.device_id, _EXECUTE)
         try:
-            call_id, output = await self._execute(
-                peer.device_id, request.target_device_id, request.capability, request.input_json, request.timeout_ms
+            self._asking.take(peer.device_id, self._clock.monotonic())
+            call_id, output = await self._while_let_in(
+                peer,
+                self._execute(
+                    peer.device_id, request.target_device_id, request.capability, request.input_json, request.timeout_ms
+                ),
             )
         except PalyraError as error:
-            await abort_with(context, error)
+            await self._decline(context, error, _EXECUTE, peer)
+        # Whoever was revoked meanwhile gets nothing of it.
+        await self._gate.admit_message(context, peer.fingerprint, NODES, request.device_id, _EXECUTE)
         return node_pb2.ExecuteCapabilityResponse(call_id=call_id, output_json=output)
+
+    def ended(self, device_id: DeviceId, code: str) -> None:
+        """A device that is no longer let in: what is being done for it, or waits for a person's word, is stopped."""
+        for task in tuple(self._executing.get(device_id, ())):
+            task.cancel()
+
+    async def _while_let_in(
+        self, peer: PeerIdentity, work: Coroutine[Any, Any, tuple[str, bytes]]
+    ) -> tuple[str, bytes]:
+        running = self._executing.setdefault(peer.device_id, set())
+        if len(running) >= rpc_limits.MAX_EXECUTIONS_PER_DEVICE:
+            work.close()
+            raise TooManyRequests(f"{rpc_limits.MAX_EXECUTIONS_PER_DEVICE} calls for this device are running")
+        task = asyncio.create_task(work, name="for a device")
+        running.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise DeviceGone("the device may no longer connect", device=peer.device_id) from None
+        finally:
+            running.discard(task)
+            if not running:
+                self._executing.pop(peer.device_id, None)
+
+    async def _decline(self, context: Any, error: PalyraError, method: str, peer: PeerIdentity) -> NoReturn:
+        """An error that the device is told. One of going too far is counted among the refusals as well."""
+        if isinstance(error, TooOften | TooManyRequests):
+            await self._gate.note(error, method, peer.fingerprint)
+        await abort_with(context, error)
 
 
 def _capabilities(messages: Any) -> tuple[DeviceCapabilityView, ...]:

@@ -10,9 +10,10 @@ from palyra.identity.device import DeviceId, DeviceKind, actor_of
 from palyra.journal.event import NewEvent
 from palyra.nodes import capability as capabilities
 from palyra.nodes.capability import accept_inventory, find_device, readable, withhold
+from palyra.nodes.device_rates import NEWS, DeviceRates
 from palyra.nodes.dispatcher import Dispatcher
 from palyra.nodes.limits import MAX_PLATFORM_CHARS, MAX_VERSION_CHARS
-from palyra.nodes.node_registry import NodeRegistry
+from palyra.nodes.node_registry import CONTESTED, NodeRegistry
 from palyra.nodes.ports import Identities
 from palyra.nodes.records import CapabilityRequestRecord, DeviceCapabilityView, NodeRecord
 from palyra.nodes.rpc_limits import MAX_REASON_CHARS
@@ -47,6 +48,7 @@ class NodeDesk:
         self._clock = clock
         self._paired: dict[str, NodeRecord] = {}
         self._read_at = float("-inf")
+        self._news = DeviceRates(NEWS)
 
     def nodes(self) -> Sequence[NodeRecord]:
         return self._state.read(lambda unit: unit.nodes.list())
@@ -70,6 +72,9 @@ class NodeDesk:
     async def register(self, device_id: DeviceId, told: Registration) -> NodeRecord:
         """Writes only what is new: a device that reconnects and says the same changes nothing."""
         before = self._recent(device_id)
+        if before is None or before.registered_ms is None or not _says_the_same(before, told):
+            # Taken before the news is looked at: to judge it costs more than to send it.
+            self._news.take(device_id, self._clock.monotonic())
         if before is not None and before.registered_ms is not None and _registered(before, told, 0) == before:
             return before
         try:
@@ -97,10 +102,15 @@ class NodeDesk:
         )
         return node
 
-    async def connected(self, device_id: DeviceId, *, generation: int, address: str, replaced: bool) -> None:
+    async def connected(
+        self, device_id: DeviceId, *, generation: int, address: str, replaced: bool, takeovers: int = 0
+    ) -> None:
         def work(unit: NodeUnit) -> None:
             told: dict[str, Any] = {"generation": generation, "address": address, "replaced": replaced}
             unit.append(_event("node.connected", *_names(unit, device_id), actor=_device(device_id), **told))
+            if takeovers == CONTESTED:
+                about: dict[str, Any] = {"generation": generation, "address": address, "takeovers": takeovers}
+                unit.append(_event("node.contested", *_names(unit, device_id), actor=_device(device_id), **about))
 
         await self._state.transact(work)
 
@@ -164,6 +174,8 @@ class NodeDesk:
             "paired_at": rfc3339(node.paired_ms),
             "connected_since": None if connected is None else rfc3339(connected.since_ms),
             "certificate_generation": None if connected is None else connected.generation,
+            # Two parties take each other's place with one certificate: it was copied, and is to be revoked.
+            "contested": connected is not None and connected.takeovers >= CONTESTED,
             "capabilities": [_capability_view(one) for one in node.capabilities],
             "withheld": list(node.withheld),
         }
@@ -186,8 +198,19 @@ def _registered(node: NodeRecord, told: Registration, now_ms: int) -> NodeRecord
         node,
         platform=readable(told.platform, MAX_PLATFORM_CHARS) or node.platform,
         software_version=readable(told.software_version, MAX_VERSION_CHARS) or node.software_version,
-        capabilities=accept_inventory(told.capabilities, node.withheld),
+        capabilities=accept_inventory(told.capabilities, node.withheld, node.capabilities),
         registered_ms=now_ms or node.registered_ms,
+    )
+
+
+def _says_the_same(node: NodeRecord, told: Registration) -> bool:
+    """Word for word, and so at no cost."""
+    known = {one.name: msgspec.structs.replace(one, withheld=False) for one in node.capabilities}
+    return (
+        told.platform in ("", node.platform)
+        and told.software_version in ("", node.software_version)
+        and len(told.capabilities) == len(known)
+        and all(known.get(one.name) == one for one in told.capabilities)
     )
 
 

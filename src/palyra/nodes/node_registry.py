@@ -19,6 +19,11 @@ CLOSED: Final = "nodes.closed"
 LEFT: Final = "nodes.left"
 STOPPING: Final = "daemon.stopping"
 
+# A connection that lasted this long was not one of two that fight for the place.
+TAKEOVER_MS: Final = 600_000
+# From so many takeovers on, two parties use one certificate, and an operator is told.
+CONTESTED: Final = 3
+
 
 class StaleConnection(Denied):
     code = "nodes.stale_connection"
@@ -36,6 +41,9 @@ class Connected(msgspec.Struct, kw_only=True, eq=False):
     heartbeats: int = 0
     # How many requests the device said it works on, in its newest heartbeat.
     running: int = 0
+    # How many connections with this same certificate took the place of one another, this one last, each soon after
+    # the one before. A device alone does that once, when its network broke; two that share a certificate go on.
+    takeovers: int = 0
 
 
 class NodeRegistry:
@@ -48,6 +56,9 @@ class NodeRegistry:
         if before is not None and connected.generation < before.generation:
             raise StaleConnection("a connection with a newer certificate is there", device=connected.device_id)
         self._by_device[connected.device_id] = connected
+        if before is not None and before.fingerprint == connected.fingerprint:
+            soon = connected.since_ms - before.since_ms < TAKEOVER_MS
+            connected.takeovers = before.takeovers + 1 if soon else 1
         return before
 
     def detach(self, connected: Connected) -> bool:

@@ -5,6 +5,8 @@ from typing import Final
 from palyra.limits import KIB, MAX_TOOL_INPUT_BYTES, MAX_TOOL_OUTPUT_BYTES, MIB
 
 PROTOCOL_VERSION: Final = 1
+# Where an answer that says no has our own code for it, among its trailing metadata.
+CODE_KEY: Final = "palyra-code"
 
 # A device is seen to be gone within a minute; a heartbeat is a few dozen bytes.
 DEFAULT_HEARTBEAT_SECONDS: Final = 15.0
@@ -33,6 +35,8 @@ MAX_REASON_CHARS: Final = 256
 MAX_OPEN_REQUESTS_PER_DEVICE: Final = 64
 # Inputs of all open requests: they are kept so that a daemon that comes back can still send them.
 MAX_OPEN_INPUT_BYTES: Final = 4 * MIB
+# Calls that run, or wait for a person, because one device asked for them.
+MAX_EXECUTIONS_PER_DEVICE: Final = 8
 # Requests that a device may name as still open when it comes back: more than it could have been given.
 MAX_OPEN_REQUEST_IDS: Final = 4 * MAX_OPEN_REQUESTS_PER_DEVICE
 # Commands that wait for one stream: cancels and dispatches of all its open requests, and their like.
@@ -48,7 +52,11 @@ KEEPALIVE_TIMEOUT_MS: Final = 20_000
 IDLE_CONNECTION_MS: Final = 120_000
 # Pings from a device: more often is abuse, and gRPC ends the connection.
 SHORTEST_PING_MS: Final = 5_000
-HANDSHAKE_TIMEOUT_MS: Final = 20_000
+HANDSHAKE_TIMEOUT_MS: Final = 10_000
+# Connections at once, those included whose other end has not shown who it is yet: four for each device there may be. It
+# is never more than half of the descriptors this process may have: the rest is for what is not devices.
+MAX_CONNECTIONS: Final = 4_096
+DESCRIPTOR_SHARE: Final = 2
 # Headers of a call; ours have none of their own.
 MAX_METADATA_BYTES: Final = 8 * KIB
 # Streams that end with the daemon get this long to hear its goodbye.

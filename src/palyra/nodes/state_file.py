@@ -20,7 +20,7 @@ import msgspec
 
 from palyra.clock import Clock
 from palyra.journal.event import NewEvent
-from palyra.nodes.durable_file import DurableFolder
+from palyra.nodes.durable_file import DurableFolder, StateFileUnusable
 from palyra.nodes.state_document import DamagedDocument, NodeDocument, decode, encode
 from palyra.nodes.state_port import NodeStateUnreadable, NodeUnit, Store, Transaction
 from palyra.nodes.state_unit import DocumentUnit
@@ -81,7 +81,11 @@ class NodeRuntimeState:
     async def transact(self, work: Callable[[NodeUnit], T], *, essential: bool = False) -> T:
         result, mark = await self._store.transact(lambda tx: self._run(tx, work), essential=essential)
         if mark is not None:
-            self._settle(mark)
+            try:
+                self._settle(mark)
+            except StateFileUnusable as error:
+                # It is committed, and its document is on disk beside the file: the next change takes this step.
+                _LOG.warning("%s is one step behind: %s", FILE_NAME, error)
         return result
 
     def read(self, look: Callable[[NodeUnit], T]) -> T:

@@ -13,7 +13,8 @@ import pytest
 
 from fakes.identity_house import ACTOR
 from fakes.node_scene import PATIENCE, NodeScene, open_scene
-from palyra.nodes.grpc_server import DeviceListener, DevicePortTaken
+from palyra.nodes.grpc_server import DeviceListener, DevicePortTaken, connections_within
+from palyra.nodes.rpc_limits import MAX_CONNECTIONS
 
 
 @pytest.fixture
@@ -103,3 +104,8 @@ async def test_ipv6(scene: NodeScene) -> None:
     listener = DeviceListener(scene.identities, "::1")
     assert await listener.start([], [0])
     await listener.stop(None)
+
+
+def test_connections_are_never_more_than_half_of_the_descriptors() -> None:
+    assert connections_within(1024) == 512 and connections_within(1) == 1
+    assert connections_within(None) == connections_within(1 << 20) == MAX_CONNECTIONS

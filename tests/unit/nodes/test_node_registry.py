@@ -1,7 +1,7 @@
 import pytest
 
 from palyra.identity.device import DeviceId
-from palyra.nodes.node_registry import Connected, NodeRegistry, StaleConnection
+from palyra.nodes.node_registry import TAKEOVER_MS, Connected, NodeRegistry, StaleConnection
 
 ME, OTHER = DeviceId.new(), DeviceId.new()
 
@@ -39,3 +39,17 @@ def test_silence_is_counted_from_the_last_message() -> None:
     assert registry.silent(19.5, 5) == [two] and (one.running, one.heartbeats) == (7, 1)
     assert registry.next_silence(5) == 19 and NodeRegistry().next_silence(5) is None
     assert list(registry) == [one, two] and registry.get("unknown") is None
+
+
+def test_takeovers_by_one_certificate_are_counted_while_they_are_quick() -> None:
+    registry = NodeRegistry()
+    places = [Connected(device_id=ME, fingerprint="ab", generation=1, since_ms=at, heard=0) for at in (0, 1, 2, 3)]
+    for place in places:
+        registry.attach(place)
+    assert [place.takeovers for place in places] == [0, 1, 2, 3]
+    # One that held its place for long was no party of a fight; a new certificate begins anew.
+    late = Connected(device_id=ME, fingerprint="ab", generation=1, since_ms=3 + TAKEOVER_MS, heard=0)
+    renewed = Connected(device_id=ME, fingerprint="cd", generation=2, since_ms=late.since_ms + 1, heard=0)
+    registry.attach(late)
+    registry.attach(renewed)
+    assert (late.takeovers, renewed.takeovers) == (1, 0)

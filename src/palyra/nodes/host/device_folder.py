@@ -24,9 +24,10 @@ class DeviceFolder(PairingFolder):
         super().__init__(folder, KIND)
         self._settled: dict[str, None] = {}
 
-    def notes(self) -> list[Note]:
+    def notes(self, *, sweep: bool = True) -> list[Note]:
+        """Sweeping is for who begins: it removes what a power cut left, and also what is being written just now."""
         found: list[Note] = []
-        for name in self._note_names():
+        for name in self._note_names(sweep=sweep):
             path = f"{NOTES}/{name}"
             raw = self.read(path, limits.MAX_NOTE_FILE_BYTES)
             try:
@@ -59,12 +60,12 @@ class DeviceFolder(PairingFolder):
         for name in self._note_names():
             self.forget_note(name.removesuffix(".json"))
 
-    def _note_names(self) -> list[str]:
+    def _note_names(self, *, sweep: bool = True) -> list[str]:
         try:
             names = os.listdir(self.folder.root / NOTES)
         except FileNotFoundError:
             return []
-        for name in names:
+        for name in names if sweep else ():
             if not _NOTE.fullmatch(name):
                 # What a power cut left of a note that was being written.
                 with contextlib.suppress(OSError):

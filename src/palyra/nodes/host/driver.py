@@ -91,7 +91,9 @@ class HostDriver:
         self._clock = clock
         held = held_certificate(record.certificate_pem, record.generation)
         self._machine = HostMachine(held, self._offers, folder.notes(), draw=draw)
+        # Our own tasks put in at most one each. What the daemon says waits for room: then it is not read from the line.
         self._happened: asyncio.Queue[Happened] = asyncio.Queue()
+        self._room = asyncio.Semaphore(limits.MAX_UNHEARD)
         self._links: dict[int, GrpcLink] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._max_result_bytes = limits.MAX_RESULT_BYTES
@@ -221,7 +223,7 @@ class HostDriver:
             self._links[number] = link
             await link.stream(
                 lambda: self._tell(lambda machine, now: machine.opened(number, welcome, now)),
-                lambda heard: self._tell(self._meaning(number, heard)),
+                lambda heard: self._hear(number, heard),
             )
         except LinkLost as lost:
             kind, why = lost.kind, lost.why
@@ -231,19 +233,18 @@ class HostDriver:
             with contextlib.suppress(asyncio.CancelledError):
                 await link.close()
 
-    def _meaning(self, number: int, heard: Heard) -> Happened:
-        match heard:
-            case Acknowledged():
-                return lambda machine, now: machine.acknowledged(number, now)
-            case Dispatched(dispatch):
-                return lambda machine, now: machine.dispatched(number, dispatch, now)
-            case Cancelled(request_id):
-                return lambda machine, now: machine.cancelled(number, request_id, now)
-            case AuthoritiesChanged(bundle, renew_now):
-                self._spawn(f"trust {number}", self._trust(bundle))
-                return lambda machine, now: machine.told_of_authorities(number, renew_now, now)
-            case Dismissed(code):
-                return lambda machine, now: machine.dismissed(code, now)
+    async def _hear(self, number: int, heard: Heard) -> None:
+        """A daemon that talks faster than this device acts fills its own line, and no memory here."""
+        if isinstance(heard, AuthoritiesChanged):
+            await self._trust(heard.ca_bundle_pem)
+        meaning = _meaning(number, heard)
+        await self._room.acquire()
+
+        def happened(machine: HostMachine, now: Now) -> list[Command]:
+            self._room.release()
+            return meaning(machine, now)
+
+        self._tell(happened)
 
     async def _retire(self, number: int) -> None:
         """What the daemon sent before it knew of the new link still arrives on the old one."""
@@ -321,6 +322,20 @@ class HostDriver:
 
     def _status(self, state: str) -> dict[str, object]:
         return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._record.device_id}
+
+
+def _meaning(number: int, heard: Heard) -> Happened:
+    match heard:
+        case Acknowledged():
+            return lambda machine, now: machine.acknowledged(number, now)
+        case Dispatched(dispatch):
+            return lambda machine, now: machine.dispatched(number, dispatch, now)
+        case Cancelled(request_id):
+            return lambda machine, now: machine.cancelled(number, request_id, now)
+        case AuthoritiesChanged(_, renew_now):
+            return lambda machine, now: machine.told_of_authorities(number, renew_now, now)
+        case Dismissed(code):
+            return lambda machine, now: machine.dismissed(code, now)
 
 
 def _first(failed: "ExceptionGroup[PalyraError]") -> PalyraError:

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
 
 from palyra.identity.certificate_profile import SERVER_NAME
 from palyra.nodes.host import limits
+from palyra.nodes.host.errors import OutputTooLarge
 from palyra.nodes.host.link_messages import (
     Acknowledged,
     AuthoritiesChanged,
@@ -23,7 +24,7 @@ from palyra.nodes.host.link_messages import (
     is_sound,
 )
 from palyra.nodes.host.messages import Dispatch, LossKind, Offer, Outcome, OutcomeKind, Welcome
-from palyra.nodes.rpc_limits import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES, PROTOCOL_VERSION
+from palyra.nodes.rpc_limits import CODE_KEY, KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES, PROTOCOL_VERSION
 from palyra.wire.node.v1 import node_pb2 as wire
 from palyra.wire.node.v1.node_pb2_grpc import NodeServiceStub
 
@@ -53,12 +54,14 @@ _UNSENT: Final = (
 class LinkLost(Exception):
     """The connection is not there, or no longer, or the other side said no."""
 
-    def __init__(self, kind: LossKind, why: str, *, final: bool = False) -> None:
+    def __init__(self, kind: LossKind, why: str, *, final: bool = False, too_large: bool = False) -> None:
         super().__init__(why)
         self.kind = kind
         self.why = why
         # The daemon heard and said no: asking again would change nothing.
         self.final = final
+        # The line itself did not take the message: the daemon never saw it, and would not see it the next time.
+        self.too_large = too_large
 
 
 class GrpcLink:
@@ -100,10 +103,11 @@ class GrpcLink:
         )
         return welcome, answer.ca_bundle_pem.decode("ascii", "replace")
 
-    async def stream(self, on_open: Callable[[], None], on_heard: Callable[[Heard], None]) -> None:
-        """Until the stream ends, which raises ``LinkLost``. ``on_open`` is called when the daemon first answered."""
+    async def stream(self, on_open: Callable[[], None], on_heard: Callable[[Heard], Awaitable[None]]) -> None:
+        """Until the stream ends, which raises ``LinkLost``. ``on_open`` is called when the daemon first answered. The
+        next message is read once ``on_heard`` has taken this one."""
         self.heartbeat(0)
-        call = self._stub.StreamNodeEvents(self._outgoing())
+        call = self._stub.StreamNodeEvents(_Outgoing(self._waiting))
         is_open = False
         try:
             async with asyncio.timeout(limits.OPEN_SECONDS) as opening:
@@ -114,7 +118,7 @@ class GrpcLink:
                         on_open()
                     heard = _heard(command)
                     if heard is not None:
-                        on_heard(heard)
+                        await on_heard(heard)
         except grpc.aio.AioRpcError as error:
             raise _lost(error) from None
         except TimeoutError:
@@ -147,7 +151,14 @@ class GrpcLink:
             request.failure.CopyFrom(
                 wire.CapabilityFailure(kind=outcome.kind.value, code=outcome.code, message=outcome.message)
             )
-        await self._call(self._stub.ReportCapabilityResult, request, limits.CALL_SECONDS)
+        try:
+            await self._call(self._stub.ReportCapabilityResult, request, limits.CALL_SECONDS)
+        except LinkLost as lost:
+            if not lost.too_large:
+                raise
+            # Told in its place, so that whoever waits hears why and does not wait for the deadline.
+            error = OutputTooLarge("the result is larger than a message to the daemon may be")
+            await self.report(request_id, Outcome.failed(error.code, error.message))
 
     async def renew(self, csr_der: bytes, generation: int) -> RenewedCertificate:
         request = wire.RenewCertificateRequest(device_id=self._device_id, csr_der=csr_der, generation=generation)
@@ -177,20 +188,36 @@ class GrpcLink:
                 raise
             raise LinkLost(LossKind.UNREACHABLE, "the link was closed") from None
 
-    async def _outgoing(self) -> AsyncIterator[wire.NodeEvent]:
-        while (event := await self._waiting.get()) is not None:
-            yield event
-
     def _send(self, **event: Any) -> None:
         self._sequence += 1
         with contextlib.suppress(asyncio.QueueFull):
             self._waiting.put_nowait(wire.NodeEvent(device_id=self._device_id, sequence=self._sequence, **event))
 
 
+class _Outgoing:
+    """What is to be said, until there is nothing more. No generator: gRPC may let go of it while it waits, and a
+    generator would then be closed in the middle of its wait."""
+
+    def __init__(self, waiting: "asyncio.Queue[wire.NodeEvent | None]") -> None:
+        self._waiting = waiting
+
+    def __aiter__(self) -> "_Outgoing":
+        return self
+
+    async def __anext__(self) -> wire.NodeEvent:
+        event = await self._waiting.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+
 def _lost(error: grpc.aio.AioRpcError) -> LinkLost:
     code = error.code()
     kind = LossKind.REFUSED if code in _REFUSALS else LossKind.UNREACHABLE
-    return LinkLost(kind, f"{code.name.lower()}: {(error.details() or '')[:200]}", final=code not in _UNSENT)
+    why = f"{code.name.lower()}: {(error.details() or '')[:200]}"
+    told = any(key == CODE_KEY for key, _ in error.trailing_metadata() or ())
+    too_large = code is grpc.StatusCode.RESOURCE_EXHAUSTED and not told and "larger than max" in why
+    return LinkLost(kind, why, final=code not in _UNSENT, too_large=too_large)
 
 
 def _capability(offer: Offer) -> wire.Capability:

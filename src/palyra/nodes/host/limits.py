@@ -8,6 +8,8 @@ from palyra.limits import MAX_CALL_TIMEOUT_MS, MIB
 MAX_RUNNING: Final = 16
 # Requests that are not settled, finished ones included: what a daemon may make this device keep.
 MAX_OPEN: Final = 256
+# Messages of the daemon that were read and not acted on yet: beyond these its line is not read.
+MAX_UNHEARD: Final = 64
 # What one result may hold, whatever the daemon would take.
 MAX_RESULT_BYTES: Final = 1 * MIB
 # No request is worked on longer than the longest call lasts.

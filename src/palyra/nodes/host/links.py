@@ -99,6 +99,8 @@ class LinkKeeper:
         # When a renewal that failed may be tried again, and whether the daemon asked for one.
         self._renew_not_before_ms = 0
         self._renew_now = False
+        # When the certificate of a generation is due on the clock that nobody sets, as it was when first looked at.
+        self._due: tuple[int, int] = (0, 0)
         # The generations that the newest link was opened with, and the link in use.
         self._opened_with = 0
         self._used = 0
@@ -256,11 +258,18 @@ class LinkKeeper:
         return self._heard_at_ms + limits.SILENT_INTERVALS * self._interval_ms
 
     def _renewal_at_ms(self, now: Now) -> int:
-        due_in = 0 if self._renew_now or self._unused else max(0, self._certificate.renew_at_ms - now.wall_ms)
         if self.state is not LinkState.ONLINE:
             # Under way already: looked at again with the next heartbeat.
             return self._beat_at_ms
-        return max(now.mono_ms + due_in, self._renew_not_before_ms)
+        due_at = now.mono_ms if self._renew_now or self._unused else self._due_at_ms(now)
+        return max(due_at, self._renew_not_before_ms)
+
+    def _due_at_ms(self, now: Now) -> int:
+        """By the clock on the wall, and not later than it was: one that is set back must not let a certificate end."""
+        by_wall = now.mono_ms + max(0, self._certificate.renew_at_ms - now.wall_ms)
+        if self._due[0] != self._certificate.generation:
+            self._due = (self._certificate.generation, by_wall)
+        return min(by_wall, self._due[1])
 
     def _step(self, event: LinkEvent) -> None:
         self.state = step(TRANSITIONS, self.state, event)

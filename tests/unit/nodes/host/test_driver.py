@@ -45,7 +45,7 @@ async def test_it_registers_what_it_offers_and_does_what_it_is_asked(scene: Node
         )
         assert health["cpus"] >= 1
         # Settled: nothing is left open on either side.
-        await until(lambda: all(note.state is NoteState.SETTLED for note in host.folder.notes()))
+        await until(lambda: all(note.state is NoteState.SETTLED for note in host.notes()))
 
 
 async def test_a_person_decides_at_the_device(scene: NodeScene, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_a_result_that_was_finished_before_the_kill_is_handed_in_by_the_ne
     # The daemon is not to be reached when the work ends.
     await scene.listener.stop(0)
     host.commands.go_on.set()
-    await until(lambda: any(note.state is NoteState.FINISHED for note in host.folder.notes()))
+    await until(lambda: any(note.state is NoteState.FINISHED for note in host.notes()))
     await host.kill()
     port = await scene.listener.start(scene.services, [scene.port])
     assert port == scene.port

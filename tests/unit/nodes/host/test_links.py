@@ -175,6 +175,15 @@ def test_news_of_authorities_renew_at_once() -> None:
     assert tick(keeper, 1) == [RequestRenewal(1)]
 
 
+def test_a_clock_that_is_set_back_does_not_put_the_renewal_off() -> None:
+    """By the device's own clock there are hours left; by the daemon's there are not."""
+    keeper = connected()
+    keeper.next_wake_ms(at(BEAT))
+    set_back = Now(wall_ms=FIRST.renew_at_ms - 12 * HOUR, mono_ms=FIRST.renew_at_ms)
+    keeper.heard(1, set_back)
+    assert RequestRenewal(1) in keeper.tick(set_back, 0, ())
+
+
 def test_an_ended_certificate_ends_the_host() -> None:
     keeper = connected()
     keeper.lost(1, LossKind.UNREACHABLE, "cut", at(0))

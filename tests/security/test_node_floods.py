@@ -1,0 +1,268 @@
+"""Devices, daemons and strangers that go on and on: each is slowed down, told so, and seen by an operator."""
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from fakes.host_scene import running_host, until
+from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, NodeScene, code_of, open_scene
+from palyra.errors import PalyraError
+from palyra.nodes import device_rates, rpc_limits
+from palyra.nodes.commands import CertificateNews, Dispatch
+from palyra.nodes.host import limits as host_limits
+from palyra.nodes.host.grpc_link import GrpcLink
+from palyra.nodes.host.link_messages import LinkCredentials
+from palyra.nodes.host.messages import Outcome
+from palyra.nodes.node_registry import CONTESTED
+from palyra.nodes.records import DeviceCapabilityView
+from palyra.secret import Secret
+from palyra.wire.node.v1 import node_pb2 as wire
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[NodeScene]:
+    async with asyncio.timeout(6 * PATIENCE), open_scene(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def device(scene: NodeScene) -> AsyncIterator[ByHand]:
+    paired = await scene.pair()
+    yield paired
+    await paired.close()
+
+
+async def refused(call: Any) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return code_of(caught.value)
+
+
+async def test_a_copied_certificate_and_its_device_are_slowed_down_and_an_operator_sees_two(
+    scene: NodeScene, device: ByHand
+) -> None:
+    """Each takes the other's place as soon as it lost its own."""
+    thief = ByHand(scene, device.key, device.issued)
+    await device.online()
+    await thief.online()
+    burst = int(device_rates.CONNECTIONS.burst)
+    turned_away = 0
+    for turn in range(2 * burst):
+        taker = (device, thief)[turn % 2]
+        await taker.register()
+        try:
+            await taker.stream().beat()
+        except grpc.aio.AioRpcError as error:
+            assert code_of(error) == "nodes.too_often"
+            turned_away += 1
+    assert turned_away >= burst // 2
+    assert len(scene.events("node.connected")) <= 2 * burst - turned_away + 2, "the journal is not filled"
+    (contested,) = scene.events("node.contested")
+    assert contested["device_id"] == device.device_id and contested["takeovers"] == CONTESTED
+    assert scene.desk.view(scene.desk.find(device.device_id))["contested"] is True
+    (told,) = [one for one in scene.events("node.peer_refused") if one["code"] == "nodes.too_often"]
+    assert told["device_id"] == device.device_id, "and once, however often it was"
+    await thief.close()
+
+
+async def test_an_inventory_that_changes_without_end_does_not_fill_the_journal(
+    scene: NodeScene, device: ByHand
+) -> None:
+    stream = await device.online()
+    other = [wire.Capability(name="echo")], [wire.Capability(name="echo"), wire.Capability(name="print")]
+    burst = int(device_rates.NEWS.burst)
+    assert await _until_refused(stream, other) <= burst + 2
+    assert await stream.ended() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    device.connect()
+    assert await refused(device.register(ECHO)) == "nodes.too_often"
+    assert len(scene.events("node.registered")) <= burst + 1
+    # Who says what it said before is not kept out.
+    known = scene.desk.find(device.device_id).capabilities
+    await device.register(*known)
+
+
+async def _until_refused(stream: Any, inventories: tuple[list[Any], ...]) -> int:
+    for turn in range(200):
+        try:
+            await stream.say(capabilities_changed=wire.CapabilitiesChanged(capabilities=inventories[turn % 2]))
+            await stream.beat()
+        except (grpc.aio.AioRpcError, AssertionError, asyncio.InvalidStateError):
+            return turn
+    raise AssertionError("every change was taken")
+
+
+async def test_ten_thousand_capabilities_and_schemas_that_explode_are_refused_at_once(
+    scene: NodeScene, device: ByHand
+) -> None:
+    device.connect()
+    many = [DeviceCapabilityView(name=f"c{number}") for number in range(10_000)]
+    assert await refused(device.register(*many)) == "nodes.too_much_told"
+    steps = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+    bomb = json.dumps({"$defs": {**steps, "d60": {}}, "$ref": "#/$defs/d0"})
+    assert await refused(device.register(DeviceCapabilityView(name="b", input_schema_json=bomb))) == (
+        "nodes.bad_inventory"
+    )
+    assert scene.events("node.registered") == []
+
+
+async def test_words_of_a_device_cannot_steer_a_terminal(scene: NodeScene, device: ByHand) -> None:
+    device.connect()
+    request = wire.RegisterNodeRequest(
+        device_id=device.device_id,
+        protocol_version=rpc_limits.PROTOCOL_VERSION,
+        platform="\x1b]0;x\x07linux\u202e\u2066\U000e0041\xad" + "z" * 100_000,
+        software_version="1\r\n2\u2028",
+        capabilities=[wire.Capability(name="echo", description="\u202egnp.exe\ufff9\x9b2J" + "y" * 100_000)],
+    )
+    await device.stub.RegisterNode(request, timeout=PATIENCE)
+    view = scene.desk.view(scene.desk.find(device.device_id))
+    (event,) = scene.events("node.registered")
+    told = (view["platform"], view["software_version"], view["capabilities"][0]["description"], event["platform"])
+    assert all(text.isprintable() and len(text) <= rpc_limits.MAX_DESCRIPTION_CHARS for text in told)
+
+
+async def test_a_device_that_asks_without_end_is_stopped(scene: NodeScene, device: ByHand) -> None:
+    device.connect()
+    ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="echo")
+    for _ in range(int(device_rates.ASKED.burst)):
+        await device.stub.ExecuteCapability(ask, timeout=PATIENCE)
+    codes = [await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(10)]
+    assert "nodes.too_often" in codes
+    assert len(scene.executed) < device_rates.ASKED.burst + 10
+
+
+async def _code(call: Any) -> str:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return code_of(error)
+    return ""
+
+
+async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_result(
+    scene: NodeScene, device: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device asks for another's capability and is revoked before a person has said yes."""
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    async def execute(*_: Any) -> tuple[str, bytes]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "", b""
+
+    monkeypatch.setattr(scene.service, "_execute", execute)
+    device.connect()
+    ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="print")
+    most = rpc_limits.MAX_EXECUTIONS_PER_DEVICE
+    codes = asyncio.gather(*(_code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(most + 1)))
+    await asyncio.wait_for(begun.wait(), PATIENCE)
+    await until(lambda: "nodes.too_many_requests" in scene.refused)
+    await scene.desk.revoke(device.device_id, reason="stolen", actor="user:operator")
+    await asyncio.wait_for(stopped.wait(), PATIENCE)
+    assert sorted(await codes) == [*["nodes.device_gone"] * most, "nodes.too_many_requests"]
+    assert await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) == "" and not scene.executed
+
+
+async def test_a_daemon_that_floods_its_device_fills_its_own_line(scene: NodeScene, tmp_path: Path) -> None:
+    """Ten thousand dispatches and as much news: the device takes what it can act on, and goes on living."""
+    device = await scene.pair()
+    async with running_host(scene, tmp_path / "node", device) as host:
+        opened = scene.dispatcher._lines[device.device_id]
+        waited: list[int] = []
+        bundle = scene.identities.ca_bundle_pem()
+        for number in range(10_000):
+            if scene.dispatcher._lines.get(device.device_id) is not opened:
+                break
+            if len(opened.line._waiting) < rpc_limits.MAX_WAITING_COMMANDS // 2:
+                opened.line.send(Dispatch(f"01FLOOD{number:019}", "nothing.here", b"{}", 60_000, 1024))
+                if number % 100 == 0:
+                    opened.line.send(CertificateNews(bundle, renew_now=False))
+            waited.append(host.driver._happened.qsize())
+            await asyncio.sleep(0)
+        assert max(waited) <= host_limits.MAX_UNHEARD + 2 * host_limits.MAX_OPEN
+        await until(lambda: host.driver._happened.empty())
+        assert len(host.notes()) <= host_limits.MAX_REMEMBERED + host_limits.MAX_OPEN
+
+
+async def test_a_result_that_no_message_can_carry_is_told_in_its_place(scene: NodeScene) -> None:
+    device = await scene.pair()
+    credentials = LinkCredentials(
+        key_pem=Secret(device.key.pem().decode()),
+        certificate_pem=device.issued.certificate_pem.decode(),
+        ca_bundle_pem=scene.identities.ca_bundle_pem().decode(),
+    )
+    stream = await device.online()
+    link = GrpcLink(f"127.0.0.1:{scene.port}", credentials)
+    link._device_id = device.device_id
+    call = scene.invoke(device, PRINT)
+    request_id = (await stream.hear("dispatch")).request_id
+    await link.report(request_id, Outcome.succeeded(b'"' + b"x" * 2 * rpc_limits.MAX_MESSAGE_BYTES + b'"'))
+    with pytest.raises(PalyraError, match="larger than a message") as caught:
+        await call
+    assert caught.value.code == "nodes.device_failed"
+    assert caught.value.details["device_code"] == "nodes.output_too_large"
+    await link.close()
+    await device.close()
+
+
+async def test_strangers_who_only_connect_leave_the_daemon_its_descriptors(scene: NodeScene, device: ByHand) -> None:
+    """Four times as many silent connections as the listener may hold: the rest is closed, and who is in stays in."""
+    most = 64
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most * rpc_limits.DESCRIPTOR_SHARE, hard))
+    try:
+        await scene.listener.stop(0)
+        port = await scene.listener.start(scene.services, [0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    device.connect(port)
+    await device.register()
+    stream = device.stream()
+    await stream.beat()
+    before = len(os.listdir("/proc/self/fd"))
+    flood = await asyncio.to_thread(_flood, port, 4 * most)
+    try:
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before + most)
+        await stream.beat()
+    finally:
+        flood.kill()
+        flood.communicate()
+    other = await scene.pair("another")
+    other.connect(port)
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await other.register()
+                break
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0.2)
+    await other.close()
+
+
+_FLOOD = """
+import socket, sys
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(int(sys.argv[2]))]
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+def _flood(port: int, count: int) -> "subprocess.Popen[str]":
+    """In a process of its own, so that only one side's descriptors are counted here."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FLOOD, str(port), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "there\n"
+    return process
