@@ -56,7 +56,9 @@ class PalyraError(Exception):
         if hint is not None:
             self.hint = hint
         # An id is a str with a name of its own, which encoders do not know.
-        self.details = {name: str(value) if isinstance(value, str) else value for name, value in details.items()}
+        self.details: dict[str, Any] = {
+            name: str(value) if isinstance(value, str) else value for name, value in details.items()
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """The shape every door shows: ``code``, ``message``, ``hint`` and, where there are any, ``details``."""

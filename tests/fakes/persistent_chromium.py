@@ -13,7 +13,7 @@ CHROMIUM = Path("/usr/lib/chromium/chromium-headless-shell")
 # Nothing but the loopback has an address.
 _ARGUMENTS = ["--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--disable-background-networking"]
 
-_STORE = """async () => {
+STORE = """async () => {
   localStorage.setItem("token", "local");
   await new Promise((done, failed) => {
     const opened = indexedDB.open("shop", 1);
@@ -26,7 +26,7 @@ _STORE = """async () => {
     };
   });
 }"""
-_LOOK = """async () => [document.body.innerText, localStorage.getItem("token"), await new Promise((done, failed) => {
+LOOK = """async () => [document.body.innerText, localStorage.getItem("token"), await new Promise((done, failed) => {
   const opened = indexedDB.open("shop", 1);
   opened.onupgradeneeded = () => opened.result.createObjectStore("cart");
   opened.onerror = failed;
@@ -78,11 +78,11 @@ def chromium(data: Path) -> Iterator[BrowserContext]:
 def log_in(context: BrowserContext, address: str) -> None:
     page = context.new_page()
     page.goto(f"{address}/login")
-    page.evaluate(_STORE)
+    page.evaluate(STORE)
 
 
 def seen(context: BrowserContext, address: str) -> list[str | None]:
     page = context.new_page()
     page.goto(f"{address}/")
-    found: list[str | None] = page.evaluate(_LOOK)
+    found: list[str | None] = page.evaluate(LOOK)
     return found

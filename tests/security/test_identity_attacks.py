@@ -229,6 +229,32 @@ async def test_every_result_that_does_not_count_has_its_own_refusal(
     assert {f"nodes.result_{name}" for name in names} <= told
 
 
+async def test_a_device_gets_no_further_through_the_daemon_than_policy_lets_it(
+    besieged: Besieged, device: ByHand, devices: list[ByHand]
+) -> None:
+    """One device asks for another's capability, and for its own: nobody said that devices are agents here, though the
+    tool needs no approval."""
+    from palyra.wire.node.v1 import node_pb2 as wire
+
+    other = await besieged.pair(name="another")
+    devices.append(other)
+    await device.online()
+    victim = await other.online()
+    for target in (other.device_id, "another", device.device_id, ""):
+        ask = wire.ExecuteCapabilityRequest(
+            device_id=device.device_id, target_device_id=target, capability="print", input_json=b"{}", timeout_ms=5_000
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await device.stub.ExecuteCapability(ask, timeout=30)
+        assert code_of(caught.value) == "policy.denied"
+    await victim.beat()
+    asked = besieged.place.palyra("journal", "tail", "--json", "-n", "1000").data["events"]
+    assert any(one["principal"] == f"agent:node/{device.device_id}" for one in asked), "and it is on record as its own"
+    assert not any(
+        one["kind"] == "node.request_queued" and one["principal"] == f"agent:node/{device.device_id}" for one in asked
+    )
+
+
 async def called(besieged: Besieged, arguments: dict[str, Any]) -> dict[str, Any]:
     """How a call of `node.invoke` ended, as the API tells it."""
     async with besieged.client() as client:

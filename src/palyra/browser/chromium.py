@@ -17,7 +17,7 @@ from palyra.browser.browser_files import BrowserFiles
 from palyra.browser.cdp_pipe import BrowserEnded, CdpPipe
 from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, ChromiumPlan, chromium_plan
 from palyra.browser.chromium_process import ChromiumProcess
-from palyra.browser.fences import FenceDown, FencesSeen, judge_fences, refuse_down
+from palyra.browser.fences import Fence, FenceDown, FencesSeen, judge_fences, refuse_down
 from palyra.browser.flags import flags
 from palyra.browser.host_layout import account_of, find_layout
 from palyra.browser.process_look import look_at_fences
@@ -26,6 +26,8 @@ from palyra.browser.process_tree import ProcessTree, StartFailed, spawn
 
 # From linux/nsfs.h: the user namespace that owns another namespace.
 _NS_GET_USERNS: Final = 0xB701
+# What Chromium says when it can make no user namespace; it ends then.
+_NO_SANDBOX_SAID: Final = "No usable sandbox"
 
 Prepare = Callable[[Path], None]
 
@@ -60,8 +62,8 @@ class ChromiumLauncher:
         """
         try:
             return await self._start(self._plan(own_sandbox=True), prepare)
-        except (StartFailed, FenceDown):
-            if not self._settings.allow_no_sandbox:
+        except (StartFailed, FenceDown) as failure:
+            if not (self._settings.allow_no_sandbox and _lacks_own_sandbox(failure)):
                 raise
         return await self._start(self._plan(own_sandbox=False), prepare)
 
@@ -131,6 +133,14 @@ class ChromiumLauncher:
             if seen.complete:
                 return seen
             await asyncio.sleep(limits.LOOK_AGAIN_SECONDS)
+
+
+def _lacks_own_sandbox(failure: StartFailed | FenceDown) -> bool:
+    """Whether its own sandbox, and nothing else, was what it could not have: any other trouble is no reason to go
+    without."""
+    if isinstance(failure, FenceDown):
+        return bool(failure.details["fences"] == [Fence.OWN_SANDBOX])
+    return _NO_SANDBOX_SAID in failure.details.get("said", "")
 
 
 async def _ended(tree: ProcessTree) -> None:

@@ -5,13 +5,17 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.browser_engine import NamespaceGuard, attach, evaluate, launching
 from fakes.processes import own_descriptors
+from palyra.browser import chromium
 from palyra.browser import engine_limits as limits
 from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
+from palyra.browser.chromium_plan import ChromiumPlan, PlanLine, chromium_plan
 from palyra.browser.chromium_process import NetworkServiceDied
 from palyra.browser.fences import Fence, FenceDown
 from palyra.browser.host_layout import BrowserMissing, find_layout
@@ -104,6 +108,37 @@ async def test_without_its_own_sandbox_it_runs_only_where_that_is_allowed(tmp_pa
         assert "browser.allow_no_sandbox" in process.receipt.line(Fence.OWN_SANDBOX).got
         assert [line.fence for line in process.receipt.lines if not line.held] == [Fence.OWN_SANDBOX]
         await process.close(graceful=False)
+
+
+async def test_other_trouble_is_no_reason_to_go_without_a_sandbox(tmp_path: Path, bin_folder: Path) -> None:
+    binary = program(bin_folder, 'echo "other trouble; $*" >&2; exit 1')
+    async with launching(tmp_path / "notes", ChromiumSettings(binary=binary, allow_no_sandbox=True)) as launcher:
+        with pytest.raises(StartFailed) as failed:
+            await launcher.start()
+    assert "other trouble" in failed.value.details["said"]
+    assert "--no-sandbox" not in failed.value.details["said"]
+
+
+async def test_where_no_user_namespace_can_be_made_chromium_says_what_we_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words are Chromium's own and could change: this is the real one without the means for its sandbox."""
+    monkeypatch.setattr(chromium, "chromium_plan", without_user_namespaces)
+    async with launching(tmp_path / "notes", ChromiumSettings(allow_no_sandbox=True)) as launcher:
+        process = await launcher.start()
+        assert process.receipt.waived == (Fence.OWN_SANDBOX,)
+        await process.close(graceful=False)
+    async with launching(tmp_path / "notes") as launcher:
+        with pytest.raises(StartFailed) as failed:
+            await launcher.start()
+    assert "No usable sandbox" in failed.value.details["said"]
+
+
+def without_user_namespaces(*words: Any, **options: Any) -> ChromiumPlan:
+    plan = chromium_plan(*words, **options)
+    at = next(number for number, line in enumerate(plan.lines) if line.words == ("--unshare-user",))
+    added = PlanLine("for the test", ("--disable-userns",))
+    return msgspec.structs.replace(plan, lines=(*plan.lines[: at + 1], added, *plan.lines[at + 1 :]))
 
 
 async def test_one_that_is_started_without_its_sandbox_behind_our_back_is_refused(

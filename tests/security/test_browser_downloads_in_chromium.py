@@ -1,0 +1,87 @@
+"""The twenty downloads by a real Chromium behind its fences, from a site that says of them what it likes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fakes.browser_engine import Guarded, attach, launching
+from fakes.download_scene import DownloadScene
+from fakes.download_set import FILES
+from fakes.egress_scene import server
+from palyra.browser.cdp_codec import CdpEvent
+from palyra.browser.download import Folder, Reason, shown_name
+from palyra.browser.download_folder import Announced
+from palyra.browser.download_record import DownloadRecord
+from palyra.browser.flags import DOWNLOADS
+
+SHOP = "shop.test"
+CASES = list(FILES.values())
+
+
+async def _site(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while head := await reader.readuntil(b"\r\n\r\n"):
+        name, declared, body, _, _ = CASES[int(head.split(b" ")[1].strip(b"/"))]
+        lines = ["HTTP/1.1 200 OK", f"Content-Length: {len(body)}", "Cache-Control: no-store"]
+        lines.append(f"Content-Disposition: attachment; filename*=UTF-8''{quote(name, safe='')}")
+        lines += [f"Content-Type: {declared}"] if declared else []
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        await writer.drain()
+
+
+class Downloads:
+    """What the daemon does with the browser's events: begin, finish."""
+
+    def __init__(self, scene: DownloadScene) -> None:
+        self.scene = scene
+        self.declared: str | None = None
+        self.ended: asyncio.Queue[DownloadRecord] = asyncio.Queue()
+
+    def heard(self, event: CdpEvent) -> None:
+        if event.method == "Browser.downloadWillBegin":
+            name, address = event.params["suggestedFilename"], event.params["url"]
+            announced = Announced(
+                guid=event.params["guid"], suggested_name=name, source=address, declared_type=self.declared
+            )
+            self.scene.session.begin(announced)
+        elif event.method == "Browser.downloadProgress" and event.params["state"] != "inProgress":
+            complete = event.params["state"] == "completed"
+            self.ended.put_nowait(self.scene.session.finish(event.params["guid"], complete=complete))
+
+
+async def test_twenty_downloads_by_chromium(tmp_path: Path) -> None:
+    scene = DownloadScene(tmp_path)
+    async with server(_site) as port, launching(tmp_path / "notes") as launcher:
+        process = await launcher.start()
+        guarded = Guarded({SHOP: ("127.0.0.1",)}, f"{SHOP}:{port}")
+        guarded.serve(process)
+        try:
+            scene.incoming = process.downloads
+            scene.session = scene.opened()
+            downloads = Downloads(scene)
+            process.cdp.subscribe(None, downloads.heard)
+            params: dict[str, Any] = {"behavior": "allowAndName", "downloadPath": DOWNLOADS, "eventsEnabled": True}
+            await process.cdp.send("Browser.setDownloadBehavior", params)
+            session = await attach(process)
+            for number, (what, (name, declared, content, _, reasons)) in enumerate(FILES.items()):
+                downloads.declared = declared
+                await process.cdp.send("Page.navigate", {"url": f"http://{SHOP}:{port}/{number}"}, session, 60.0)
+                async with asyncio.timeout(60):
+                    record = await downloads.ended.get()
+                _check(what, name, record, reasons)
+                if record.folder is Folder.ALLOWLIST:
+                    assert scene.session.read(record.id) == content
+            assert list(process.downloads.iterdir()) == []
+        finally:
+            await guarded.close()
+            await process.close(graceful=False)
+    assert sum(map(len, scene.files().values())) == len(FILES)
+
+
+def _check(what: str, name: str, record: DownloadRecord, reasons: tuple[Reason, ...]) -> None:
+    """Chromium cleans names itself, and so may take the lie out of one; what it then is must still be judged right."""
+    expected = Folder.QUARANTINE if reasons else Folder.ALLOWLIST
+    print(what, repr(record.name), record.folder, record.reasons)
+    assert record.name == shown_name(record.name)
+    assert (what, record.folder) == (what, expected)
+    assert (what, set(record.reasons)) == (what, set(reasons))

@@ -1,0 +1,67 @@
+"""`palyra worker` without a daemon: the same API in this process."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
+from fakes.fleet_scene import FleetScene, numbered
+from palyra.config.settings import Settings
+from palyra.config.state_dir import StateDir
+from palyra.daemons.gateway import Gateway
+from palyra.workers.fleet_policy import WorkerFleetPolicy
+
+
+@pytest.fixture
+def palyra(tmp_path: Path) -> CommandLine:
+    line = command_line_in(tmp_path)
+    scene = FleetScene(WorkerFleetPolicy())
+
+    async def put() -> None:
+        ledger = gateway.workers.ledger
+        opened = await ledger.decide(scene.open_session(numbered(1)))
+        assert opened.worker is not None
+        present = scene.present(opened.worker, gateway.clock.now_ms())
+        await ledger.decide(present)
+        await scene.leased(ledger, numbered(1), now_ms=gateway.clock.now_ms())
+
+    gateway = Gateway(Settings(), StateDir.open(line.state_dir), tmp_path / "policies", channel="cli")
+    try:
+        asyncio.run(put())
+    finally:
+        gateway.close()
+    return line
+
+
+def test_a_worker_is_listed_shown_and_directed(palyra: CommandLine) -> None:
+    listed = palyra("worker", "list").out
+    assert numbered(1) in listed and "busy" in listed and "1/4" in listed
+    shown = palyra("worker", "show", "worker 1").out
+    assert "tier.b, tier.c" in shown and "process.run" in shown
+    leases = palyra("worker", "leases", "worker 1", "--json").document["data"]["leases"]
+    assert [one["tool"] for one in leases] == ["process.run"]
+    assert "process.run" in palyra("worker", "leases").out
+    one = palyra("worker", "leases", "--lease", leases[0]["lease_id"]).out
+    assert "fence 1" in one and "agent:a" in one
+    assert palyra("worker", "drain", "worker 1", "--reason", "x").out == f"worker 1 ({numbered(1)}) gets no new calls\n"
+    assert "draining" in palyra("worker", "list").out
+    assert palyra("worker", "resume", "worker 1").status == 0
+    assert "is in quarantine" in palyra("worker", "quarantine", "worker 1").out
+    assert "fenced" in palyra("worker", "leases", "--all").out and "fenced" not in palyra("worker", "leases").out
+    assert "attest itself anew" in palyra("worker", "release", "worker 1").out
+    gone = palyra("worker", "show", "nobody", "--json")
+    assert (gone.status, gone.document["error"]["code"]) == (2, "worker.unknown")
+
+
+def test_a_call_on_a_worker_needs_a_daemon(palyra: CommandLine) -> None:
+    refused = palyra("call", "echo", "--input", '{"text":"x"}', "--tier", "worker", "--json")
+    assert (refused.status, refused.document["error"]["code"]) == (6, "workers.needs_daemon")
+
+
+def test_the_wish_goes_with_the_call(palyra: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = put_tiny_api_behind_the_door(monkeypatch)
+    palyra("call", "echo", "--tier", "worker")
+    assert api.seen[-1]["body"]["tier"] == "worker"
+    palyra("call", "echo")
+    assert "tier" not in api.seen[-1]["body"]
