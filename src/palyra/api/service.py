@@ -1,5 +1,6 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
+import copy
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -152,6 +153,12 @@ class ApiService:
         self._rejections_recorded = float("-inf")
         self._on_rejected = on_rejected
 
+    def through(self, channel: str) -> "ApiService":
+        """The same service for another door: policy is told that requests come through ``channel``."""
+        other = copy.copy(self)
+        other.channel = channel
+        return other
+
     def caller(self, request: Request) -> Caller:
         return caller_of(request, self.store, self.clock)
 
@@ -230,6 +237,10 @@ class ApiService:
 
     def require_status(self, caller: Caller) -> None:
         self._require(caller.principal, "status.read", GATEWAY)
+
+    def require_console(self, caller: Caller, action: str) -> None:
+        """``console.view``, ``console.operate`` or ``console.administer``."""
+        self._require(caller.principal, action, GATEWAY)
 
     @property
     def _directory(self) -> EntityDirectory:

@@ -75,7 +75,7 @@ def run_daemon(invocation: Invocation, workers: int = 0) -> None:
 def _greeting(started: dict[str, str]) -> str:
     return (
         f"Palyra is up.\n"
-        f"  address    {started['url']}\n"
+        f"  console    {started['url']}/\n"
         f"  token      {started['token']}\n"
         f"  workspace  {started['workspace']}\n"
         f"  policies   {started['policy_dir']}\n"

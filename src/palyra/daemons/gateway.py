@@ -20,6 +20,7 @@ from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.active_skills import ActiveSkills
 from palyra.daemons.channel_hub import ChannelHub
+from palyra.daemons.console_parts import CONSOLE_SCHEMA
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
@@ -97,6 +98,7 @@ class Gateway:
                 *state_file.SCHEMA,
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
+                *CONSOLE_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
             checkpoint_seconds=settings.journal.checkpoint_seconds,

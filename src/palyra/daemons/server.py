@@ -13,10 +13,11 @@ from pathlib import Path
 
 import uvicorn
 
-from palyra.api.app import create_app
+from palyra.api.app import HostGuard, create_app
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.bounded_http import BoundedHttpProtocol
+from palyra.daemons.console_parts import Front
 from palyra.daemons.gateway import Gateway, running_gateway
 from palyra.daemons.instances import take_daemon_lock
 from palyra.daemons.operator_token import operator_token
@@ -79,7 +80,9 @@ async def _serve(
     token = await asyncio.to_thread(operator_token, gateway.store, state, settings)
     server = _Server(
         uvicorn.Config(
-            create_app(gateway.service, hosts=("localhost", "127.0.0.1", "[::1]", host)),
+            HostGuard(
+                Front(create_app(gateway.service), gateway), frozenset(("localhost", "127.0.0.1", "[::1]", host))
+            ),
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -1,0 +1,6 @@
+"""Every section of the console, in the order of its menu. A new page is one more line here."""
+
+from palyra.console.page import Section
+from palyra.console.pages import approvals
+
+SECTIONS: tuple[Section, ...] = (approvals.SECTION,)
