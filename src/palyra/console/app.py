@@ -127,9 +127,9 @@ class ConsoleApp:
             **shown,
         )
 
-    def _page_of(self, template: str, *, status: int = HTTPStatus.OK, **shown: Any) -> Response:
+    def _page_of(self, template: str, *, http_status: int = HTTPStatus.OK, **shown: Any) -> Response:
         text = self._templates.get_template(template).render(**shown)
-        return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
+        return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
 
     def _guarded(self, handler: Handler) -> Handler:
         """Every request: from one of our own pages; and every error as its document, or as a page."""
@@ -157,7 +157,7 @@ class ConsoleApp:
             return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
         return self._page_of(
             "problem.html",
-            status=error.http_status,
+            http_status=error.http_status,
             title="Not for you" if isinstance(error, RoleMissing) else "That did not work",
             problem=problem_of(error),
             page=None,

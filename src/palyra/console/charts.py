@@ -8,6 +8,8 @@ from markupsafe import Markup
 _WIDTH = 100
 _HEIGHT = 32
 _GAP = 0.25
+# What is shorter than this could not be seen.
+_THINNEST = 0.6
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +21,25 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> int:
         return sum(amount for _, amount in self.parts)
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """When a call waited and when it ran, as parts of the whole time that is shown."""
+
+    waited: tuple[float, float]
+    ran: tuple[float, float] | None
+    good: bool
+
+
+def span(value: Span, label: str) -> Markup:
+    pieces = [_rect("chart-space", 0, 0, _WIDTH, 4)]
+    for name, part in (("chart-waits", value.waited), ("chart-ok" if value.good else "chart-bad", value.ran)):
+        if part is not None and part[1] > part[0]:
+            left, right = part[0] * _WIDTH, part[1] * _WIDTH
+            pieces.append(_rect(name, left, 0, max(right - left, _THINNEST), 4))
+    return Markup(
+        '<svg class="meter" viewBox="0 0 {} 4" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(_WIDTH, label, Markup("").join(pieces))
 
 
 def bars(columns: Sequence[Bar], label: str) -> Markup:
@@ -55,7 +76,7 @@ def _rect(name: str, x: float, y: float, width: float, height: float) -> Markup:
 def meter(used: int, reserved: int, cap: int, label: str) -> Markup:
     """How much of a budget is gone, and how much is spoken for."""
     whole = max(cap, 1)
-    of_used = min(used / whole, 1.0) * _WIDTH
+    of_used = max(min(used / whole, 1.0) * _WIDTH, _THINNEST if used else 0)
     of_reserved = min(reserved / whole, 1.0) * _WIDTH
     spent = "chart-bad" if of_used > _NEARLY_ALL else "chart-ok"
     return Markup(

@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from palyra.clock import rfc3339
 from palyra.console.assets import Assets
-from palyra.console.charts import bars, meter
+from palyra.console.charts import bars, meter, span
+from palyra.console.event_words import said
 from palyra.console.limits import MAX_SHOWN_CHARS
 
 KIB = 1024
@@ -24,7 +25,7 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(asset=assets.url, bars=bars, meter=meter)
+    made.globals.update(asset=assets.url, said=said, bars=bars, meter=meter, span=span)
     made.filters.update(
         when=when, shown_json=shown_json, clipped=clipped, short_id=short_id, size=size, words=words, duration=duration
     )

@@ -100,16 +100,32 @@ function replace(region, fresh) {
     const text = piece.outerHTML;
     if (kept && sent.get(kept) === text) return kept;
     const made = document.importNode(piece, true);
-    for (const open of kept?.querySelectorAll("details[open][id]") ?? []) {
-      made.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute("open", "");
-    }
+    if (kept) carryOver(kept, made);
     sent.set(made, text);
     say(made);
     return made;
   });
+  const focused = document.activeElement;
+  const chosen = region.contains(focused) ? [focused.id, focused.selectionStart, focused.selectionEnd] : [];
   // Moving a node that stays would take the focus from it: only what differs is touched.
   next.forEach((piece, at) => {
     if (region.children[at] !== piece) region.insertBefore(piece, region.children[at] ?? null);
   });
   while (region.children.length > next.length) region.lastElementChild.remove();
+  if (!chosen[0] || focused.isConnected) return;
+  const again = document.getElementById(chosen[0]);
+  again?.focus();
+  if (chosen[1] !== null && again?.setSelectionRange) again.setSelectionRange(chosen[1], chosen[2]);
+}
+
+// What a person opened and typed in a piece that is replaced.
+function carryOver(old, made) {
+  const twin = (node) => made.querySelector(`#${CSS.escape(node.id)}`);
+  for (const open of old.querySelectorAll("details[open][id]")) twin(open)?.setAttribute("open", "");
+  for (const field of old.querySelectorAll("input[id], textarea[id], select[id]")) {
+    const next = twin(field);
+    if (!next || next.type !== field.type) continue;
+    if (field.type === "checkbox" || field.type === "radio") next.checked = field.checked;
+    else next.value = field.value;
+  }
 }
