@@ -1,4 +1,4 @@
-"""What can be done in a browser session, and what is told of it afterwards: everything a client asks for is one of these.
+"""What can be done in a browser session, and what is told of it: everything a client asks for is one of these.
 
 An action names its element by a ref of an observation or by a selector that must match exactly one element. A wire
 message, a tool's arguments and a batch all become these values first, so that they are checked once.
