@@ -1,6 +1,6 @@
 """The seams of the page layer: what observation and input need of a tab, and what a session needs of its tabs."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -8,6 +8,8 @@ import msgspec
 from palyra.browser.action import Action, ActionOutcome, Dialog, ElementAction, TabView
 from palyra.browser.cdp_codec import CdpEvent
 from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk
+from palyra.browser.profile_record import TabState
+from palyra.browser.session_view import KeyInput, PointerInput, ScreencastFrame, TextInput, WatchAsk
 
 
 class FrameView(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +102,23 @@ class SessionPages(Protocol):
 
     async def cookies(self) -> tuple[dict[str, object], ...]:
         """Names, domains, paths and flags; the values are not in it."""
+        ...
+
+    def screencast(self, ask: WatchAsk) -> AsyncIterator[ScreencastFrame]:
+        """Pictures of the active tab as it changes, also when another becomes active. A watcher that is slow gets
+        fewer; nothing waits for it."""
+        ...
+
+    async def operate(self, given: PointerInput | KeyInput | TextInput) -> None:
+        """What a person does in the active tab, as an input event."""
+        ...
+
+    async def tab_states(self) -> tuple[TabState, ...]:
+        """For the profile: where each tab is and how far it is scrolled, the active one first."""
+        ...
+
+    def permissions(self) -> dict[str, tuple[str, ...]]:
+        """For the profile: what was granted, by origin."""
         ...
 
 
