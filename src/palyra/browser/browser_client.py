@@ -10,6 +10,7 @@ import msgspec
 from palyra.browser import service_limits as limits
 from palyra.browser.action import Action, ActionOutcome, Navigate, Screenshot, TabView
 from palyra.browser.download_record import DownloadRecord
+from palyra.browser.live import LiveFrame, OperatorInput
 from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk
 from palyra.browser.session_view import (
     ActReport,
@@ -18,9 +19,7 @@ from palyra.browser.session_view import (
     CookieView,
     HealthView,
     ImportReport,
-    OperatorInput,
     ProfileView,
-    ScreencastFrame,
     SessionAsk,
     SessionEvent,
     SessionView,
@@ -28,7 +27,7 @@ from palyra.browser.session_view import (
 )
 from palyra.browser.socket_place import TOKEN_KEY, BrowserAway, SocketPlace
 from palyra.browser.wire_errors import ERROR_KEY, decode_error
-from palyra.browser.wire_values import read, write, write_action, write_input
+from palyra.browser.wire_values import read, write, write_action
 from palyra.errors import LimitExceeded, PalyraError
 from palyra.wire.browser.v1 import browser_pb2 as wire
 from palyra.wire.browser.v1.browser_pb2_grpc import BrowserServiceStub
@@ -189,14 +188,12 @@ class BrowserClient:
         request = _for(wire.ImportStorageStateRequest, caller, session_id=session_id, document=document)
         return read(await self._ask("ImportStorageState", request, limits.ACTION_SECONDS), ImportReport)
 
-    async def watch(
-        self, caller: Caller, session_id: str, ask: WatchAsk
-    ) -> AsyncIterator[ScreencastFrame | SessionEvent]:
+    async def watch(self, caller: Caller, session_id: str, ask: WatchAsk) -> AsyncIterator[LiveFrame | SessionEvent]:
         """Until the session ends or the watcher stops asking."""
         request = write(ask, _for(wire.WatchSessionRequest, caller, session_id=session_id))
         async for seen in self._follow("WatchSession", request):
             if seen.WhichOneof("seen") == "frame":
-                yield read(seen.frame, ScreencastFrame)
+                yield read(seen.frame, LiveFrame)
             else:
                 yield read(seen.event, SessionEvent)
 
@@ -207,12 +204,12 @@ class BrowserClient:
     async def hand_back(self, caller: Caller, session_id: str) -> SessionView:
         return read((await self._ask("HandBack", _of_session(caller, session_id))).session, SessionView)
 
-    async def operate(
-        self, caller: Caller, session_id: str, inputs: Sequence[OperatorInput]
-    ) -> tuple[ActionOutcome, ...]:
+    async def operate(self, caller: Caller, session_id: str, inputs: Sequence[OperatorInput]) -> None:
+        """What the operator who took the session over does, in order."""
         request = _for(wire.OperateRequest, caller, session_id=session_id)
-        request.inputs.extend(map(write_input, inputs))
-        return _all((await self._ask("Operate", request, limits.ACTION_SECONDS)).outcomes, ActionOutcome)
+        for given in inputs:
+            write(given, request.inputs.add())
+        await self._ask("Operate", request, limits.ACTION_SECONDS)
 
     async def _ask(self, method: str, request: Any, seconds: float = limits.QUICK_SECONDS) -> Any:
         try:

@@ -7,9 +7,9 @@ import msgspec
 
 from palyra.browser.action import Action, ActionOutcome, Dialog, ElementAction, TabView
 from palyra.browser.cdp_codec import CdpEvent
+from palyra.browser.live import LiveFrame, OperatorInput
 from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk
 from palyra.browser.profile_record import TabState
-from palyra.browser.session_view import KeyInput, PointerInput, ScreencastFrame, TextInput, WatchAsk
 
 
 class FrameView(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,21 +104,48 @@ class SessionPages(Protocol):
         """Names, domains, paths and flags; the values are not in it."""
         ...
 
-    def screencast(self, ask: WatchAsk) -> AsyncIterator[ScreencastFrame]:
-        """Pictures of the active tab as it changes, also when another becomes active. A watcher that is slow gets
-        fewer; nothing waits for it."""
+    @property
+    def live(self) -> "LiveView": ...
+
+    async def saved_tabs(self) -> tuple[TabState, ...]:
+        """Where the tabs are, for a profile that persists; the active one first."""
         ...
 
-    async def operate(self, given: PointerInput | KeyInput | TextInput) -> None:
-        """What a person does in the active tab, as an input event."""
-        ...
-
-    async def tab_states(self) -> tuple[TabState, ...]:
-        """For the profile: where each tab is and how far it is scrolled, the active one first."""
+    async def restore_tabs(self, tabs: tuple[TabState, ...]) -> tuple[str, ...]:
+        """Opens them again, each judged anew; says the addresses and codes of those that were refused."""
         ...
 
     def permissions(self) -> dict[str, tuple[str, ...]]:
-        """For the profile: what was granted, by origin."""
+        """What was granted in this session: origin to names."""
+        ...
+
+    async def restore_permissions(self, granted: dict[str, tuple[str, ...]]) -> None: ...
+
+    async def close(self) -> None:
+        """Lets the tabs go. The browser itself is ended by whoever started it."""
+        ...
+
+
+class LiveView(Protocol):
+    """A session as a person sees it. While somebody has taken it over, the agent's actions wait or are refused."""
+
+    @property
+    def taken_by(self) -> str:
+        """Who has it now; empty: the agent."""
+        ...
+
+    def frames(self) -> AsyncIterator[LiveFrame]:
+        """Pictures of the active tab from now on, the newest only: a slow watcher misses some."""
+        ...
+
+    async def take_over(self, who: str) -> None:
+        """Returns when the action that runs has ended; raises when another has it already."""
+        ...
+
+    def hand_back(self, who: str) -> None: ...
+
+    async def operate(self, who: str, given: OperatorInput) -> None:
+        """Input by whoever took the session over."""
         ...
 
 

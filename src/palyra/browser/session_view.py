@@ -1,11 +1,11 @@
 """What is asked of the browser daemon besides actions, and what it tells: the values on both ends of its socket."""
 
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
-from palyra.browser.action import Action, ActionOutcome, MouseButton, TabView
+from palyra.browser.action import ActionOutcome, TabView
 from palyra.errors import InvalidInput, PalyraError
 
 PROTOCOL_VERSION: Final = 1
@@ -147,56 +147,10 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchAsk(msgspec.Struct, frozen=True, kw_only=True):
-    """Zeros are the daemon's own choice."""
+    """Events with a greater number come first, then everything as it happens; without ``frames`` only events."""
 
     events_after: int = 0
     frames: bool = True
-    max_width: int = 0
-    max_height: int = 0
-    quality: int = 0
-
-
-class ScreencastFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """``width`` and ``height`` are the page's in its own pixels: an operator's input is given in these."""
-
-    number: int
-    at_ms: int
-    tab: str
-    jpeg: bytes
-    width: float
-    height: float
-
-
-class PointerKind(StrEnum):
-    MOVE = "move"
-    DOWN = "down"
-    UP = "up"
-    WHEEL = "wheel"
-
-
-class PointerInput(msgspec.Struct, frozen=True, kw_only=True):
-    kind: PointerKind
-    x: float
-    y: float
-    button: MouseButton = MouseButton.LEFT
-    clicks: int = 1
-    dx: float = 0.0
-    dy: float = 0.0
-    modifiers: tuple[str, ...] = ()
-
-
-class KeyInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as in the action ``press``."""
-
-    key: str
-
-
-class TextInput(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
-
-
-# What a person who has taken over does: in the picture, on the keyboard, or as an action.
-OperatorInput: TypeAlias = PointerInput | KeyInput | TextInput | Action
 
 
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):

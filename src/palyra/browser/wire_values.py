@@ -13,16 +13,13 @@ import msgspec
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from palyra.browser.action import Action, BadAction
-from palyra.browser.session_view import BadRequest, KeyInput, OperatorInput, PointerInput, TextInput
+from palyra.browser.session_view import BadRequest
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 ACTIONS: Final[Mapping[str, type[Action]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Action)}
-# Fields of every action: they stand beside the one action of a message.
-_SHARED: Final = ("tab", "timeout_ms")
-_INPUTS: Final[Mapping[str, type[msgspec.Struct]]] = {"pointer": PointerInput, "key": KeyInput, "text": TextInput}
 
 
 def read(message: Any, kind: type[T]) -> T:
@@ -62,26 +59,6 @@ def write_action(action: Action, message: Any = None) -> Any:
     chosen = getattr(message, tag)
     chosen.SetInParent()
     write(action, chosen)
-    return message
-
-
-def read_input(message: Any) -> OperatorInput:
-    which = message.WhichOneof("input")
-    if which is None:
-        raise BadRequest("an operator's input is a pointer, a key, text or an action")
-    if which == "action":
-        return read_action(message.action)
-    value: Any = read(getattr(message, which), _INPUTS[which])
-    return value  # type: ignore[no-any-return]
-
-
-def write_input(given: OperatorInput) -> Any:
-    message = wire.OperatorInput()
-    for name, kind in _INPUTS.items():
-        if isinstance(given, kind):
-            write(given, getattr(message, name))
-            return message
-    write_action(given, message.action)  # type: ignore[arg-type]
     return message
 
 

@@ -13,8 +13,9 @@ import pytest
 from palyra.browser.action import Click, ElementTarget, Navigate, Screenshot
 from palyra.browser.browser_client import BrowserClient, TooLate
 from palyra.browser.budget import TooFast
+from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
 from palyra.browser.observation import ObserveAsk
-from palyra.browser.session_view import Caller, KeyInput, NoSuchSession, ScreencastFrame, SessionAsk, WatchAsk
+from palyra.browser.session_view import Caller, NoSuchSession, SessionAsk, WatchAsk
 from palyra.browser.socket_place import TOKEN_KEY, BrowserAway, SocketPlace
 from palyra.browser.wire_errors import ERROR_KEY, encode_error
 from palyra.wire.browser.v1 import browser_pb2 as wire
@@ -99,7 +100,7 @@ async def test_every_method_of_the_service_has_one_here(tmp_path: Path) -> None:
     async with scripted(tmp_path / "b") as (service, client, _):
         service.answers["ReadDownload"] = [wire.DownloadChunk(data=b"ab"), wire.DownloadChunk(offset=2, data=b"c")]
         service.answers["WatchSession"] = [
-            wire.WatchEvent(frame=wire.ScreencastFrame(number=1, jpeg=b"j")),
+            wire.WatchEvent(frame=wire.LiveFrame(tab="t1", picture=b"j")),
             wire.WatchEvent(event=wire.SessionEvent(number=1, kind="browser.opened")),
         ]
         session = wire.SessionView(session_id="S1", state=2)  # type: ignore[arg-type]
@@ -131,9 +132,9 @@ async def test_every_method_of_the_service_has_one_here(tmp_path: Path) -> None:
         await client.export_storage_state(ME, "S1")
         await client.import_storage_state(ME, "S1", b"{}")
         await client.take_over(ME, "S1", "it is stuck")
-        await client.operate(ME, "S1", [KeyInput(key="Enter")])
+        await client.operate(ME, "S1", [OperatorInput(does=OperatorDoes.KEY, key="Enter")])
     assert b"".join(chunks) == b"abc"
-    assert isinstance(seen[0], ScreencastFrame)
+    assert isinstance(seen[0], LiveFrame)
     assert {name for name, _, _ in service.asked} == {method.name for method in METHODS}
     for name, request, _ in service.asked:
         if name != "Health":

@@ -10,8 +10,9 @@ from palyra.browser import session_view as views
 from palyra.browser.action import Action, BadAction, BadTarget, ElementTarget, LoadState, MouseButton, PictureFormat
 from palyra.browser.download import Folder, Reason
 from palyra.browser.download_record import DownloadRecord
+from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
 from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk, SnapshotForm
-from palyra.browser.wire_values import read, read_action, read_input, write, write_action, write_input
+from palyra.browser.wire_values import read, read_action, write, write_action
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
@@ -60,10 +61,8 @@ SAME: dict[Any, Any] = {
     wire.CookieView: views.CookieView,
     wire.ProfileView: views.ProfileView,
     wire.ImportStorageStateResponse: views.ImportReport,
-    wire.ScreencastFrame: views.ScreencastFrame,
-    wire.PointerInput: views.PointerInput,
-    wire.KeyInput: views.KeyInput,
-    wire.TextInput: views.TextInput,
+    wire.LiveFrame: LiveFrame,
+    wire.OperatorInput: OperatorInput,
     wire.HealthResponse: views.HealthView,
     wire.DownloadView: DownloadRecord,
 }
@@ -129,21 +128,11 @@ def test_values_of_all_kinds_come_back() -> None:
         (record, wire.DownloadView()),
         (outcome, wire.ActionOutcome()),
         (ask, wire.CreateSessionRequest()),
+        (OperatorInput(does=OperatorDoes.SCROLL, x=3, dy=-40, button=MouseButton.RIGHT), wire.OperatorInput()),
         (ObserveAsk(form=SnapshotForm.DOM, within=BUTTON, find="x"), wire.ObserveAsk()),
     ):
         sent = type(message).FromString(write(value, message).SerializeToString())
         assert read(sent, type(value)) == value
-
-
-def test_what_a_person_does_comes_back() -> None:
-    given: list[views.OperatorInput] = [
-        views.PointerInput(kind=views.PointerKind.WHEEL, x=1.5, y=2.5, dy=-40.0, modifiers=("Shift",)),
-        views.KeyInput(key="Enter"),
-        views.TextInput(text="hello"),
-        actions.Click(target=BUTTON),
-    ]
-    for each in given:
-        assert read_input(wire.OperatorInput.FromString(write_input(each).SerializeToString())) == each
 
 
 def test_what_is_no_action_is_refused_with_a_code() -> None:
@@ -155,10 +144,8 @@ def test_what_is_no_action_is_refused_with_a_code() -> None:
         read_action(wire.Action(click=wire.Click(target=wire.ElementTarget(ref="e1", css="a"))))
     with pytest.raises(views.BadRequest, match="wait is not one of"):
         read_action(wire.Action(navigate=wire.Navigate(url="https://a.example/", wait=77)))  # type: ignore[arg-type]
-    with pytest.raises(views.BadRequest, match="PointerInput needs kind"):
-        read_input(wire.OperatorInput(pointer=wire.PointerInput(x=1)))
-    with pytest.raises(views.BadRequest, match="a pointer, a key, text or an action"):
-        read_input(wire.OperatorInput())
+    with pytest.raises(views.BadRequest, match="OperatorInput needs does"):
+        read(wire.OperatorInput(x=1), OperatorInput)
 
 
 def test_a_secret_is_in_no_text_of_the_value() -> None:

@@ -43,13 +43,14 @@ class SnapshotForm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SNAPSHOT_FORM_TEXT: _ClassVar[SnapshotForm]
     SNAPSHOT_FORM_DOM: _ClassVar[SnapshotForm]
 
-class PointerKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class OperatorDoes(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    POINTER_KIND_UNSPECIFIED: _ClassVar[PointerKind]
-    POINTER_KIND_MOVE: _ClassVar[PointerKind]
-    POINTER_KIND_DOWN: _ClassVar[PointerKind]
-    POINTER_KIND_UP: _ClassVar[PointerKind]
-    POINTER_KIND_WHEEL: _ClassVar[PointerKind]
+    OPERATOR_DOES_UNSPECIFIED: _ClassVar[OperatorDoes]
+    OPERATOR_DOES_CLICK: _ClassVar[OperatorDoes]
+    OPERATOR_DOES_MOVE: _ClassVar[OperatorDoes]
+    OPERATOR_DOES_SCROLL: _ClassVar[OperatorDoes]
+    OPERATOR_DOES_TYPE: _ClassVar[OperatorDoes]
+    OPERATOR_DOES_KEY: _ClassVar[OperatorDoes]
 SESSION_STATE_UNSPECIFIED: SessionState
 SESSION_STATE_OPEN: SessionState
 SESSION_STATE_TAKEN_OVER: SessionState
@@ -71,11 +72,12 @@ SNAPSHOT_FORM_UNSPECIFIED: SnapshotForm
 SNAPSHOT_FORM_TREE: SnapshotForm
 SNAPSHOT_FORM_TEXT: SnapshotForm
 SNAPSHOT_FORM_DOM: SnapshotForm
-POINTER_KIND_UNSPECIFIED: PointerKind
-POINTER_KIND_MOVE: PointerKind
-POINTER_KIND_DOWN: PointerKind
-POINTER_KIND_UP: PointerKind
-POINTER_KIND_WHEEL: PointerKind
+OPERATOR_DOES_UNSPECIFIED: OperatorDoes
+OPERATOR_DOES_CLICK: OperatorDoes
+OPERATOR_DOES_MOVE: OperatorDoes
+OPERATOR_DOES_SCROLL: OperatorDoes
+OPERATOR_DOES_TYPE: OperatorDoes
+OPERATOR_DOES_KEY: OperatorDoes
 
 class Caller(_message.Message):
     __slots__ = ("principal", "run_id", "call_id", "operator")
@@ -545,7 +547,7 @@ class TabView(_message.Message):
     def __init__(self, tab: _Optional[str] = ..., url: _Optional[str] = ..., title: _Optional[str] = ..., active: _Optional[bool] = ..., opener: _Optional[str] = ...) -> None: ...
 
 class ActionOutcome(_message.Message):
-    __slots__ = ("tab", "url", "title", "status", "dialog", "new_tabs", "downloads", "console_errors", "refused", "content", "media_type", "value_json")
+    __slots__ = ("tab", "url", "title", "status", "dialog", "new_tabs", "downloads", "console_errors", "refused", "content", "media_type", "value_json", "loading")
     TAB_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     TITLE_FIELD_NUMBER: _ClassVar[int]
@@ -558,6 +560,7 @@ class ActionOutcome(_message.Message):
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
     VALUE_JSON_FIELD_NUMBER: _ClassVar[int]
+    LOADING_FIELD_NUMBER: _ClassVar[int]
     tab: str
     url: str
     title: str
@@ -570,7 +573,8 @@ class ActionOutcome(_message.Message):
     content: bytes
     media_type: str
     value_json: str
-    def __init__(self, tab: _Optional[str] = ..., url: _Optional[str] = ..., title: _Optional[str] = ..., status: _Optional[int] = ..., dialog: _Optional[_Union[Dialog, _Mapping]] = ..., new_tabs: _Optional[_Iterable[_Union[TabView, _Mapping]]] = ..., downloads: _Optional[_Iterable[str]] = ..., console_errors: _Optional[_Iterable[str]] = ..., refused: _Optional[_Iterable[str]] = ..., content: _Optional[bytes] = ..., media_type: _Optional[str] = ..., value_json: _Optional[str] = ...) -> None: ...
+    loading: bool
+    def __init__(self, tab: _Optional[str] = ..., url: _Optional[str] = ..., title: _Optional[str] = ..., status: _Optional[int] = ..., dialog: _Optional[_Union[Dialog, _Mapping]] = ..., new_tabs: _Optional[_Iterable[_Union[TabView, _Mapping]]] = ..., downloads: _Optional[_Iterable[str]] = ..., console_errors: _Optional[_Iterable[str]] = ..., refused: _Optional[_Iterable[str]] = ..., content: _Optional[bytes] = ..., media_type: _Optional[str] = ..., value_json: _Optional[str] = ..., loading: _Optional[bool] = ...) -> None: ...
 
 class NavigateRequest(_message.Message):
     __slots__ = ("caller", "session_id", "tab", "timeout_ms", "url", "wait")
@@ -947,46 +951,42 @@ class ImportStorageStateResponse(_message.Message):
     def __init__(self, cookies: _Optional[int] = ..., origins: _Optional[int] = ..., left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WatchSessionRequest(_message.Message):
-    __slots__ = ("caller", "session_id", "events_after", "frames", "max_width", "max_height", "quality")
+    __slots__ = ("caller", "session_id", "events_after", "frames")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     EVENTS_AFTER_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
-    MAX_WIDTH_FIELD_NUMBER: _ClassVar[int]
-    MAX_HEIGHT_FIELD_NUMBER: _ClassVar[int]
-    QUALITY_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     session_id: str
     events_after: int
     frames: bool
-    max_width: int
-    max_height: int
-    quality: int
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., session_id: _Optional[str] = ..., events_after: _Optional[int] = ..., frames: _Optional[bool] = ..., max_width: _Optional[int] = ..., max_height: _Optional[int] = ..., quality: _Optional[int] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., session_id: _Optional[str] = ..., events_after: _Optional[int] = ..., frames: _Optional[bool] = ...) -> None: ...
 
 class WatchEvent(_message.Message):
     __slots__ = ("frame", "event")
     FRAME_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
-    frame: ScreencastFrame
+    frame: LiveFrame
     event: SessionEvent
-    def __init__(self, frame: _Optional[_Union[ScreencastFrame, _Mapping]] = ..., event: _Optional[_Union[SessionEvent, _Mapping]] = ...) -> None: ...
+    def __init__(self, frame: _Optional[_Union[LiveFrame, _Mapping]] = ..., event: _Optional[_Union[SessionEvent, _Mapping]] = ...) -> None: ...
 
-class ScreencastFrame(_message.Message):
-    __slots__ = ("number", "at_ms", "tab", "jpeg", "width", "height")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    AT_MS_FIELD_NUMBER: _ClassVar[int]
+class LiveFrame(_message.Message):
+    __slots__ = ("tab", "url", "picture", "width", "height", "at_ms", "media_type")
     TAB_FIELD_NUMBER: _ClassVar[int]
-    JPEG_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    PICTURE_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
     HEIGHT_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    at_ms: int
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
     tab: str
-    jpeg: bytes
-    width: float
-    height: float
-    def __init__(self, number: _Optional[int] = ..., at_ms: _Optional[int] = ..., tab: _Optional[str] = ..., jpeg: _Optional[bytes] = ..., width: _Optional[float] = ..., height: _Optional[float] = ...) -> None: ...
+    url: str
+    picture: bytes
+    width: int
+    height: int
+    at_ms: int
+    media_type: str
+    def __init__(self, tab: _Optional[str] = ..., url: _Optional[str] = ..., picture: _Optional[bytes] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., at_ms: _Optional[int] = ..., media_type: _Optional[str] = ...) -> None: ...
 
 class TakeOverRequest(_message.Message):
     __slots__ = ("caller", "session_id", "reason")
@@ -998,49 +998,25 @@ class TakeOverRequest(_message.Message):
     reason: str
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., session_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class PointerInput(_message.Message):
-    __slots__ = ("kind", "x", "y", "button", "clicks", "dx", "dy", "modifiers")
-    KIND_FIELD_NUMBER: _ClassVar[int]
+class OperatorInput(_message.Message):
+    __slots__ = ("does", "x", "y", "dx", "dy", "button", "text", "key")
+    DOES_FIELD_NUMBER: _ClassVar[int]
     X_FIELD_NUMBER: _ClassVar[int]
     Y_FIELD_NUMBER: _ClassVar[int]
-    BUTTON_FIELD_NUMBER: _ClassVar[int]
-    CLICKS_FIELD_NUMBER: _ClassVar[int]
     DX_FIELD_NUMBER: _ClassVar[int]
     DY_FIELD_NUMBER: _ClassVar[int]
-    MODIFIERS_FIELD_NUMBER: _ClassVar[int]
-    kind: PointerKind
-    x: float
-    y: float
+    BUTTON_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    does: OperatorDoes
+    x: int
+    y: int
+    dx: int
+    dy: int
     button: MouseButton
-    clicks: int
-    dx: float
-    dy: float
-    modifiers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[_Union[PointerKind, str]] = ..., x: _Optional[float] = ..., y: _Optional[float] = ..., button: _Optional[_Union[MouseButton, str]] = ..., clicks: _Optional[int] = ..., dx: _Optional[float] = ..., dy: _Optional[float] = ..., modifiers: _Optional[_Iterable[str]] = ...) -> None: ...
-
-class KeyInput(_message.Message):
-    __slots__ = ("key",)
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    key: str
-    def __init__(self, key: _Optional[str] = ...) -> None: ...
-
-class TextInput(_message.Message):
-    __slots__ = ("text",)
-    TEXT_FIELD_NUMBER: _ClassVar[int]
     text: str
-    def __init__(self, text: _Optional[str] = ...) -> None: ...
-
-class OperatorInput(_message.Message):
-    __slots__ = ("pointer", "key", "text", "action")
-    POINTER_FIELD_NUMBER: _ClassVar[int]
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    ACTION_FIELD_NUMBER: _ClassVar[int]
-    pointer: PointerInput
-    key: KeyInput
-    text: TextInput
-    action: Action
-    def __init__(self, pointer: _Optional[_Union[PointerInput, _Mapping]] = ..., key: _Optional[_Union[KeyInput, _Mapping]] = ..., text: _Optional[_Union[TextInput, _Mapping]] = ..., action: _Optional[_Union[Action, _Mapping]] = ...) -> None: ...
+    key: str
+    def __init__(self, does: _Optional[_Union[OperatorDoes, str]] = ..., x: _Optional[int] = ..., y: _Optional[int] = ..., dx: _Optional[int] = ..., dy: _Optional[int] = ..., button: _Optional[_Union[MouseButton, str]] = ..., text: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
 class OperateRequest(_message.Message):
     __slots__ = ("caller", "session_id", "inputs")
@@ -1053,7 +1029,5 @@ class OperateRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., session_id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[OperatorInput, _Mapping]]] = ...) -> None: ...
 
 class OperateResponse(_message.Message):
-    __slots__ = ("outcomes",)
-    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
-    outcomes: _containers.RepeatedCompositeFieldContainer[ActionOutcome]
-    def __init__(self, outcomes: _Optional[_Iterable[_Union[ActionOutcome, _Mapping]]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
