@@ -13,6 +13,7 @@ TARGET = TOP / ".importlinter"
 # Named after a technology or a resource: they do the I/O and decide nothing.
 ADAPTERS = {
     "browser": (
+        "browser_client",
         "browser_files",
         "cdp_pipe",
         "chromium",
@@ -30,6 +31,8 @@ ADAPTERS = {
         "profile_key_file",
         "profile_ledger",
         "profile_store",
+        "socket_place",
+        "wire_values",
     ),
     "client": ("aio", "asgi", "blocking", "client", "local"),
     "config": ("load", "location", "state_dir", "toml_file"),
