@@ -10,7 +10,7 @@ from palyra.browser import service_limits as limits
 from palyra.browser.grpc_answer import refuse
 from palyra.browser.grpc_service import BrowserService
 from palyra.browser.socket_place import TOKEN_KEY, SocketPlace
-from palyra.errors import Denied
+from palyra.errors import Unavailable
 from palyra.secret import Secret
 from palyra.wire.browser.v1.browser_pb2_grpc import add_BrowserServiceServicer_to_server
 
@@ -23,8 +23,8 @@ _OPTIONS: Final = (
 )
 
 
-class NotTheOwner(Denied):
-    code = "browser.not_authenticated"
+class NotAdmitted(Unavailable):
+    code = "browser.not_admitted"
     hint = "the browser daemon answers its owner's palyrad only, which reads the token beside its socket"
 
 
@@ -40,7 +40,7 @@ class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 
 async def _turned_away(_request: Any, context: Any) -> None:
-    await refuse(context, NotTheOwner("the call does not show this daemon's token"))
+    await refuse(context, NotAdmitted("the call does not show this daemon's token"))
 
 
 @asynccontextmanager
