@@ -13,6 +13,7 @@ TARGET = TOP / ".importlinter"
 # Named after a technology or a resource: they do the I/O and decide nothing.
 ADAPTERS = {
     "browser": (
+        "browser_client",
         "browser_files",
         "cdp_pipe",
         "chromium",
@@ -37,10 +38,12 @@ ADAPTERS = {
         "profile_store",
         "session_actions",
         "session_pages",
+        "socket_place",
         "tab_actions",
         "tab_page",
         "tab_states",
         "targets",
+        "wire_values",
     ),
     "client": ("aio", "asgi", "blocking", "client", "local"),
     "config": ("load", "location", "state_dir", "toml_file"),
