@@ -13,6 +13,7 @@ TARGET = TOP / ".importlinter"
 # Named after a technology or a resource: they do the I/O and decide nothing.
 ADAPTERS = {
     "browser": (
+        "browser_client",
         "browser_files",
         "cdp_pipe",
         "chromium",
@@ -39,8 +40,10 @@ ADAPTERS = {
         "profile_key_file",
         "profile_ledger",
         "profile_store",
+        "socket_place",
         "text_input",
         "upload_folder",
+        "wire_values",
     ),
     "client": ("aio", "asgi", "blocking", "client", "local"),
     "config": ("load", "location", "state_dir", "toml_file"),

@@ -117,7 +117,7 @@ class ElementInput:
     # The guard.
 
     async def _arm_others(self, located: Located) -> None:
-        """No other document of the tab may get any of the input, but for one that the element itself is the frame of."""
+        """No other document of the tab may get any of the input, but one whose frame the element is."""
         meant = {located.frame.frame_id}
         if located.bound.role == FRAME:
             owners = await self._frames.owners()
