@@ -230,9 +230,7 @@ class DownloadSandboxSession:
             finished_ms=self._now_ms(),
         )
 
-    def _refuse(
-        self, announced: Announced, reason: Reason, size: int, id_: DownloadId | None = None
-    ) -> DownloadRecord:
+    def _refuse(self, announced: Announced, reason: Reason, size: int, id_: DownloadId | None = None) -> DownloadRecord:
         verdict = Verdict(folder=Folder.REFUSED, reasons=(reason,))
         record = self._record(id_ or DownloadId.new(), announced, verdict, Sniffed(frozenset()), b"")
         record = msgspec.structs.replace(record, size=size, complete=False)

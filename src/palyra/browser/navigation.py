@@ -65,9 +65,7 @@ class Navigator:
         mark, commits, within = self._refusals.total, tab.load.commits, tab.load.within
         asked = await self._asked(tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]}, deadline)
         if asked is not None:
-            await self._moved(
-                tab, lambda: tab.load.commits > commits or tab.load.within > within, wait, deadline, mark
-            )
+            await self._moved(tab, lambda: tab.load.commits > commits or tab.load.within > within, wait, deadline, mark)
 
     async def _judged(self, tab: TabPage, url: str, deadline: float) -> None:
         try:

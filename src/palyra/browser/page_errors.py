@@ -10,7 +10,9 @@ class BadAddress(InvalidInput):
 
 class SchemeRefused(Denied):
     code = "browser.scheme_refused"
-    hint = "a tab shows http and https pages and about:blank; data: and blob: only within a page, and nothing else at all"  # noqa: E501
+    hint = (
+        "a tab shows http and https pages and about:blank; data: and blob: only within a page, and nothing else at all"  # noqa: E501
+    )
 
 
 class NavigationFailed(Failed):

@@ -32,7 +32,10 @@ async def saved_tabs(tabs: Iterable[TabPage]) -> tuple[TabState, ...]:
 
 
 async def restored_tabs(
-    maker: TabMaker, navigator: Navigator, tabs: tuple[TabState, ...], timeout: float  # noqa: ASYNC109
+    maker: TabMaker,
+    navigator: Navigator,
+    tabs: tuple[TabState, ...],
+    timeout: float,  # noqa: ASYNC109
 ) -> None:
     """The first becomes the active one. One that is refused, or does not answer, is left blank and not a failure."""
     first = maker.active_tab()
