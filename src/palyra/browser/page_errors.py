@@ -11,7 +11,7 @@ class BadAddress(InvalidInput):
 class SchemeRefused(Denied):
     code = "browser.scheme_refused"
     hint = (
-        "a tab shows http and https pages and about:blank; data: and blob: only within a page, and nothing else at all"  # noqa: E501
+        "a tab shows http and https pages and about:blank; data: and blob: only within a page, and nothing else at all"
     )
 
 
