@@ -15,6 +15,7 @@ from palyra.browser.chromium_process import ChromiumProcess
 from palyra.browser.download_folder import DownloadSandboxSession
 from palyra.browser.download_record import DownloadRecord
 from palyra.browser.live import LiveFrame, OperatorInput
+from palyra.browser.live_view import TooManyWatchers
 from palyra.browser.observation import ChromiumObserveSnapshot, ObserveAsk
 from palyra.browser.page_port import SessionPages
 from palyra.browser.profile_record import BrowserProfileRecord
@@ -32,15 +33,10 @@ from palyra.browser.session_view import (
 )
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.egress.events import EgressEvent, Refused
-from palyra.errors import LimitExceeded, PalyraError
+from palyra.errors import PalyraError
 from palyra.journal.redact import Redactor
 
 _GOOD: Final = ""
-
-
-class TooManyWatchers(LimitExceeded):
-    code = "browser.too_many_watchers"
-    hint = "close another view of this session first"
 
 
 class SessionParts(msgspec.Struct, kw_only=True):
