@@ -79,6 +79,7 @@ ADAPTERS = {
         "transaction",
         "writer",
     ),
+    "mcp": ("message_stream", "protocol_door", "server", "stdio_relay"),
     "nodes": (
         "bootstrap_app",
         "bootstrap_client",
@@ -269,7 +270,7 @@ OUTER = ("palyra.cli", "palyra.daemons", "palyra.api")
 INPUT_OUTPUT = (
     *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
     *("cedarpy", "cryptography", "google", "grpc", "prometheus_client", "spake2", "starlette", "uvicorn", "uvloop"),
-    *("wasmtime", "watchfiles"),
+    *("anyio", "mcp", "mcp_types", "wasmtime", "watchfiles"),
 )
 # Generated from proto/: messages as they travel, for adapters only.
 WIRE = "palyra.wire"

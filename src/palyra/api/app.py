@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, identity, nodes, operator, pairing, skills, vault, workers
+from palyra.api import calls, channels, identity, mcp, nodes, operator, pairing, skills, vault, workers
 from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
 from palyra.api.service import ApiService
 from palyra.identity.api_token import Unauthenticated
@@ -75,6 +75,10 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/v1/leases", workers.list_leases),
     ("GET", "/v1/leases/{lease_id}", workers.show_lease),
     ("GET", "/v1/channels/{name}/events", channels.follow_channel),
+    ("GET", "/mcp", mcp.protocol_request),
+    ("POST", "/mcp", mcp.protocol_request),
+    ("DELETE", "/mcp", mcp.protocol_request),
+    ("POST", "/mcp/stdio", mcp.protocol_stream),
     ("GET", "/v1/status", operator.show_status),
 )
 
