@@ -63,5 +63,3 @@ def refuse_other_origins(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).hostname not in LOCAL_NAMES:
         raise OriginRefused("this request comes from another site")
-
-

@@ -54,9 +54,7 @@ class McpDesk:
         if speaks_for is not None and speaks_for != record.principal:
             record.require(TokenScope.OPERATE)
         principal = Principal.parse(speaks_for or record.principal)
-        return Visitor(
-            principal=str(principal), actor=record.principal, token_id=record.token_id, run_id=record.run_id
-        )
+        return Visitor(principal=str(principal), actor=record.principal, token_id=record.token_id, run_id=record.run_id)
 
     async def tools(self, visitor: Visitor) -> list[ToolSpec]:
         await self._service.broker.freshen_catalog()

@@ -1,7 +1,11 @@
 """The Model Context Protocol as this daemon has it: its door for agents, made when the first one comes."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +21,8 @@ log = logging.getLogger("palyra.mcp")
 
 # Says that agents have come over the protocol here before: the next daemon loads its library without being asked.
 USED_FILE = "mcp.used"
+# Clients start their servers anew now and then: a daemon that left at once would start each time.
+LINGER_SECONDS = 30.0
 
 
 class McpDisabled(Unavailable):
@@ -47,6 +53,21 @@ class McpParts:
         from palyra.mcp.protocol_door import ProtocolDoor
 
         return ProtocolDoor(McpDesk(self._service(), self._settings.deciders), version("palyra"))
+
+    @asynccontextmanager
+    async def leaving_with_agents(self) -> AsyncIterator[None]:
+        """For a daemon that an agent's client started: it stops, in order, after the last of them has left."""
+        leaving = asyncio.create_task(self._leave(), name="leaving with agents")
+        try:
+            yield
+        finally:
+            leaving.cancel()
+            await asyncio.wait([leaving])
+
+    async def _leave(self) -> None:
+        await self.door().left_alone(LINGER_SECONDS)
+        log.info("the last agent has left")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     async def prepare(self) -> None:
         """Loads the protocol's library beside the daemon's start, where it was used before."""

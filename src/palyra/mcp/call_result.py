@@ -55,9 +55,7 @@ def _image(image: Image) -> dict[str, Any]:
     return {"type": "image", "data": image.data, "mimeType": image.media_type}
 
 
-def _failed(
-    record: CallRecord, schema: dict[str, Any], meta: dict[str, Any], may_use: tuple[str, ...]
-) -> ToolResult:
+def _failed(record: CallRecord, schema: dict[str, Any], meta: dict[str, Any], may_use: tuple[str, ...]) -> ToolResult:
     error = record.error or {}
     blocks = [text(explained(record, may_use))]
     if record.result is not None:

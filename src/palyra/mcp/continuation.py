@@ -53,7 +53,9 @@ def question_for(approval: Approval) -> str:
     lines += [f"{name}: {', '.join(map(str, values))}" for name, values in sorted(touched.items())]
     shown = msgspec.json.encode(approval.arguments).decode()
     if len(shown) > MAX_SHOWN_ARGUMENT_CHARS:
-        shown = f"{shown[:MAX_SHOWN_ARGUMENT_CHARS]}... ({len(shown)} characters: `palyra approvals show {approval.id}`)"
+        shown = (
+            f"{shown[:MAX_SHOWN_ARGUMENT_CHARS]}... ({len(shown)} characters: `palyra approvals show {approval.id}`)"
+        )
     lines += [f"arguments: {shown}", f"asked for by: {', '.join(approval.policies)}", f"approval {approval.id}"]
     return "\n".join(lines)
 
@@ -72,7 +74,7 @@ def how_to_go_on(record: CallRecord, approval: Approval | None) -> str:
     lines = [
         f"{name} needs a person's approval before it runs. Nothing has been done yet.",
         f"Approval id: {record.approval_id}.",
-        f"Ask the user to approve it: `palyra approvals approve {record.approval_id}`, or on the console's approvals page.",
+        f"Ask the user to approve it: `palyra approvals approve {record.approval_id}`, or on the console's page.",
         f"Then call {name} again with exactly the same arguments: it runs. Other arguments ask anew.",
     ]
     if approval is not None:

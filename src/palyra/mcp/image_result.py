@@ -1,4 +1,4 @@
-"""Images in results. A tool whose output schema has the properties ``image_base64`` and ``media_type`` returns a picture.
+"""Images in results: a tool returns one if its output schema has the properties ``image_base64`` and ``media_type``.
 
 A client gets it as image content, which a model can look at, and not a second time as text.
 """
@@ -17,7 +17,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carries_image(schema: dict[str, Any]) -> bool:
-    return {DATA, MEDIA_TYPE} <= schema.get("properties", {}).keys()
+    properties: dict[str, Any] = schema.get("properties", {})
+    return {DATA, MEDIA_TYPE} <= properties.keys()
 
 
 def without_image(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Messages of the protocol as lines of JSON over one request and its answer: what a client says on stdio, carried to the
-daemon by `palyra mcp`.
+"""Messages of the protocol as lines of JSON over one request and its answer: what a client says on stdio, as
+`palyra mcp` carries it to the daemon.
 
 A line that is no message gets the error that JSON-RPC has for it, and the next line is read. One that is too long is
 skipped to its end.

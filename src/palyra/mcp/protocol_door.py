@@ -45,6 +45,7 @@ class ProtocolDoor:
         self._hosting: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._streams: set[StreamedConnection] = set()
+        self._moved = asyncio.Event()
 
     @property
     def connections(self) -> int:
@@ -104,10 +105,22 @@ class ProtocolDoor:
         request.scope[CONNECTION] = connection
         stream = StreamedConnection(self._server.protocol, request, receive, send)
         self._streams.add(stream)
+        self._moved.set()
         try:
             await stream.serve()
         finally:
             self._streams.discard(stream)
+            self._moved.set()
+
+    async def left_alone(self, seconds: float) -> None:
+        """Returns when there has been no client on stdio for this long."""
+        while True:
+            self._moved.clear()
+            try:
+                async with asyncio.timeout(None if self._streams else seconds):
+                    await self._moved.wait()
+            except TimeoutError:
+                return
 
     def require_room(self) -> None:
         if len(self._streams) >= MAX_SESSIONS:

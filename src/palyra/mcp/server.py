@@ -171,7 +171,9 @@ class PalyraServer:
         found = [types.Resource.model_validate(each) for each in listed_resources(run_id, calls)]
         return types.ListResourcesResult(resources=found)
 
-    async def _list_templates(self, _visitor: Visitor, _ctx: Context, _params: Any) -> types.ListResourceTemplatesResult:
+    async def _list_templates(
+        self, _visitor: Visitor, _ctx: Context, _params: Any
+    ) -> types.ListResourceTemplatesResult:
         found = [types.ResourceTemplate.model_validate(each) for each in resource_templates()]
         return types.ListResourceTemplatesResult(resource_templates=found)
 
@@ -213,9 +215,7 @@ def _asks_users(ctx: Context) -> bool:
 
 def _needs_approval(record: CallRecord, approval: Approval) -> types.CallToolResult:
     words = how_to_go_on(record, approval)
-    return _protocol_result(
-        ToolResult(content=(text(words),), is_error=True, meta=result_of(record, {}).meta)
-    )
+    return _protocol_result(ToolResult(content=(text(words),), is_error=True, meta=result_of(record, {}).meta))
 
 
 def _said_no(record: CallRecord) -> types.CallToolResult:
