@@ -11,10 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from palyra.clock import rfc3339
-from palyra.mcp.call_result import explained
 from palyra.mcp.tool_names import to_client
 from palyra.tools.approval import Approval
-from palyra.tools.record import CallRecord
 
 # The one question of an answer that asks for more, and the field of its form.
 QUESTION: Final = "approval"
@@ -68,15 +66,20 @@ def read_answer(action: str, content: dict[str, Any] | None) -> Answer:
     return Answer.APPROVED if approved else Answer.DENIED
 
 
-def how_to_go_on(record: CallRecord, approval: Approval | None) -> str:
+def how_to_go_on(approval: Approval) -> str:
     """What the agent is told when nobody could be asked through the client."""
-    name = to_client(record.tool)
-    lines = [
-        f"{name} needs a person's approval before it runs. Nothing has been done yet.",
-        f"Approval id: {record.approval_id}.",
-        f"Ask the user to approve it: `palyra approvals approve {record.approval_id}`, or on the console's page.",
-        f"Then call {name} again with exactly the same arguments: it runs. Other arguments ask anew.",
-    ]
-    if approval is not None:
-        lines.append(f"Unless a person decides before {rfc3339(approval.expires_ms)}, it is denied.")
-    return "\n".join((*lines, *explained(record).splitlines()[-1:]))
+    name = to_client(approval.binding.tool)
+    return "\n".join(
+        (
+            f"{name} needs a person's approval before it runs. Nothing has been done yet.",
+            f"Approval id: {approval.id}.",
+            f"Ask the user to approve it: `palyra approvals approve {approval.id}`, or on the console's page.",
+            f"Then call {name} again with exactly the same arguments: it runs. Other arguments ask anew.",
+            f"Unless a person decides before {rfc3339(approval.expires_ms)}, it is denied.",
+        )
+    )
+
+
+def after_a_no(approval: Approval) -> str:
+    name = to_client(approval.binding.tool)
+    return f"Denied: the user said no to this call of {name}. Do not repeat it; ask what they want instead."

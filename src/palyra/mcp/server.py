@@ -17,7 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from palyra.errors import PalyraError
 from palyra.ids import CallId, RunId
 from palyra.mcp.call_result import META_PREFIX, ToolResult, result_of, text
-from palyra.mcp.continuation import FORM, QUESTION, Answer, how_to_go_on, question_for, read_answer
+from palyra.mcp.continuation import FORM, QUESTION, Answer, after_a_no, how_to_go_on, question_for, read_answer
 from palyra.mcp.door_request import session_of, speaks_for, token_of
 from palyra.mcp.instructions import INSTRUCTIONS
 from palyra.mcp.limits import ELICITATION_SECONDS, MAX_LISTED_CALLS, PROGRESS_SECONDS
@@ -85,7 +85,9 @@ class PalyraServer:
             session=f"mcp:{session_of(ctx.request, visitor.token_id)}",
         )
         if params.request_state is not None:
-            await self._take_answer(visitor, params)
+            answered = await self._take_answer(visitor, params)
+            if answered is not None:
+                return answered
         record = await self._call(visitor, ctx, asked)
         if record.state is CallState.NEEDS_APPROVAL and record.approval_id is not None:
             return await self._ask_a_person(visitor, ctx, asked, record)
@@ -129,7 +131,7 @@ class PalyraServer:
     ) -> types.CallToolResult | types.InputRequiredResult:
         approval = await self._desk.approval(visitor, record.approval_id or "")
         if not _asks_users(ctx) or self._desk.decider(visitor, approval) is None:
-            return _needs_approval(record, approval)
+            return _waiting(approval, record)
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             form = types.ElicitRequestFormParams(message=question_for(approval), requested_schema=FORM)
             return types.InputRequiredResult(
@@ -138,25 +140,30 @@ class PalyraServer:
         said: types.ElicitResult | None = None
         with anyio.move_on_after(ELICITATION_SECONDS):
             said = await ctx.session.elicit_form(question_for(approval), FORM, ctx.request_id)
-        answer = Answer.UNDECIDED if said is None else read_answer(said.action, said.content)
-        if answer is Answer.UNDECIDED:
-            return _needs_approval(record, approval)
-        await self._desk.decide(visitor, approval, answer)
+        settled = await self._settle(visitor, approval, said)
+        if settled is not None:
+            return settled
         again = msgspec.structs.replace(asked, call_id=CallId.new())
-        if answer is Answer.APPROVED:
-            return await self._answer(visitor, await self._call(visitor, ctx, again))
-        return _said_no(record)
+        return await self._answer(visitor, await self._call(visitor, ctx, again))
 
-    async def _take_answer(self, visitor: Visitor, params: types.CallToolRequestParams) -> None:
+    async def _take_answer(self, visitor: Visitor, params: types.CallToolRequestParams) -> types.CallToolResult | None:
         """The client comes back with what its user said. The approval is bound to its call by itself: an answer to
         another question lets nothing else run."""
         approval = await self._desk.approval(visitor, params.request_state or "")
+        if approval.state is not ApprovalState.PENDING:
+            return None
         said = (params.input_responses or {}).get(QUESTION)
-        if approval.state is not ApprovalState.PENDING or not isinstance(said, types.ElicitResult):
-            return
-        answer = read_answer(said.action, said.content)
-        if answer is not Answer.UNDECIDED and self._desk.decider(visitor, approval) is not None:
-            await self._desk.decide(visitor, approval, answer)
+        return await self._settle(visitor, approval, said if isinstance(said, types.ElicitResult) else None)
+
+    async def _settle(
+        self, visitor: Visitor, approval: Approval, said: types.ElicitResult | None
+    ) -> types.CallToolResult | None:
+        """None after a yes: the call may be made again now."""
+        answer = Answer.UNDECIDED if said is None else read_answer(said.action, said.content)
+        if answer is Answer.UNDECIDED or self._desk.decider(visitor, approval) is None:
+            return _waiting(approval)
+        await self._desk.decide(visitor, approval, answer)
+        return None if answer is Answer.APPROVED else _not_run(approval, after_a_no(approval), CallState.DENIED)
 
     async def _answer(self, visitor: Visitor, record: CallRecord) -> types.CallToolResult:
         spec = await self._desk.spec(record.tool)
@@ -213,14 +220,17 @@ def _asks_users(ctx: Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or ctx.session.can_send_request
 
 
-def _needs_approval(record: CallRecord, approval: Approval) -> types.CallToolResult:
-    words = how_to_go_on(record, approval)
-    return _protocol_result(ToolResult(content=(text(words),), is_error=True, meta=result_of(record, {}).meta))
+def _waiting(approval: Approval, record: CallRecord | None = None) -> types.CallToolResult:
+    return _not_run(approval, how_to_go_on(approval), CallState.NEEDS_APPROVAL, record)
 
 
-def _said_no(record: CallRecord) -> types.CallToolResult:
-    words = f"The user said no to {to_client(record.tool)}. Do not repeat it; ask what they want instead."
-    return _protocol_result(ToolResult(content=(text(words),), is_error=True, meta=result_of(record, {}).meta))
+def _not_run(
+    approval: Approval, words: str, state: CallState, record: CallRecord | None = None
+) -> types.CallToolResult:
+    known = {f"{META_PREFIX}approval_id": approval.id, f"{META_PREFIX}status": state.value}
+    if record is not None:
+        known = {**result_of(record, {}).meta, **known}
+    return _protocol_result(ToolResult(content=(text(words),), is_error=True, meta=known))
 
 
 def _protocol_result(result: ToolResult) -> types.CallToolResult:
