@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from palyra.cli.invocation import Invocation
 from palyra.client.local import LocalDaemon, NoDaemon, find_daemon
-from palyra.errors import Unavailable
+from palyra.errors import InvalidInput, Unavailable
 from palyra.secret import Secret
 
 if TYPE_CHECKING:
@@ -26,11 +26,19 @@ class DaemonNotStarted(Unavailable):
     hint = "the log file says why; `palyra up` starts one in the foreground"
 
 
+class TokenMissing(InvalidInput):
+    code = "mcp.token_missing"
+    hint = "put the token that `palyra token create` printed into the variable PALYRA_TOKEN"
+
+
 def serve_stdio(invocation: Invocation, principal: str | None, url: str | None, token: str | None) -> None:
     """With a token of its own a client speaks for that token's principal; the owner speaks for the one named."""
     from palyra.mcp.stdio_relay import StdioRelay
 
-    if url is not None and token is not None:
+    if url is not None:
+        if token is None:
+            # The owner's token is for the owner's own daemon, and is not sent to an address somebody named.
+            raise TokenMissing(f"no token for {url}")
         StdioRelay(url, Secret(token), principal).run()
         return
     daemon = running_daemon(invocation)
