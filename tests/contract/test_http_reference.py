@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from palyra.api.app import ROUTES, create_app
+from palyra.api.app import PROTOCOL, ROUTES, create_app
 from palyra.api.calls import CallBody, RunBody
 from palyra.api.identity import AuthorityRotationBody
 from palyra.api.nodes import NodeCapabilityBody, RevokeNodeBody
@@ -19,6 +19,7 @@ from palyra.api.skills import (
     ApprovalBody,
     ChangeBody,
     ConfigurationBody,
+    PauseBody,
     PublisherBody,
     RevocationBody,
     RotationBody,
@@ -47,7 +48,7 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         (method, route.path) for route in app.routes if isinstance(route, Route) for method in route.methods or ()
     }
     assert set(documented) == {pair for pair in served if pair[0] != "HEAD"}
-    assert {(method, path) for method, path, _ in ROUTES} <= set(documented)
+    assert {(method, path) for method, path, _ in (*ROUTES, *PROTOCOL)} <= set(documented)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,8 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         ("POST", "/v1/nodes/{device}/allow", NodeCapabilityBody),
         ("POST", "/v1/workers/{worker}/drain", WorkerBody),
         ("POST", "/v1/skills/{skill_id}/approve", ApprovalBody),
-        ("POST", "/v1/skills/{skill_id}/disable", ChangeBody),
+        ("POST", "/v1/skills/{skill_id}/disable", PauseBody),
+        ("POST", "/v1/skills/{skill_id}/quarantine", ChangeBody),
         ("PUT", "/v1/skills/{skill_id}/configuration", ConfigurationBody),
         ("POST", "/v1/publishers", PublisherBody),
         ("POST", "/v1/publishers/rotation", RotationBody),
@@ -92,6 +94,7 @@ def test_every_body_of_the_api_is_covered_above() -> None:
     }
     first = {"CallBody", "RunBody", "DecisionBody", "TokenBody", "SecretBody", "RevealBody", "RotateBody"}
     of_skills = {"ApprovalBody", "ChangeBody", "ConfigurationBody", "PublisherBody", "RotationBody", "RevocationBody"}
+    of_skills |= {"PauseBody"}
     of_devices = {"AuthorityRotationBody", "PairingCodeBody", "PairingDecisionBody"}
     of_devices |= {"NodeCapabilityBody", "RevokeNodeBody", "WorkerBody"}
     assert bodies == first | of_skills | of_devices

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
+from palyra.api.described import described
 from palyra.api.http import WrongShape
 from palyra.api.service import ApiService
 from palyra.errors import Denied
@@ -33,6 +34,7 @@ class Delegated(Response):
         await self._app(scope, receive, send)
 
 
+@described("The Model Context Protocol over streamable HTTP.", answers="events")
 async def protocol_request(service: ApiService, request: Request) -> Response:
     refuse_other_origins(request)
     door = service.mcp()
@@ -44,12 +46,13 @@ async def protocol_request(service: ApiService, request: Request) -> Response:
     return Delegated(serve)
 
 
+@described("The Model Context Protocol as lines of JSON.", answers="text")
 async def protocol_stream(service: ApiService, request: Request) -> Response:
     refuse_other_origins(request)
-    if not request.headers.get("content-type", "").startswith("application/x-ndjson"):
-        raise WrongShape("this takes lines of JSON, as application/x-ndjson", hint="use `palyra mcp`")
     door = service.mcp()
     door.admit(request)
+    if not request.headers.get("content-type", "").startswith("application/x-ndjson"):
+        raise WrongShape("this takes lines of JSON, as application/x-ndjson", hint="use `palyra mcp`")
     door.require_room()
 
     async def serve(_scope: "Scope", receive: "Receive", send: "Send") -> None:

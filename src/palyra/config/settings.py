@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from palyra import limits
+from palyra.browser.browser_settings import BrowserSettings
 from palyra.egress import limits as egress
 from palyra.egress.address import parse_address
 from palyra.egress.credential import CredentialBindingPlan
@@ -96,6 +97,7 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "http.fetch",
         "skill.*",
         "node.*",
+        "browser.*",
     )
     preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
     timeout_ms: Annotated[Millis, _says("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
@@ -321,6 +323,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: PolicySettings = PolicySettings()
     sandbox: SandboxSettings = SandboxSettings()
     egress: EgressSettings = EgressSettings()
+    browser: BrowserSettings = BrowserSettings()
     vault: VaultSettings = VaultSettings()
     skills: SkillsSettings = SkillsSettings()
     wasm: WasmSettings = WasmSettings()
@@ -405,14 +408,18 @@ def check_together(settings: Settings) -> None:
 
 def _check_egress(settings: Settings) -> None:
     ceiling = _rules(settings, "egress.allowed_hosts")
-    beyond = next((rule for rule in _rules(settings, "sandbox.allowed_hosts") if not is_within(rule, ceiling)), None)
-    if beyond is not None:
-        raise InvalidSetting(
-            f"sandbox.allowed_hosts: egress.allowed_hosts does not allow all of {beyond}",
-            hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
-            settings=["egress.allowed_hosts", "sandbox.allowed_hosts"],
-        )
+    for name in ("sandbox.allowed_hosts", "browser.allowed_hosts"):
+        beyond = next((rule for rule in _rules(settings, name) if not is_within(rule, ceiling)), None)
+        if beyond is not None:
+            raise InvalidSetting(
+                f"{name}: egress.allowed_hosts does not allow all of {beyond}",
+                hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
+                settings=["egress.allowed_hosts", name],
+            )
     _rules(settings, "egress.private_targets")
+    _rules(settings, "browser.private_targets")
+    for typed in settings.browser.bindings:
+        _explained("browser.bindings", typed.check)
     for host, addresses in settings.egress.static_hosts.items():
         _explained("egress.static_hosts", partial(canonical_host, host))
         for address in addresses:
