@@ -12,6 +12,7 @@ TARGET = TOP / ".importlinter"
 
 # Named after a technology or a resource: they do the I/O and decide nothing.
 ADAPTERS = {
+    "backup": ("archive", "restore", "snapshot"),
     "browser": (
         "browser_client",
         "browser_files",
