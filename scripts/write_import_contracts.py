@@ -118,6 +118,7 @@ ADAPTERS = {
         "transaction",
         "writer",
     ),
+    "mcp": ("message_stream", "protocol_door", "server", "stdio_relay"),
     "nodes": (
         "bootstrap_app",
         "bootstrap_client",
@@ -309,7 +310,7 @@ OUTER = ("palyra.cli", "palyra.daemons", "palyra.api", "palyra.console")
 INPUT_OUTPUT = (
     *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
     *("cedarpy", "cryptography", "google", "grpc", "prometheus_client", "spake2", "starlette", "uvicorn", "uvloop"),
-    *("wasmtime", "watchfiles"),
+    *("anyio", "mcp", "mcp_types", "wasmtime", "watchfiles"),
 )
 # Generated from proto/: messages as they travel, for adapters only.
 WIRE = "palyra.wire"

@@ -102,6 +102,7 @@ async def _serve(
         async with beside(gateway):
             await stop.wait()
             gateway.service.end_streams()
+            gateway.mcp.close_streams()
             await gateway.broker.stop(GRACEFUL_STOP_SECONDS)
         server.should_exit = True
     for number in (signal.SIGTERM, signal.SIGINT):

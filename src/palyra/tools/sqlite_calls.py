@@ -276,6 +276,13 @@ def find_calls(store: Store, call_ids: Sequence[str]) -> dict[str, CallRecord]:
     return {record.call_id: record for record in (_decode.decode(row[0]) for row in rows)}
 
 
+def calls_of_run(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
+    """The newest first. Those of somebody else's run look like none."""
+    rows = store.read("SELECT record FROM calls WHERE run_id = ? ORDER BY call_id DESC LIMIT ?", (run_id, most))
+    records = [_decode.decode(row[0]) for row in rows]
+    return [record for record in records if principal is None or record.principal == principal]
+
+
 def _put(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[BudgetKind, int]) -> None:
     tx.execute(
         "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (call_id) DO UPDATE SET"
