@@ -86,7 +86,7 @@ async def decide_request(service: ApiService, request: Request) -> Response:
 
 async def decide_approval(
     service: ApiService, caller: Caller, approval_id: ApprovalId, body: DecisionBody
-) -> dict[str, Any]:
+) -> ApprovalData:
     """One person's answer, whichever door it came through; whoever waits for it is woken."""
     caller.token.require(TokenScope.OPERATE)
     decider = caller.speaks_for(body.as_)

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from palyra.api.operator import DecisionBody, approval_view, decide_approval
+from palyra.api.views.calls import ApprovalData
 from palyra.console.console import Console
 from palyra.console.difference import Nearest, nearest
 from palyra.console.errors import BadQuery
@@ -89,7 +90,7 @@ async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
     }
 
 
-async def console_approval_decision_handler(console: Console, visit: Visit, body: DecisionBody) -> dict[str, Any]:
+async def console_approval_decision_handler(console: Console, visit: Visit, body: DecisionBody) -> ApprovalData:
     """A person's answer to one request, through the same rules as every other door."""
     return await decide_approval(console.service, visit.caller, ApprovalId.parse(visit.path("approval_id")), body)
 
