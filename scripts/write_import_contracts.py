@@ -12,6 +12,7 @@ TARGET = TOP / ".importlinter"
 
 # Named after a technology or a resource: they do the I/O and decide nothing.
 ADAPTERS = {
+    "backup": ("archive", "restore", "snapshot"),
     "browser": (
         "browser_client",
         "browser_files",
@@ -116,6 +117,7 @@ ADAPTERS = {
         "transaction",
         "writer",
     ),
+    "mcp": ("message_stream", "protocol_door", "server", "stdio_relay"),
     "nodes": (
         "bootstrap_app",
         "bootstrap_client",
@@ -306,7 +308,7 @@ OUTER = ("palyra.cli", "palyra.daemons", "palyra.api")
 INPUT_OUTPUT = (
     *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
     *("cedarpy", "cryptography", "google", "grpc", "prometheus_client", "spake2", "starlette", "uvicorn", "uvloop"),
-    *("wasmtime", "watchfiles"),
+    *("anyio", "mcp", "mcp_types", "wasmtime", "watchfiles"),
 )
 # Generated from proto/: messages as they travel, for adapters only.
 WIRE = "palyra.wire"

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
 )
+@click.option("--for-agents", is_flag=True, hidden=True, help="Stop after the last agent on stdio has left.")
 @json_option
 @pass_invocation
-def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int) -> None:
+def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int, for_agents: bool = False) -> None:
     """Start everything embedded, in the foreground.
 
     Prints the address and the operator's token, and stops in order on Ctrl-C or SIGTERM: running calls finish or are
@@ -34,10 +35,10 @@ def up(invocation: Invocation, port: int | None, workspace: str | None, workers:
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
         invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
-    run_daemon(invocation, workers)
+    run_daemon(invocation, workers, for_agents=for_agents)
 
 
-def run_daemon(invocation: Invocation, workers: int = 0) -> None:
+def run_daemon(invocation: Invocation, workers: int = 0, *, for_agents: bool = False) -> None:
     import uvloop
 
     from palyra.daemons.server import nothing_beside, serve
@@ -54,6 +55,8 @@ def run_daemon(invocation: Invocation, workers: int = 0) -> None:
         invocation.output.flush()
 
     def beside(gateway: "Gateway") -> "AbstractAsyncContextManager[None]":
+        if for_agents:
+            return gateway.mcp.leaving_with_agents()
         if not workers:
             return nothing_beside(gateway)
         from palyra.daemons.local_workers import LocalWorkers

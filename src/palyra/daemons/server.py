@@ -18,14 +18,13 @@ from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.bounded_http import BoundedHttpProtocol
 from palyra.daemons.gateway import Gateway, running_gateway
-from palyra.daemons.instances import take_daemon_lock
+from palyra.daemons.instances import LOCK_FILE, take_daemon_lock
 from palyra.daemons.operator_token import operator_token
 from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import GRACEFUL_STOP_SECONDS
 from palyra.secret import Secret
 
 ADDRESS_FILE = "daemon.json"
-LOCK_FILE = "daemon.lock"
 BACKLOG = 1024
 
 
@@ -100,6 +99,7 @@ async def _serve(
         async with beside(gateway):
             await stop.wait()
             gateway.service.end_streams()
+            gateway.mcp.close_streams()
             await gateway.broker.stop(GRACEFUL_STOP_SECONDS)
         server.should_exit = True
     for number in (signal.SIGTERM, signal.SIGINT):

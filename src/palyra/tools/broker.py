@@ -66,6 +66,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     wait_ms: int = 0
     timeout_ms: int | None = None
+    # The id that its door has given it already, so that it can be cancelled from the first moment.
+    call_id: CallId | None = None
     # Where the caller wishes it to run, if not where the tool runs by itself. Policy has to agree.
     tier: ToolTier | None = None
 
@@ -118,7 +120,7 @@ class Broker:
 
     async def _call(self, request: CallRequest) -> CallRecord:
         record = CallRecord(
-            call_id=str(CallId.new()),
+            call_id=str(request.call_id or CallId.new()),
             run_id=str(request.run_id or RunId.new()),
             tool=request.tool[:128],
             principal=str(request.principal),

@@ -275,6 +275,13 @@ def read_call(store: Store, call_id: str, principal: str | None) -> CallRecord:
     return record
 
 
+def calls_of_run(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
+    """The newest first. Those of somebody else's run look like none."""
+    rows = store.read("SELECT record FROM calls WHERE run_id = ? ORDER BY call_id DESC LIMIT ?", (run_id, most))
+    records = [_decode.decode(row[0]) for row in rows]
+    return [record for record in records if principal is None or record.principal == principal]
+
+
 def _put(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[BudgetKind, int]) -> None:
     tx.execute(
         "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (call_id) DO UPDATE SET"
