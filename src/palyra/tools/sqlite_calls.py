@@ -15,7 +15,7 @@ from palyra.tools.arguments import Arguments
 from palyra.tools.budget import Account, BudgetKind, RunBudget, reserve
 from palyra.tools.call import CallState, ToolRequestContext, UnknownCall, decision_view
 from palyra.tools.ending import Booked
-from palyra.tools.ports import Store, Transaction
+from palyra.tools.ports import CallStore, Store, Transaction
 from palyra.tools.record import CallRecord
 
 # The condition of the index, word for word as a query has to repeat it.
@@ -50,6 +50,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     executor: str
     # When it began to compute, for a call that did so before it was written down.
     started_ms: int | None = None
+    # Its first entries, where there was time to make them ready.
+    entries: tuple[NewEvent, ...] = ()
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,15 @@ def _entries_of_start(asked: Asked, started: CallRecord, granted: dict[BudgetKin
     return [*_entries_asked(asked), _entry_started(asked, started, granted)]
 
 
+def with_entries_ready(asked: Asked, store: CallStore) -> Asked:
+    """For who has time before the transaction: what it says of the call so far is made ready to be written."""
+    return msgspec.structs.replace(asked, entries=tuple(map(store.ahead, _entries_asked(asked))))
+
+
 def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
+    if asked.entries:
+        yield from asked.entries
+        return
     record = asked.record
     yield _event(
         record,
