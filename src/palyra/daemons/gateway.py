@@ -162,6 +162,7 @@ class Gateway:
                 protected_names=settings.workspace.protected_names,
                 clock=self.clock,
             )
+            self.skills.on_change = self.wasm.skills_changed
             self.nodes = NodeParts(
                 settings.nodes,
                 store=self.store,
@@ -353,7 +354,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),
-                beside.create_task(gateway.wasm.prepare(), name="skill preparation"),
+                beside.create_task(gateway.wasm.keep_prepared(), name="skill preparation"),
                 beside.create_task(gateway.mcp.prepare(), name="mcp preparation"),
             ]
             try:
