@@ -1,13 +1,14 @@
 """Calls that workers run for the pipeline: a grant, a place, a lease, its offer, its end; again where that is safe."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import Denied, LimitExceeded, Unavailable
 from palyra.workers import commands, daemon_messages
+from palyra.workers.decision import FleetDecision
 from palyra.workers.egress.lease_grant import LeaseGrant
 from palyra.workers.fleet_desk import FleetDesk, Session, new_nonce
 from palyra.workers.fleet_ports import DeviceKeyOf, FleetMetrics
@@ -53,8 +54,17 @@ class _Place:
 
 
 class LeaseCalls:
-    def __init__(self, desk: FleetDesk, *, clock: Clock, egress: EgressDesk, metrics: FleetMetrics) -> None:
+    def __init__(
+        self,
+        desk: FleetDesk,
+        *,
+        clock: Clock,
+        egress: EgressDesk,
+        metrics: FleetMetrics,
+        forget_output: Callable[[str], None],
+    ) -> None:
         self._desk = desk
+        self._forget_output = forget_output
         self._clock = clock
         self._egress = egress
         self._metrics = metrics
@@ -67,10 +77,15 @@ class LeaseCalls:
     def waiting(self) -> int:
         return len(self._line)
 
+    @property
+    def in_flight(self) -> int:
+        """Leases that calls here wait for."""
+        return len(self._flights)
+
     def lease_of(self, lease_id: str) -> WorkerLease:
         """As it was granted, for what is bound to it; raises UnknownLease."""
         flight = self._flights.get(lease_id)
-        if flight is not None and flight.lease is not None:
+        if flight is not None and flight.lease is not None and not flight.end.done():
             return flight.lease
         return self._desk.ledger.lease(lease_id)
 
@@ -131,19 +146,15 @@ class LeaseCalls:
                     max_output_bytes=ask.max_output_bytes,
                 )
             )
-            deciding.add_done_callback(partial(self._answered, worker_id))
+            deciding.add_done_callback(partial(self._answered, worker_id, lease_id))
             try:
                 decision = await asyncio.shield(deciding)
             except asyncio.CancelledError:
                 # Should it be granted all the same, its worker is told to stop at once.
                 flight.abandoned = True
                 raise
-            except BaseException:
-                self._flights.pop(lease_id, None)
-                raise
             if decision.refusal is None:
                 return flight
-            self._flights.pop(lease_id, None)
             refusal = decision.refusal
             if not isinstance(refusal, _TRY_ANOTHER):
                 raise refusal
@@ -151,8 +162,11 @@ class LeaseCalls:
                 self._desk.index.forget(worker_id)
         raise refusal
 
-    def _answered(self, worker_id: str, _decided: object) -> None:
+    def _answered(self, worker_id: str, lease_id: str, decided: "asyncio.Future[FleetDecision]") -> None:
         self._desk.index.answered(worker_id)
+        if decided.cancelled() or decided.exception() is not None or decided.result().refusal is not None:
+            # Nobody waits for it any more, whether or not its caller still does.
+            self._flights.pop(lease_id, None)
 
     async def _placed(self, ask: LeaseAsk, deadline: float) -> str:
         index = self._desk.index
@@ -186,16 +200,21 @@ class LeaseCalls:
         """Whoever waits longest and fits gets the free place."""
         index, now_ms = self._desk.index, self._clock.now_ms()
         chosen = ""
+        # Whole lines wait for the same: what nobody can be given is looked for once.
+        in_vain: set[frozenset[str]] = set()
 
         def fits(place: _Place) -> bool:
             nonlocal chosen
+            if place.needs in in_vain:
+                return False
             try:
                 chosen = index.choose(place.needs, now_ms)
             except NoWorker:
+                in_vain.add(place.needs)
                 return False
             return True
 
-        while self._line and (place := self._line.take(fits)) is not None:
+        while self._line and index.free and (place := self._line.take(fits)) is not None:
             if place.worker.done():
                 index.answered(chosen)
             else:
@@ -284,6 +303,7 @@ class LeaseCalls:
 
     def ended(self, lease: WorkerLease) -> None:
         self._egress.end(lease.lease_id)
+        self._forget_output(lease.lease_id)
         seconds = max(0, lease.ended_ms - lease.granted_ms) / MS_PER_SECOND
         self._metrics.lease_ended(lease.state.value, seconds)
         brought = self._results.pop(lease.lease_id, None)

@@ -125,6 +125,7 @@ class LeaseRunner:
         self, offer: LeaseOffer, scratch: Scratch, deadline: float, grace: float, sink: OutputSink
     ) -> tuple[CallEnd, Gathered]:
         await asyncio.to_thread(scratch.require_room, offer.inputs)
+        await asyncio.to_thread(scratch.make_folders, offer.scope)
         try:
             async with asyncio.timeout_at(self._loop_time(deadline)):
                 for artifact in offer.inputs:
