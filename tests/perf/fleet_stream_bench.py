@@ -132,9 +132,13 @@ class Served:
                 await one()
                 waits.append(time.perf_counter() - begun)
 
-        begun = time.perf_counter()
+        begun, spent = time.perf_counter(), time.process_time()
         await asyncio.gather(*(caller() for _ in range(CALLERS)))
-        return {"per_second": len(waits) / (time.perf_counter() - begun), "waits": waits}
+        return {
+            "per_second": len(waits) / (time.perf_counter() - begun),
+            "cpu_ms": (time.process_time() - spent) / len(waits) * 1e3,
+            "waits": waits,
+        }
 
     async def _lease(self) -> None:
         self.made += 1
@@ -318,6 +322,8 @@ async def measure(remote: Remote) -> list[dict[str, Any]]:
         f"{each_bare / 1024:.1f} KiB of that for any stream over TLS, {idle:.1%} of a core for their heartbeats",
         file=sys.stderr,
     )
+    spent, bare_spent = (statistics.median(one["cpu_ms"] for one in each) for each in (ours, theirs))
+    print(f"the daemon's time for a lease: {spent:.2f} ms, {bare_spent:.2f} ms with the queue", file=sys.stderr)
     return [_rate(ours), _against_queue(ours, theirs), _memory(each, each_bare), _idle(idle)]
 
 
