@@ -12,7 +12,7 @@ from palyra.workers.decision import FleetDecision
 from palyra.workers.egress.lease_grant import LeaseGrant
 from palyra.workers.fleet_desk import FleetDesk, Session, new_nonce
 from palyra.workers.fleet_ports import DeviceKeyOf, FleetMetrics
-from palyra.workers.grant import GrantId, WorkerApprovalGrant
+from palyra.workers.grant import GrantId, GrantUnknown, WorkerApprovalGrant
 from palyra.workers.lease import LOST_STATES, LeaseId, LeaseState, WorkerLease
 from palyra.workers.lease_ask import LeaseAsk, LeaseLost, LeaseNotTaken, LeaseReport
 from palyra.workers.leasing import CapabilityLacking
@@ -105,9 +105,17 @@ class LeaseCalls:
             expires_ms=now_ms + GRANT_VALID_MS,
             approval_id=ask.approval_id,
         )
-        await self._desk.decide(commands.IssueGrant(actor=ACTOR, grant_id=grant_id, grant=grant))
+        # Decided before the lease that uses it and, where a worker is free, with it: one wait for the disk, not two.
+        issuing = self._desk.batcher.submit(commands.IssueGrant(actor=ACTOR, grant_id=grant_id, grant=grant))
+        issuing.add_done_callback(_heard_of)
         while True:
-            flight = await self._leased(ask, grant_id, deadline)
+            try:
+                flight = await self._leased(ask, grant_id, deadline)
+            except GrantUnknown:
+                # Why it was not issued is the better answer.
+                if (refusal := (await issuing).refusal) is not None:
+                    raise refusal from None
+                raise
             lease, settled = await self._ended(flight)
             if settled is not None and flight.key is not None:
                 return LeaseReport(
@@ -345,3 +353,9 @@ class LeaseCalls:
             lease = self._desk.ledger.lease(lease_id)
             if lease.state in LOST_STATES or not lease.is_open:
                 self.ended(lease)
+
+
+def _heard_of(decided: "asyncio.Future[FleetDecision]") -> None:
+    """Its failure is told with that of the lease, if anybody still waits for that."""
+    if not decided.cancelled():
+        decided.exception()
