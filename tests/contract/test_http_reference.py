@@ -19,6 +19,7 @@ from palyra.api.skills import (
     ApprovalBody,
     ChangeBody,
     ConfigurationBody,
+    PauseBody,
     PublisherBody,
     RevocationBody,
     RotationBody,
@@ -68,7 +69,8 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         ("POST", "/v1/nodes/{device}/allow", NodeCapabilityBody),
         ("POST", "/v1/workers/{worker}/drain", WorkerBody),
         ("POST", "/v1/skills/{skill_id}/approve", ApprovalBody),
-        ("POST", "/v1/skills/{skill_id}/disable", ChangeBody),
+        ("POST", "/v1/skills/{skill_id}/disable", PauseBody),
+        ("POST", "/v1/skills/{skill_id}/quarantine", ChangeBody),
         ("PUT", "/v1/skills/{skill_id}/configuration", ConfigurationBody),
         ("POST", "/v1/publishers", PublisherBody),
         ("POST", "/v1/publishers/rotation", RotationBody),
@@ -92,6 +94,7 @@ def test_every_body_of_the_api_is_covered_above() -> None:
     }
     first = {"CallBody", "RunBody", "DecisionBody", "TokenBody", "SecretBody", "RevealBody", "RotateBody"}
     of_skills = {"ApprovalBody", "ChangeBody", "ConfigurationBody", "PublisherBody", "RotationBody", "RevocationBody"}
+    of_skills |= {"PauseBody"}
     of_devices = {"AuthorityRotationBody", "PairingCodeBody", "PairingDecisionBody"}
     of_devices |= {"NodeCapabilityBody", "RevokeNodeBody", "WorkerBody"}
     assert bodies == first | of_skills | of_devices

@@ -246,7 +246,7 @@ async def test_a_device_gets_no_further_through_the_daemon_than_policy_lets_it(
         )
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await device.stub.ExecuteCapability(ask, timeout=30)
-        assert code_of(caught.value) == "policy.denied"
+        assert code_of(caught.value) == "call.denied"
     await victim.beat()
     asked = besieged.place.palyra("journal", "tail", "--json", "-n", "1000").data["events"]
     assert any(one["principal"] == f"agent:node/{device.device_id}" for one in asked), "and it is on record as its own"

@@ -265,6 +265,8 @@ class ActionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     # The HTTP status of the document that is shown, 0 where it has none.
     status: int = 0
+    # The document that is shown, or the next one, is not all there yet.
+    loading: bool = False
     dialog: Dialog | None = None
     new_tabs: tuple[TabView, ...] = ()
     # Ids of downloads that began meanwhile.

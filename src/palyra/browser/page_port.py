@@ -1,13 +1,15 @@
 """The seams of the page layer: what observation and input need of a tab, and what a session needs of its tabs."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
 
 from palyra.browser.action import Action, ActionOutcome, Dialog, ElementAction, TabView
 from palyra.browser.cdp_codec import CdpEvent
+from palyra.browser.live import LiveFrame, OperatorInput
 from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk
+from palyra.browser.profile_record import TabState
 
 
 class FrameView(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class Cdp(Protocol):
         session_id: str | None = None,
         timeout: float = ...,  # noqa: ASYNC109  one deadline for sending and answering
     ) -> dict[str, Any]: ...
+
+    def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> None: ...
 
     def subscribe(self, session_id: str | None, handler: Callable[[CdpEvent], None]) -> Callable[[], None]: ...
 
@@ -86,7 +90,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPages(Protocol):
-    """All tabs of one session. Actions run in the order in which they are asked for, one at a time."""
+    """All tabs of one session. Actions run in the order in which they are asked for, one at a time, and each is taken
+    from the session's budget, as is each observation."""
 
     async def perform(self, action: Action) -> ActionOutcome: ...
 
@@ -100,6 +105,50 @@ class SessionPages(Protocol):
 
     async def cookies(self) -> tuple[dict[str, object], ...]:
         """Names, domains, paths and flags; the values are not in it."""
+        ...
+
+    @property
+    def live(self) -> "LiveView": ...
+
+    async def saved_tabs(self) -> tuple[TabState, ...]:
+        """Where the tabs are, for a profile that persists; the active one first."""
+        ...
+
+    async def restore_tabs(self, tabs: tuple[TabState, ...]) -> tuple[str, ...]:
+        """Opens them again, each judged anew; says the addresses and codes of those that were refused."""
+        ...
+
+    def permissions(self) -> dict[str, tuple[str, ...]]:
+        """What was granted in this session: origin to names."""
+        ...
+
+    async def restore_permissions(self, granted: dict[str, tuple[str, ...]]) -> None: ...
+
+    async def close(self) -> None:
+        """Lets the tabs go. The browser itself is ended by whoever started it."""
+        ...
+
+
+class LiveView(Protocol):
+    """A session as a person sees it. While somebody has taken it over, the agent's actions wait or are refused."""
+
+    @property
+    def taken_by(self) -> str:
+        """Who has it now; empty: the agent."""
+        ...
+
+    def frames(self) -> AsyncIterator[LiveFrame]:
+        """Pictures of the active tab from now on, the newest only: a slow watcher misses some."""
+        ...
+
+    async def take_over(self, who: str) -> None:
+        """Returns when the action that runs has ended; raises when another has it already."""
+        ...
+
+    def hand_back(self, who: str) -> None: ...
+
+    async def operate(self, who: str, given: OperatorInput) -> None:
+        """Input by whoever took the session over."""
         ...
 
 
