@@ -21,8 +21,8 @@ BLANK: Final = "about:blank"
 ANY_PUBLIC_HOST: Final = "any public host"
 
 
-class BadHosts(InvalidInput):
-    code = "browser.bad_hosts"
+class NoHosts(InvalidInput):
+    code = "browser.no_hosts"
     hint = "name the hosts the session needs as HOST, HOST:PORT or *.HOST, or give a url whose host it is"
 
 
@@ -166,9 +166,9 @@ def with_hosts(arguments: dict[str, Any]) -> dict[str, Any]:
         if find_rule(rules, target.host, target.port) is None and not arguments.get("any_public_host"):
             hosts.append(host_words(target))
     if not hosts and not arguments.get("any_public_host"):
-        raise BadHosts("a session needs the hosts that it may reach")
+        raise NoHosts("a session needs the hosts that it may reach")
     if len(hosts) > limits.MAX_HOSTS:
-        raise BadHosts(f"{len(hosts)} hosts; {limits.MAX_HOSTS} are the most")
+        raise NoHosts(f"{len(hosts)} hosts; {limits.MAX_HOSTS} are the most")
     return {**arguments, "hosts": list(dict.fromkeys(str(rule) for rule in parse_rules(tuple(hosts))))}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from palyra.browser.download_record import DownloadRecord
+from palyra.browser.profile_errors import NoSuchProfile
 from palyra.browser.session_view import Caller, ProfileView, SessionView
 from palyra.daemons import browser_results as results
 from palyra.daemons.browser_parts import BrowserParts
@@ -79,15 +80,15 @@ class BrowserDesk:
         await self._record_profile("browser.profile_created", made, actor)
         return _profile(made)
 
-    async def delete_profile(self, principal: Principal, profile_id: str, actor: str) -> dict[str, Any]:
+    async def delete_profile(self, profile_id: str, actor: str) -> dict[str, Any]:
         async with self._parts.connected() as client:
-            gone = await client.delete_profile(Caller(principal=str(principal)), profile_id)
+            gone = await client.delete_profile(await _owner(client, profile_id, actor), profile_id)
         await self._record_profile("browser.profile_deleted", gone, actor)
         return _profile(gone)
 
-    async def reset_profile(self, principal: Principal, profile_id: str, actor: str) -> dict[str, Any]:
+    async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]:
         async with self._parts.connected() as client:
-            empty = await client.reset_profile(Caller(principal=str(principal)), profile_id)
+            empty = await client.reset_profile(await _owner(client, profile_id, actor), profile_id)
         await self._record_profile("browser.profile_reset", empty, actor)
         return _profile(empty)
 
@@ -120,6 +121,14 @@ class BrowserDesk:
             **(owned.shown() if owned is not None else {"run_id": ""}),
             "fences": list(fences),
         }
+
+
+async def _owner(client: Any, profile_id: str, actor: str) -> Caller:
+    """On whose behalf a profile is changed."""
+    for view in await client.profiles(Caller(operator=actor)):
+        if view.profile_id == profile_id:
+            return Caller(principal=view.principal)
+    raise NoSuchProfile(f"there is no profile {profile_id[:64]!r}")
 
 
 def _download(record: DownloadRecord) -> dict[str, Any]:

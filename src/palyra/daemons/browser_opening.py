@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from palyra.browser import tool_arguments
 from palyra.browser.action import Navigate
+from palyra.browser.profile_errors import NoSuchProfile
 from palyra.browser.session_view import Caller, SessionAsk, SessionView
 from palyra.clock import MS_PER_SECOND
 from palyra.daemons import browser_results as results
@@ -14,7 +15,7 @@ from palyra.daemons.browser_parts import BrowserParts
 from palyra.daemons.browser_policy import NEW, evaluate_question
 from palyra.daemons.browser_sessions import OwnedSession, session_entity
 from palyra.daemons.browser_work import BrowserWork, refusals
-from palyra.errors import InvalidInput, PalyraError
+from palyra.errors import PalyraError
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
@@ -25,12 +26,6 @@ from palyra.tools.spec import Asker
 
 if TYPE_CHECKING:
     from palyra.browser.browser_client import BrowserClient
-
-
-class UnknownProfile(InvalidInput):
-    code = "browser.unknown_profile"
-    hint = "`palyra browser profiles` lists them; an operator makes one with `palyra browser profiles create`"
-    http_status = 404
 
 
 class SessionOpening:
@@ -96,7 +91,7 @@ class SessionOpening:
             return ""
         found = [each.profile_id for each in await client.profiles(caller) if name in (each.name, each.profile_id)]
         if not found:
-            raise UnknownProfile(f"{caller.principal} has no profile {name!r}")
+            raise NoSuchProfile(f"{caller.principal} has no profile {name!r}")
         return found[0]
 
     def _may_evaluate(self, plan: ExecutionPlan, principal: Principal, reach: tool_arguments.Reach) -> bool:

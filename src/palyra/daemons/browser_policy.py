@@ -34,8 +34,8 @@ class SecretNotBound(Denied):
     hint = "the operator says where a secret may be typed, in browser.bindings: secret_ref and origins"
 
 
-class TooManySessions(LimitExceeded):
-    code = "browser.too_many_sessions"
+class RunHasSessions(LimitExceeded):
+    code = "browser.run_has_sessions"
     hint = "close a session of this run with browser.close first"
 
 
@@ -71,7 +71,7 @@ def bound_targets(browser: BrowserSettings, secret_ref: str, reach: Reach) -> tu
 
 
 class BrowserQuestions:
-    """What each browser tool asks. ``file_entity`` gives the file tools as policies see them: their rules hold here too."""
+    """What each browser tool asks. ``file_entity`` is a file tool as policies see it: their rules hold here too."""
 
     def __init__(
         self, settings: BrowserSettings, ceiling: Reach, book: SessionBook, *, file_entity: FileEntity
@@ -86,7 +86,7 @@ class BrowserQuestions:
         if "url" in arguments:
             reach.require(tool_arguments.target_of(arguments["url"]))
         if self._book.in_run(asker.run) >= limits.MAX_SESSIONS_PER_RUN:
-            raise TooManySessions(f"this run has {limits.MAX_SESSIONS_PER_RUN} sessions open")
+            raise RunHasSessions(f"this run has {limits.MAX_SESSIONS_PER_RUN} sessions open")
         session = session_entity(NEW, asker.principal, reach)
         # Not yet a session that the call acts in: the call itself is what has to be approved.
         return BrowserOfCall(questions=host_questions(asker, session, reach))
