@@ -1,6 +1,7 @@
 """``palyra up``: everything embedded, in the foreground, until Ctrl-C."""
 
 import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -8,7 +9,7 @@ import click
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator
 
     from palyra.daemons.gateway import Gateway
     from palyra.secret import Secret
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
 )
+@click.option("--no-browser", is_flag=True, help="Do not start the browser daemon: no browser tools.")
 @json_option
 @pass_invocation
-def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int) -> None:
+def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int, no_browser: bool) -> None:
     """Start everything embedded, in the foreground.
 
     Prints the address and the operator's token, and stops in order on Ctrl-C or SIGTERM: running calls finish or are
@@ -34,13 +36,13 @@ def up(invocation: Invocation, port: int | None, workspace: str | None, workers:
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
         invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
-    run_daemon(invocation, workers)
+    run_daemon(invocation, workers, browser=not no_browser)
 
 
-def run_daemon(invocation: Invocation, workers: int = 0) -> None:
+def run_daemon(invocation: Invocation, workers: int = 0, *, browser: bool = True) -> None:
     import uvloop
 
-    from palyra.daemons.server import nothing_beside, serve
+    from palyra.daemons.server import serve
 
     def announce(url: str, token: "Secret", gateway: "Gateway") -> None:
         started = {
@@ -53,13 +55,20 @@ def run_daemon(invocation: Invocation, workers: int = 0) -> None:
         invocation.output.data(started, _greeting)
         invocation.output.flush()
 
-    def beside(gateway: "Gateway") -> "AbstractAsyncContextManager[None]":
-        if not workers:
-            return nothing_beside(gateway)
-        from palyra.daemons.local_workers import LocalWorkers
+    @asynccontextmanager
+    async def beside(gateway: "Gateway") -> "AsyncIterator[None]":
+        config, say = invocation.locations.existing_config_file(), invocation.output.note
+        async with AsyncExitStack() as stack:
+            if browser and invocation.settings.browser.enabled:
+                from palyra.daemons.local_browser import LocalBrowser
 
-        config = invocation.locations.existing_config_file()
-        return LocalWorkers(workers, gateway, config=config, say=invocation.output.note).running()
+                local = LocalBrowser(invocation.state_dir, config=config, say=say)
+                await stack.enter_async_context(local.running())
+            if workers:
+                from palyra.daemons.local_workers import LocalWorkers
+
+                await stack.enter_async_context(LocalWorkers(workers, gateway, config=config, say=say).running())
+            yield
 
     service = serve(
         invocation.located_settings,
