@@ -22,9 +22,17 @@ if TYPE_CHECKING:
     "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
 )
 @click.option("--no-browser", is_flag=True, help="Do not start the browser daemon: no browser tools.")
+@click.option("--for-agents", is_flag=True, hidden=True, help="Stop after the last agent on stdio has left.")
 @json_option
 @pass_invocation
-def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int, no_browser: bool) -> None:
+def up(
+    invocation: Invocation,
+    port: int | None,
+    workspace: str | None,
+    workers: int,
+    no_browser: bool,
+    for_agents: bool = False,
+) -> None:
     """Start everything embedded, in the foreground.
 
     Prints the address and the operator's token, and stops in order on Ctrl-C or SIGTERM: running calls finish or are
@@ -36,10 +44,10 @@ def up(invocation: Invocation, port: int | None, workspace: str | None, workers:
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
         invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
-    run_daemon(invocation, workers, browser=not no_browser)
+    run_daemon(invocation, workers, browser=not no_browser, for_agents=for_agents)
 
 
-def run_daemon(invocation: Invocation, workers: int = 0, *, browser: bool = True) -> None:
+def run_daemon(invocation: Invocation, workers: int = 0, *, browser: bool = True, for_agents: bool = False) -> None:
     import uvloop
 
     from palyra.daemons.server import serve
@@ -59,6 +67,8 @@ def run_daemon(invocation: Invocation, workers: int = 0, *, browser: bool = True
     async def beside(gateway: "Gateway") -> "AsyncIterator[None]":
         config, say = invocation.locations.existing_config_file(), invocation.output.note
         async with AsyncExitStack() as stack:
+            if for_agents:
+                await stack.enter_async_context(gateway.mcp.leaving_with_agents())
             if browser and invocation.settings.browser.enabled:
                 from palyra.daemons.local_browser import LocalBrowser
 
@@ -84,7 +94,7 @@ def run_daemon(invocation: Invocation, workers: int = 0, *, browser: bool = True
 def _greeting(started: dict[str, str]) -> str:
     return (
         f"Palyra is up.\n"
-        f"  address    {started['url']}\n"
+        f"  console    {started['url']}/\n"
         f"  token      {started['token']}\n"
         f"  workspace  {started['workspace']}\n"
         f"  policies   {started['policy_dir']}\n"

@@ -50,6 +50,7 @@ _PROFILES: Final = "browser/profiles"
 _SESSIONS: Final = "browser/sessions"
 _NOTES: Final = "browser/processes"
 _KEY_FILE: Final = "browser/state.key"
+_USED_FILE: Final = "browser/used"
 OK: Final = "ok"
 
 
@@ -72,14 +73,24 @@ class GuardListeners:
 
 
 class ReadyBrowsers:
-    """Blank ones from the pool; one with a profile is started for it."""
+    """Blank ones from the pool; one with a profile is started for it.
 
-    def __init__(self, launcher: ChromiumLauncher, pool: ProcessPool[ChromiumProcess]) -> None:
+    Where nobody has ever opened a session none waits for one: the first that is opened says that from now on, and
+    from the next start on, some shall be ready.
+    """
+
+    def __init__(self, launcher: ChromiumLauncher, pool: ProcessPool[ChromiumProcess], used: Path) -> None:
         self._launcher = launcher
         self._pool = pool
+        self._used = used
+        if used.exists():
+            pool.fill()
 
     async def blank(self) -> ChromiumProcess:
-        return await self._pool.take()
+        process = await self._pool.take()
+        self._used.touch(mode=0o600)
+        self._pool.fill()
+        return process
 
     async def with_profile(self, archive: bytes) -> ChromiumProcess:
         def prepare(folder: Path) -> None:
@@ -128,7 +139,7 @@ class BrowserdParts:
             self.pool = ProcessPool(partial(self._start, launcher), ready=browser.ready)
             stack.push_async_callback(self.pool.close)
             maker = SessionMaker(
-                browsers=ReadyBrowsers(launcher, self.pool),
+                browsers=ReadyBrowsers(launcher, self.pool, self._state.path(_USED_FILE)),
                 guards=guard,
                 open_pages=self._open_pages,
                 store=store,
@@ -142,7 +153,6 @@ class BrowserdParts:
                 maker, max_sessions=browser.max_sessions, max_per_principal=browser.max_sessions_per_principal
             )
             self.metrics.watch(lambda: len(self.manager), lambda: self.pool.ready)
-            self.pool.fill()
             await stack.enter_async_context(self.manager.running())
             place = SocketPlace.make(self._state.path(SOCKET_FOLDER))
             stack.callback(place.close)
