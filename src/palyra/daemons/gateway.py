@@ -22,11 +22,13 @@ from palyra.daemons.active_skills import ActiveSkills
 from palyra.daemons.browser_specs import BROWSER_EXECUTOR
 from palyra.daemons.browser_tier import BrowserTier
 from palyra.daemons.channel_hub import ChannelHub
+from palyra.daemons.console_parts import CONSOLE_SCHEMA
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
 from palyra.daemons.fetch_tool import FETCH_EXECUTOR, FetchTool
 from palyra.daemons.instances import InstanceRegistry
+from palyra.daemons.mcp_parts import McpParts
 from palyra.daemons.node_parts import NodeParts, advertised_names
 from palyra.daemons.node_tool import NODE_EXECUTOR, DeviceCalls, NodeTool
 from palyra.daemons.operator_token import operator_token
@@ -102,6 +104,7 @@ class Gateway:
                 *state_file.SCHEMA,
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
+                *CONSOLE_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
             checkpoint_seconds=settings.journal.checkpoint_seconds,
@@ -215,6 +218,7 @@ class Gateway:
         except BaseException:
             self.store.close()
             raise
+        self.mcp = McpParts(settings.mcp, state, lambda: self.service)
         self.service = ApiService(
             store=self.store,
             broker=self.broker,
@@ -225,6 +229,7 @@ class Gateway:
             workers=lambda: self.workers,
             browser=self.browser.desk,
             channels=self.channels,
+            mcp=self.mcp.door,
             policy=self.policy,
             clock=self.clock,
             status=self.status,
@@ -365,6 +370,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),
                 beside.create_task(gateway.wasm.prepare(), name="skill preparation"),
+                beside.create_task(gateway.mcp.prepare(), name="mcp preparation"),
             ]
             try:
                 yield gateway
@@ -373,6 +379,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 failure = error
             finally:
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
+                await gateway.mcp.close()
                 await gateway.processes.close()
                 await gateway.browser.parts.close()
                 for task in tasks:
