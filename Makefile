@@ -32,6 +32,7 @@ check: $(STAMP)
 	@$(BIN)/lint-imports
 
 test: check
+	@$(BIN)/python -m compileall -q src tests
 	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not soak" || \
 	  { echo "Once more, alone: what failed beside the others. It must pass, and its race is worth mending."; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }

@@ -1,5 +1,6 @@
 """A process killed while a call without effects computes: no trace of it, or one that is ended."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,8 @@ asyncio.run(main())
 @pytest.mark.parametrize("when", ["soon", "late"])
 async def test_a_kill_while_it_computes_spends_nothing_and_breaks_nothing(tmp_path: Path, when: str) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), when]
-    died = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    died = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=environment)
     assert died.returncode == -9, died.stderr
     run_id, call_id = died.stdout.split()
     async with open_house(tmp_path, SETTINGS) as house:

@@ -5,7 +5,7 @@ import json
 import socket
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -63,7 +63,7 @@ async def ask(
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": raw_path,
+        "path": unquote(raw_path),
         "raw_path": raw_path.encode(),
         "query_string": query.encode(),
         "root_path": "",

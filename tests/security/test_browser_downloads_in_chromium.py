@@ -80,8 +80,9 @@ async def test_twenty_downloads_by_chromium(tmp_path: Path) -> None:
 
 def _check(what: str, name: str, record: DownloadRecord, reasons: tuple[Reason, ...]) -> None:
     """Chromium cleans names itself, and so may take the lie out of one; what it then is must still be judged right."""
-    expected = Folder.QUARANTINE if reasons else Folder.ALLOWLIST
-    print(what, repr(record.name), record.folder, record.reasons)
     assert record.name == shown_name(record.name)
+    # It puts an underscore where a name would have turned around: that name says what it is.
+    left = set(reasons) - ({Reason.MISLEADING_NAME} if record.name == "bill_fdp.txt" else set())
+    expected = Folder.QUARANTINE if left else Folder.ALLOWLIST
     assert (what, record.folder) == (what, expected)
-    assert (what, set(record.reasons)) == (what, set(reasons))
+    assert (what, set(record.reasons)) == (what, left)

@@ -1,7 +1,9 @@
 """The agent API as one ASGI application."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.requests import Request
@@ -9,9 +11,21 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, identity, nodes, operator, pairing, skills, vault, workers
-from palyra.api.http import EXIT_CODE_HEADER, HostRefused, MethodRefused, NoSuchRoute, answer, answer_error, guarded
+from palyra.api import browser, calls, channels, identity, mcp, nodes, operator, pairing, skills, vault, workers
+from palyra.api.described import described, shape_told
+from palyra.api.http import (
+    EXIT_CODE_HEADER,
+    HostRefused,
+    MethodRefused,
+    NoSuchRoute,
+    answer,
+    answer_error,
+    guarded,
+    read_query,
+)
+from palyra.api.openapi import TableOfRoutes, openapi_document
 from palyra.api.service import ApiService
+from palyra.api.views.calls import HealthData, ReadyData
 from palyra.identity.api_token import Unauthenticated
 
 Endpoint = Callable[[ApiService, Request], Awaitable[Response]]
@@ -44,8 +58,8 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/v1/skills/{skill_id}", skills.show_skill),
     ("DELETE", "/v1/skills/{skill_id}", skills.remove_skill),
     ("POST", "/v1/skills/{skill_id}/approve", skills.approve_skill),
-    ("POST", "/v1/skills/{skill_id}/disable", skills.change_skill),
-    ("POST", "/v1/skills/{skill_id}/enable", skills.change_skill),
+    ("POST", "/v1/skills/{skill_id}/disable", skills.pause_skill),
+    ("POST", "/v1/skills/{skill_id}/enable", skills.pause_skill),
     ("POST", "/v1/skills/{skill_id}/quarantine", skills.change_skill),
     ("POST", "/v1/skills/{skill_id}/rollback", skills.change_skill),
     ("PUT", "/v1/skills/{skill_id}/configuration", skills.configure_skill),
@@ -74,17 +88,85 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/workers/{worker}/remove", workers.change_worker),
     ("GET", "/v1/leases", workers.list_leases),
     ("GET", "/v1/leases/{lease_id}", workers.show_lease),
+    ("GET", "/v1/browser/sessions", browser.list_sessions),
+    ("GET", "/v1/browser/sessions/{session}", browser.show_session),
+    ("POST", "/v1/browser/sessions/{session}/close", browser.close_session),
+    ("POST", "/v1/browser/sessions/{session}/takeover", browser.take_over),
+    ("POST", "/v1/browser/sessions/{session}/handback", browser.hand_back),
+    ("GET", "/v1/browser/sessions/{session}/downloads", browser.list_downloads),
+    ("POST", "/v1/browser/sessions/{session}/downloads/{download}/release", browser.release_download),
+    ("DELETE", "/v1/browser/sessions/{session}/downloads/{download}", browser.delete_download),
+    ("GET", "/v1/browser/profiles", browser.list_profiles),
+    ("POST", "/v1/browser/profiles", browser.create_profile),
+    ("POST", "/v1/browser/profiles/{profile}/reset", browser.reset_profile),
+    ("DELETE", "/v1/browser/profiles/{profile}", browser.delete_profile),
     ("GET", "/v1/channels/{name}/events", channels.follow_channel),
     ("GET", "/v1/status", operator.show_status),
 )
+
+
+@described("The process answers.", data=HealthData, access="open")
+async def healthz(_service: ApiService, _request: Request) -> Response:
+    return answer({"status": "ok"})
+
+
+@described("Whether calls are taken.", data=ReadyData, access="open", also=(503,))
+async def readyz(service: ApiService, _request: Request) -> Response:
+    missing = service.ready()
+    return answer({"status": "ready" if not missing else "not ready", "missing": missing}, 503 if missing else 200)
+
+
+@described("Counters for Prometheus.", answers="text", access="open")
+async def metrics(service: ApiService, _request: Request) -> Response:
+    return PlainTextResponse(service.metrics(), media_type="text/plain; version=0.0.4", headers={EXIT_CODE_HEADER: "0"})
+
+
+@described("This document.", answers="document", access="open")
+async def openapi(_service: ApiService, _request: Request) -> Response:
+    return Response(_document(), media_type="application/json", headers={EXIT_CODE_HEADER: "0"})
+
+
+PROBES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("GET", "/healthz", healthz),
+    ("GET", "/readyz", readyz),
+    ("GET", "/metrics", metrics),
+    ("GET", "/openapi.json", openapi),
+)
+# The protocol describes itself: it is no part of the document of this API.
+PROTOCOL: tuple[tuple[str, str, Endpoint], ...] = (
+    ("GET", "/mcp", mcp.protocol_request),
+    ("POST", "/mcp", mcp.protocol_request),
+    ("DELETE", "/mcp", mcp.protocol_request),
+    ("POST", "/mcp/stdio", mcp.protocol_stream),
+)
+# Every table that this application serves; a door with routes of its own adds its table here.
+TABLES: tuple[TableOfRoutes, ...] = (ROUTES, PROBES)
+
+
+@cache
+def _document() -> bytes:
+    from importlib.metadata import version
+
+    return msgspec.json.encode(openapi_document(TABLES, version=version("palyra")))
+
+
+class _NoQuery(msgspec.Struct, frozen=True):
+    """For routes that take no parameters."""
 
 
 def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
     """``hosts`` are the names the daemon answers to; with none given, any name is accepted (an in-process client)."""
 
     def bound(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        shape = shape_told(endpoint)
+
         async def handle(request: Request) -> Response:
             try:
+                if shape.query is None and request.scope["query_string"]:
+                    if shape.access == "token":
+                        # The token comes first, as everywhere.
+                        service.caller(request)
+                    read_query(request, _NoQuery)
                 return await endpoint(service, request)
             except Unauthenticated as error:
                 refusal = answer_error(error)
@@ -94,18 +176,6 @@ def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
 
         return guarded(handle)
 
-    async def healthz(_: Request) -> Response:
-        return answer({"status": "ok"})
-
-    async def readyz(_: Request) -> Response:
-        missing = service.ready()
-        return answer({"status": "ready" if not missing else "not ready", "missing": missing}, 503 if missing else 200)
-
-    async def metrics(_: Request) -> Response:
-        return PlainTextResponse(
-            service.metrics(), media_type="text/plain; version=0.0.4", headers={EXIT_CODE_HEADER: "0"}
-        )
-
     async def not_found(request: Request, _: Exception) -> Response:
         return answer_error(NoSuchRoute(f"there is nothing at {request.url.path[:128]}"))
 
@@ -114,8 +184,11 @@ def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
         refusal.headers.update(getattr(error, "headers", None) or {})
         return refusal
 
-    routes = [Route(path, bound(endpoint), methods=[method]) for method, path, endpoint in ROUTES]
-    routes += [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+    routes = [
+        Route(path, bound(endpoint), methods=[method])
+        for table in (ROUTES, PROBES, PROTOCOL)
+        for method, path, endpoint in table
+    ]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: wrong_method})
     app.router.redirect_slashes = False
     return HostGuard(app, frozenset(hosts)) if hosts else app

@@ -10,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from palyra.api.caller import Caller
+from palyra.api.described import PrincipalText, UlidText, described
 from palyra.api.http import EXIT_CODE_HEADER, WrongShape, answer, answer_failure, read_into
 from palyra.api.service import ApiService
+from palyra.api.views.calls import CallData, RunData, ToolData, ToolList, ToolWithSchemas
 from palyra.clock import rfc3339
 from palyra.errors import Denied, LimitExceeded
 from palyra.identity.api_token import TokenScope
@@ -19,7 +21,7 @@ from palyra.ids import CallId, RunId
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_CONTEXT_VALUE_CHARS
 from palyra.tools.approval import AlreadyDecided, ApprovalEvent, ApprovalExpired, Verdict
 from palyra.tools.broker import CallRequest
-from palyra.tools.budget import RunBudget
+from palyra.tools.budget import BudgetKind, RunBudget
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import ToolSpec, ToolTier
@@ -42,21 +44,30 @@ class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     tool: str
     arguments: dict[str, Any] | None = None
     arguments_json: str | None = None
-    run_id: str | None = None
+    run_id: UlidText | None = None
     session: Word = ""
     channel: Word | None = None
     device: Word = ""
-    principal: str | None = None
+    principal: PrincipalText | None = None
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_APPROVAL_WAIT_MS)] = 0
     timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_CALL_TIMEOUT_MS)] | None = None
     tier: Literal["worker"] | None = None
 
 
 class RunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    budget: dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]] = {}
-    principal: str | None = None
+    budget: Annotated[
+        dict[BudgetKind, Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]],
+        msgspec.Meta(extra_json_schema={"propertyNames": {"enum": [kind.value for kind in BudgetKind]}}),
+    ] = {}
+    principal: PrincipalText | None = None
 
 
+@described(
+    "Makes one call and answers when it has ended. Takes `arguments` or `arguments_json`, one of the two.",
+    body=CallBody,
+    data=CallData,
+    errors={202: "a person must approve first", 403: "policy says no", 422: "the call ran and failed"},
+)
 async def make_call(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     caller.token.require(TokenScope.CALL)
@@ -93,6 +104,7 @@ def answer_call(record: CallRecord) -> Response:
     return answer_failure(error, record.http_status(), record.exit_code(), record.view())
 
 
+@described("The call as it stands.", data=CallData)
 async def show_call(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     record = await asyncio.to_thread(
@@ -101,6 +113,7 @@ async def show_call(service: ApiService, request: Request) -> Response:
     return answer(record.view())
 
 
+@described("Stops a running call, or withdraws the request of one that waits for approval.", data=CallData)
 async def cancel_call(service: ApiService, request: Request) -> Response:
     """Ends a running call, or withdraws the request of one that waits for approval; what has ended stays as it is."""
     caller = service.caller(request)
@@ -120,6 +133,7 @@ async def _withdraw(service: ApiService, caller: Caller, approval_id: str) -> No
     service.broker.waiting_room.ring(approval_id)
 
 
+@described("The call's journal entries as server-sent events.", answers="events")
 async def follow_call(service: ApiService, request: Request) -> Response:
     """The call's journal entries as server-sent events, from the first or from the one after Last-Event-ID."""
     caller = service.caller(request)
@@ -166,12 +180,14 @@ def _sse(kind: str, seq: int, payload: bytes) -> bytes:
     return b"event: " + kind.encode() + b"\nid: " + str(seq).encode() + b"\ndata: " + payload + b"\n\n"
 
 
+@described("The tools there are.", data=ToolList)
 async def list_tools(service: ApiService, request: Request) -> Response:
     service.caller(request)
     await service.broker.freshen_catalog()
     return answer({"tools": [_tool_view(spec) for spec in service.broker.catalog.specs()]})
 
 
+@described("One tool with its schemas.", data=ToolWithSchemas)
 async def show_tool(service: ApiService, request: Request) -> Response:
     service.caller(request)
     await service.broker.freshen_catalog()
@@ -179,12 +195,12 @@ async def show_tool(service: ApiService, request: Request) -> Response:
     return answer({**_tool_view(spec), "input_schema": spec.input_schema, "output_schema": spec.output_schema})
 
 
-def _tool_view(spec: ToolSpec) -> dict[str, Any]:
+def _tool_view(spec: ToolSpec) -> ToolData:
     return {
         "name": str(spec.name),
         "title": spec.title,
         "description": spec.description,
-        "tier": spec.tier.value,
+        "tier": spec.tier,
         "capabilities": sorted(capability.value for capability in spec.metadata.capabilities),
         "sensitive": spec.metadata.sensitive,
         "idempotent": spec.idempotent,
@@ -192,6 +208,7 @@ def _tool_view(spec: ToolSpec) -> dict[str, Any]:
     }
 
 
+@described("Opens a run.", body=RunBody, data=RunData, status=201)
 async def create_run(service: ApiService, request: Request) -> Response:
     """Opens a run. Its caps are what is asked for, and at most the configured ones unless an operator asks."""
     caller = service.caller(request)
@@ -201,8 +218,6 @@ async def create_run(service: ApiService, request: Request) -> Response:
     body = await read_into(request, RunBody)
     principal = str(caller.speaks_for(body.principal))
     ceiling = msgspec.to_builtins(service.broker.config.run_budget)
-    if unknown := sorted(body.budget.keys() - ceiling.keys()):
-        raise WrongShape(f"{unknown[0]!r} is not a budget; there are {', '.join(ceiling)}")
     caps = {kind: value if caller.operates else min(value, ceiling[kind]) for kind, value in body.budget.items()}
     budget = RunBudget(**{**ceiling, **caps})
     run_id = RunId.new()
@@ -210,19 +225,20 @@ async def create_run(service: ApiService, request: Request) -> Response:
     return answer(run_view(await asyncio.to_thread(read_run, service.store, run_id, principal)), 201)
 
 
+@described("The run as it stands.", data=RunData)
 async def show_run(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     run_id = RunId.parse(request.path_params["run_id"])
     return answer(run_view(await asyncio.to_thread(read_run, service.store, run_id, caller.sees())))
 
 
-def run_view(run: Run) -> dict[str, Any]:
+def run_view(run: Run) -> RunData:
     return {
         "run_id": run.run_id,
         "principal": run.principal,
         "created_at": rfc3339(run.created_ms),
         "budget": {
-            kind.value: {"cap": account.cap, "reserved": account.reserved, "used": account.used, "left": account.left}
+            kind: {"cap": account.cap, "reserved": account.reserved, "used": account.used, "left": account.left}
             for kind, account in run.budget.items()
         },
     }

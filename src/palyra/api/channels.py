@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from palyra.api.described import ChannelText, described
 from palyra.api.http import EXIT_CODE_HEADER, WrongShape
 from palyra.api.service import ApiService, Listening
 from palyra.errors import LimitExceeded
@@ -22,6 +23,7 @@ class TooManyListeners(LimitExceeded):
     hint = "end some of the programs that follow channels"
 
 
+@described("What skills send to a channel from now on.", answers="events", path={"name": ChannelText})
 async def follow_channel(service: ApiService, request: Request) -> Response:
     """Messages from now on as server-sent events; those from before are in the journal."""
     service.require_channel_listener(service.caller(request))

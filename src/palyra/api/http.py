@@ -97,6 +97,19 @@ async def read_into(request: Request, shape: type[T]) -> T:
     return shape_of(await read_object(request), shape)
 
 
+def read_query(request: Request, shape: type[T]) -> T:
+    """The parameters behind the question mark: each at most once, and none that the route does not know."""
+    given = request.query_params.multi_items()
+    value = dict(given)
+    if len(value) != len(given):
+        raise WrongShape("a parameter stands twice in the query")
+    known = {field.encode_name for field in msgspec.structs.fields(shape)}  # type: ignore[arg-type]
+    if unknown := sorted(value.keys() - known):
+        there_are = f"; there are {', '.join(sorted(known))}" if known else ""
+        raise WrongShape(f"{unknown[0][:32]!r} is not a parameter of this route{there_are}")
+    return shape_of(value, shape)
+
+
 def shape_of(value: dict[str, Any], shape: type[T]) -> T:
     try:
         return msgspec.convert(value, shape)

@@ -1,14 +1,16 @@
 """``/v1/identity``: the authorities, the devices with their certificates, and the replacing of an authority."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from palyra.api.described import described
 from palyra.api.http import answer, read_into
 from palyra.api.service import ApiService
+from palyra.api.views.devices import AuthorityData, DeviceIdentityData, IdentityData
 from palyra.clock import rfc3339
 
 if TYPE_CHECKING:
@@ -20,11 +22,13 @@ class AuthorityRotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """Nothing to say: a rotation has no choices."""
 
 
+@described("The authorities, and the devices with their certificates.", data=IdentityData)
 async def show_identity(service: ApiService, request: Request) -> Response:
     service.require_identity_manager(service.caller(request))
     return answer(await asyncio.to_thread(_shown, service.identity()))
 
 
+@described("Replaces the authority.", body=AuthorityRotationBody, data=IdentityData)
 async def rotate_authority(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_identity_manager(caller)
@@ -34,7 +38,7 @@ async def rotate_authority(service: ApiService, request: Request) -> Response:
     return answer(await asyncio.to_thread(_shown, identity))
 
 
-def _shown(identity: "IdentityManager") -> dict[str, Any]:
+def _shown(identity: "IdentityManager") -> IdentityData:
     return {
         "trust_domain": identity.known_trust_domain(),
         "authorities": [authority_view(authority) for authority in identity.authorities()],
@@ -42,7 +46,7 @@ def _shown(identity: "IdentityManager") -> dict[str, Any]:
     }
 
 
-def authority_view(authority: "AuthorityView") -> dict[str, Any]:
+def authority_view(authority: "AuthorityView") -> AuthorityData:
     return {
         "authority_id": authority.authority_id,
         "state": authority.state.value,
@@ -52,10 +56,10 @@ def authority_view(authority: "AuthorityView") -> dict[str, Any]:
     }
 
 
-def device_view(device: "DeviceIdentity") -> dict[str, Any]:
+def device_view(device: "DeviceIdentity") -> DeviceIdentityData:
     return {
         "device_id": str(device.device_id),
-        "kind": device.kind.value,
+        "kind": device.kind,
         "state": device.state.value,
         "reason": device.reason,
         "generation": device.generation,

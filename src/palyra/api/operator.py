@@ -7,8 +7,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.api.http import WrongShape, answer, read_into
+from palyra.api.caller import Caller
+from palyra.api.described import PrincipalText, UlidText, described
+from palyra.api.http import WrongShape, answer, read_into, read_query
 from palyra.api.service import ApiService
+from palyra.api.views.calls import ApprovalData, ApprovalList, NewTokenData, StatusData, TokenData, TokenList
 from palyra.clock import MS_PER_SECOND, rfc3339
 from palyra.identity.api_token import TokenRecord, TokenScope
 from palyra.identity.principal import Principal
@@ -28,29 +31,32 @@ class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ttl_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
     argument_digest: str | None = None
-    as_: str | None = msgspec.field(name="as", default=None)
+    as_: PrincipalText | None = msgspec.field(name="as", default=None)
+
+
+class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
+    state: ApprovalState | None = None
+    before: UlidText | None = None
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    principal: str
+    principal: PrincipalText
     scopes: tuple[Literal["call", "operate"], ...] = ("call",)
     ttl_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKEN_TTL_SECONDS)] | None = None
     label: Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS)] = ""
-    run_id: str | None = None
+    run_id: UlidText | None = None
 
 
+@described("Requests for approval, the newest first.", query=ApprovalQuery, data=ApprovalList)
 async def list_requests(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
-    raw = request.query_params.get("state")
-    if raw is not None and raw not in set(ApprovalState):
-        raise WrongShape(f"there is no approval state {raw!r}; there are {', '.join(ApprovalState)}")
-    before = request.query_params.get("before")
+    asked = read_query(request, ApprovalQuery)
     found = await asyncio.to_thread(
         list_approvals,
         service.store,
-        None if raw is None else ApprovalState(raw),
+        asked.state,
         principal=caller.sees(),
-        before=None if before is None else ApprovalId.parse(before),
+        before=None if asked.before is None else ApprovalId.parse(asked.before),
     )
     return answer(
         {
@@ -60,6 +66,7 @@ async def list_requests(service: ApiService, request: Request) -> Response:
     )
 
 
+@described("One request for approval.", data=ApprovalData)
 async def show_request(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     approval = await asyncio.to_thread(
@@ -69,11 +76,19 @@ async def show_request(service: ApiService, request: Request) -> Response:
     return answer(approval_view(approval))
 
 
+@described("Approves, denies or withdraws a request.", body=DecisionBody, data=ApprovalData)
 async def decide_request(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     caller.token.require(TokenScope.OPERATE)
     approval_id = ApprovalId.parse(request.path_params["approval_id"])
-    body = await read_into(request, DecisionBody)
+    return answer(await decide_approval(service, caller, approval_id, await read_into(request, DecisionBody)))
+
+
+async def decide_approval(
+    service: ApiService, caller: Caller, approval_id: ApprovalId, body: DecisionBody
+) -> ApprovalData:
+    """One person's answer, whichever door it came through; whoever waits for it is woken."""
+    caller.token.require(TokenScope.OPERATE)
     decider = caller.speaks_for(body.as_)
     approval = await asyncio.to_thread(read_approval, service.store, approval_id)
     await service.broker.freshen_catalog()
@@ -90,7 +105,7 @@ async def decide_request(service: ApiService, request: Request) -> Response:
     )
     decided = await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
     service.broker.waiting_room.ring(approval_id)
-    return answer(approval_view(decided))
+    return approval_view(decided)
 
 
 def _expiry(service: ApiService, body: DecisionBody) -> int | None:
@@ -103,10 +118,10 @@ def _expiry(service: ApiService, body: DecisionBody) -> int | None:
     return service.clock.now_ms() + ttl_ms
 
 
-def approval_view(approval: Approval) -> dict[str, Any]:
+def approval_view(approval: Approval) -> ApprovalData:
     return {
         "id": approval.id,
-        "state": approval.state.value,
+        "state": approval.state,
         "principal": approval.binding.principal,
         "tool": approval.binding.tool,
         "arguments": approval.arguments,
@@ -116,7 +131,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
         "session": approval.session,
         "touches": approval.touches,
         "policies": list(approval.policies),
-        "scope": None if approval.scope is None else approval.scope.value,
+        "scope": approval.scope,
         "pattern": approval.pattern,
         "meaning": approval.in_words(),
         "created_at": rfc3339(approval.created_ms),
@@ -129,6 +144,7 @@ def approval_view(approval: Approval) -> dict[str, Any]:
     }
 
 
+@described("Makes a token; its text is shown this once.", body=TokenBody, data=NewTokenData, status=201)
 async def make_token(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_config_change(caller)
@@ -150,12 +166,14 @@ async def make_token(service: ApiService, request: Request) -> Response:
     return answer({**token_view(record), "token": text.reveal()}, 201)
 
 
+@described("The tokens, without their secrets.", data=TokenList)
 async def show_tokens(service: ApiService, request: Request) -> Response:
     service.require_config_change(service.caller(request))
     found = await asyncio.to_thread(list_tokens, service.store)
     return answer({"tokens": [token_view(record) for record in found]})
 
 
+@described("Ends a token at once.", data=TokenData)
 async def end_token(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_config_change(caller)
@@ -164,7 +182,7 @@ async def end_token(service: ApiService, request: Request) -> Response:
     return answer(token_view(record))
 
 
-def token_view(record: TokenRecord) -> dict[str, Any]:
+def token_view(record: TokenRecord) -> TokenData:
     return {
         "token_id": record.token_id,
         "principal": record.principal,
@@ -177,6 +195,7 @@ def token_view(record: TokenRecord) -> dict[str, Any]:
     }
 
 
+@described("How the daemon stands.", data=StatusData)
 async def show_status(service: ApiService, request: Request) -> Response:
     service.require_status(service.caller(request))
     return answer(service.status())

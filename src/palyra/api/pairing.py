@@ -1,17 +1,19 @@
 """``/v1/pairing``: codes for new devices, what waits for a person, and the person's answer."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.api.http import WrongShape, answer, read_into
+from palyra.api.described import described
+from palyra.api.http import answer, read_into, read_query
 from palyra.api.service import ApiService
+from palyra.api.views.devices import CodeData, CodeList, NewCodeData, PairingData, PairingList
 from palyra.clock import rfc3339
 from palyra.identity.device import DeviceKind
-from palyra.nodes.limits import MAX_WRONG_GUESSES
+from palyra.nodes.limits import MAX_CODE_TTL_SECONDS, MAX_WRONG_GUESSES, MIN_CODE_TTL_SECONDS
 from palyra.nodes.pairing import PairingState
 from palyra.nodes.records import DevicePairingCodeRecord, DevicePairingRequestRecord, PairingMethod
 
@@ -19,12 +21,18 @@ if TYPE_CHECKING:
     from palyra.nodes.pairing_desk import PairingDesk
 
 MAX_REASON_CHARS = 512
+# Told here; the desk refuses what does not fit, with its own code.
+TtlSeconds = Annotated[int, Meta(extra_json_schema={"minimum": MIN_CODE_TTL_SECONDS, "maximum": MAX_CODE_TTL_SECONDS})]
 
 
 class PairingCodeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     method: PairingMethod = PairingMethod.PIN
     kind: DeviceKind = DeviceKind.NODE
-    ttl_seconds: int | None = None
+    ttl_seconds: TtlSeconds | None = None
+
+
+class PairingQuery(msgspec.Struct, frozen=True, kw_only=True):
+    state: PairingState | None = None
 
 
 class PairingDecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +41,7 @@ class PairingDecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)] | None = None
 
 
+@described("Makes a code for one device; it is shown this once.", body=PairingCodeBody, data=NewCodeData, status=201)
 async def make_code(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     body = await read_into(request, PairingCodeBody)
@@ -51,12 +60,14 @@ async def make_code(service: ApiService, request: Request) -> Response:
     )
 
 
+@described("The codes in force, without the codes themselves.", data=CodeList)
 async def list_codes(service: ApiService, request: Request) -> Response:
     service.require_pairing_operator(service.caller(request))
     desk = await _desk(service)
     return answer({"codes": [code_view(code) for code in await desk.codes()]})
 
 
+@described("Takes a code back.", data=CodeData)
 async def withdraw_code(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_pairing_operator(caller)
@@ -64,22 +75,23 @@ async def withdraw_code(service: ApiService, request: Request) -> Response:
     return answer(code_view(await desk.withdraw_code(request.path_params["code_id"], actor=caller.actor)))
 
 
+@described("Requests to join, the newest first.", query=PairingQuery, data=PairingList)
 async def list_pairings(service: ApiService, request: Request) -> Response:
     service.require_pairing_operator(service.caller(request))
-    raw = request.query_params.get("state")
-    if raw is not None and raw not in set(PairingState):
-        raise WrongShape(f"there is no pairing state {raw[:64]!r}; there are {', '.join(PairingState)}")
+    asked = read_query(request, PairingQuery)
     desk = await _desk(service)
-    found = await desk.pairings(None if raw is None else PairingState(raw))
+    found = await desk.pairings(asked.state)
     return answer({"pairings": [pairing_view(pairing) for pairing in found]})
 
 
+@described("One request to join.", data=PairingData)
 async def show_pairing(service: ApiService, request: Request) -> Response:
     service.require_pairing_operator(service.caller(request))
     desk = await _desk(service)
     return answer(pairing_view(await desk.pairing(request.path_params["pairing_id"])))
 
 
+@described("Lets a device in, or not.", body=PairingDecisionBody, data=PairingData)
 async def decide_pairing(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     desk = await _desk(service)
@@ -102,14 +114,14 @@ async def _desk(service: ApiService) -> "PairingDesk":
     return (await service.nodes()).pairing
 
 
-def code_view(code: DevicePairingCodeRecord) -> dict[str, Any]:
+def code_view(code: DevicePairingCodeRecord) -> CodeData:
     """Nothing of the code itself."""
     return {
         "id": code.id,
         "nameplate": code.nameplate,
-        "method": code.method.value,
-        "kind": code.kind.value,
-        "state": code.state.value,
+        "method": code.method,
+        "kind": code.kind,
+        "state": code.state,
         "guesses_left": max(0, MAX_WRONG_GUESSES - code.wrong_guesses),
         "created_by": code.created_by,
         "created_at": rfc3339(code.created_ms),
@@ -118,19 +130,19 @@ def code_view(code: DevicePairingCodeRecord) -> dict[str, Any]:
     }
 
 
-def pairing_view(pairing: DevicePairingRequestRecord) -> dict[str, Any]:
+def pairing_view(pairing: DevicePairingRequestRecord) -> PairingData:
     return {
         "id": pairing.id,
-        "state": pairing.state.value,
+        "state": pairing.state,
         "device_id": pairing.device_id,
-        "kind": pairing.kind.value,
+        "kind": pairing.kind,
         "name": pairing.facts.name,
         "platform": pairing.facts.platform,
         "software_version": pairing.facts.software_version,
         "key_fingerprint": pairing.key_fingerprint,
         "comparison_code": pairing.comparison_code,
         "address": pairing.address,
-        "method": pairing.method.value,
+        "method": pairing.method,
         "refused_claims": pairing.refused_claims,
         "created_at": rfc3339(pairing.created_ms),
         "expires_at": rfc3339(pairing.expires_ms) if pairing.open() else None,

@@ -9,11 +9,26 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.api.http import WrongShape, answer, read_bytes, read_into
+from palyra.api.described import described
+from palyra.api.http import WrongShape, answer, read_bytes, read_into, read_query
 from palyra.api.service import ApiService
+from palyra.api.views.skills import (
+    AuditData,
+    ConfigurationData,
+    KeyRevocation,
+    PublisherKeyData,
+    PublisherList,
+    RemovedVersions,
+    ReviewData,
+    ReviewedVersion,
+    SkillData,
+    SkillDetails,
+    SkillList,
+    SkillVersionData,
+)
 from palyra.clock import rfc3339
-from palyra.skills.capability_difference import capability_lines
-from palyra.skills.findings import Finding, Severity
+from palyra.skills.capability_difference import CapabilityDifference, capability_lines
+from palyra.skills.findings import Severity
 from palyra.skills.installed import SkillVersion
 from palyra.skills.lifecycle import SkillState
 from palyra.skills.limits import MAX_ARTIFACT_BYTES, MAX_REASON_CHARS
@@ -35,14 +50,24 @@ class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: Reason = ""
 
 
+class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """It is about the version in use: there is none to name."""
+
+    reason: Reason = ""
+
+
+class RemovalQuery(msgspec.Struct, frozen=True, kw_only=True):
+    version: str | None = None
+
+
 class ConfigurationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     configuration: dict[str, Any]
     version: str | None = None
 
 
 class PublisherBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    publisher: Annotated[str, msgspec.Meta(max_length=MAX_PUBLISHER_CHARS)]
-    public_key: str
+    publisher: Annotated[str, msgspec.Meta(max_length=MAX_PUBLISHER_CHARS, pattern=rf"^{PUBLISHER.pattern}\Z")]
+    public_key: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9+/]{43}=$"})]
 
 
 class RotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,14 +79,15 @@ class RevocationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reason: Reason = ""
 
 
+@described("The installed skills.", data=SkillList)
 async def list_skills(service: ApiService, request: Request) -> Response:
     service.require_skill_manager(service.caller(request))
     return answer({"skills": await asyncio.to_thread(_skills, service)})
 
 
-def _skills(service: ApiService) -> list[dict[str, Any]]:
+def _skills(service: ApiService) -> list[SkillData]:
     index = service.skills.index
-    found = []
+    found: list[SkillData] = []
     for skill_id in index.skill_ids():
         versions = index.versions(skill_id)
         in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
@@ -78,6 +104,7 @@ def _skills(service: ApiService) -> list[dict[str, Any]]:
     return found
 
 
+@described("Installs an archive into quarantine.", accepts="archive", data=ReviewedVersion, status=201)
 async def install_skill(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
@@ -88,6 +115,7 @@ async def install_skill(service: ApiService, request: Request) -> Response:
     return answer({**version_view(version), **_review(version, difference)}, 201)
 
 
+@described("Judges an archive as an installation would, and keeps nothing.", accepts="archive", data=AuditData)
 async def audit_skill(service: ApiService, request: Request) -> Response:
     """Judges an archive as an installation would, and keeps nothing."""
     service.require_skill_manager(service.caller(request))
@@ -100,12 +128,13 @@ async def audit_skill(service: ApiService, request: Request) -> Response:
             "digest": judged.digest,
             "key_id": judged.key_id,
             "trust": None if judged.trust is None else judged.trust.value,
-            "findings": [_finding(one) for one in judged.report.findings],
-            "difference": msgspec.to_builtins(judged.difference),
+            "findings": list(judged.report.findings),
+            "difference": judged.difference,
         }
     )
 
 
+@described("One skill with its versions and its history.", data=SkillDetails)
 async def show_skill(service: ApiService, request: Request) -> Response:
     service.require_skill_manager(service.caller(request))
     skill_id = request.path_params["skill_id"]
@@ -141,6 +170,7 @@ async def show_skill(service: ApiService, request: Request) -> Response:
     )
 
 
+@described("Puts exactly this archive in use.", body=ApprovalBody, data=SkillVersionData)
 async def approve_skill(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
@@ -151,34 +181,41 @@ async def approve_skill(service: ApiService, request: Request) -> Response:
     return answer(version_view(version))
 
 
+@described("Disables or enables the version in use.", body=PauseBody, data=SkillVersionData)
+async def pause_skill(service: ApiService, request: Request) -> Response:
+    """Disable or enable, as the path says."""
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, PauseBody)
+    pause = service.skills.disable if request.url.path.endswith("/disable") else service.skills.enable
+    version = await pause(request.path_params["skill_id"], actor=caller.actor, reason=body.reason)
+    return answer(version_view(version))
+
+
+@described("Quarantines a version, or rolls back to one.", body=ChangeBody, data=SkillVersionData)
 async def change_skill(service: ApiService, request: Request) -> Response:
-    """Disable, enable, quarantine or roll back, as the path says."""
+    """Quarantine or roll back, as the path says."""
     caller = service.caller(request)
     service.require_skill_manager(caller)
     body = await read_into(request, ChangeBody)
     skill_id, skills = request.path_params["skill_id"], service.skills
     said: dict[str, str] = {"actor": caller.actor, "reason": body.reason}
-    match request.url.path.rpartition("/")[2]:
-        case "quarantine":
-            version = await skills.quarantine(skill_id, body.version, **said)
-        case "rollback":
-            version = await skills.rollback(skill_id, body.version, **said)
-        case verb:
-            if body.version is not None:
-                raise WrongShape(f"{verb} is about the version in use: leave version out")
-            version = await (skills.disable if verb == "disable" else skills.enable)(skill_id, **said)
+    change = skills.quarantine if request.url.path.endswith("/quarantine") else skills.rollback
+    version = await change(skill_id, body.version, **said)
     return answer(version_view(version))
 
 
+@described("Removes one version or all.", query=RemovalQuery, data=RemovedVersions)
 async def remove_skill(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
     removed = await service.skills.remove(
-        request.path_params["skill_id"], request.query_params.get("version"), actor=caller.actor
+        request.path_params["skill_id"], read_query(request, RemovalQuery).version, actor=caller.actor
     )
     return answer({"removed": [version_view(version) for version in removed]})
 
 
+@described("Sets the configuration of a version.", body=ConfigurationBody, data=ConfigurationData)
 async def configure_skill(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
@@ -189,6 +226,7 @@ async def configure_skill(service: ApiService, request: Request) -> Response:
     return answer({"configuration": whole})
 
 
+@described("The keys of publishers, and those revoked.", data=PublisherList)
 async def list_publishers(service: ApiService, request: Request) -> Response:
     service.require_skill_manager(service.caller(request))
     keys, revoked = await asyncio.to_thread(service.skills.publishers)
@@ -208,12 +246,11 @@ async def list_publishers(service: ApiService, request: Request) -> Response:
     )
 
 
+@described("Trusts a key to sign for a publisher.", body=PublisherBody, data=PublisherKeyData, status=201)
 async def add_publisher(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
     body = await read_into(request, PublisherBody)
-    if not PUBLISHER.fullmatch(body.publisher):
-        raise WrongShape("a publisher is lower-case letters, digits, dots and dashes")
     try:
         public_key = base64.b64decode(body.public_key.encode("ascii"), validate=True)
     except (ValueError, binascii.Error):
@@ -221,6 +258,7 @@ async def add_publisher(service: ApiService, request: Request) -> Response:
     return answer(key_view(await service.skills.trust_publisher(body.publisher, public_key, actor=caller.actor)), 201)
 
 
+@described("Takes a key off the list.", data=PublisherKeyData)
 async def remove_publisher(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
@@ -230,6 +268,7 @@ async def remove_publisher(service: ApiService, request: Request) -> Response:
     )
 
 
+@described("Accepts a publisher's new key.", body=RotationBody, data=PublisherKeyData)
 async def rotate_publisher(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
@@ -237,6 +276,7 @@ async def rotate_publisher(service: ApiService, request: Request) -> Response:
     return answer(key_view(await service.skills.rotate_key(body.statement.encode(), actor=caller.actor)))
 
 
+@described("Ends a key for good.", body=RevocationBody, data=KeyRevocation)
 async def revoke_key(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
@@ -245,13 +285,13 @@ async def revoke_key(service: ApiService, request: Request) -> Response:
     return answer({"key_id": body.key_id, "disabled": [version_view(version) for version in disabled]})
 
 
-def version_view(version: SkillVersion) -> dict[str, Any]:
+def version_view(version: SkillVersion) -> SkillVersionData:
     severities = [finding.severity for finding in version.findings]
     return {
         "skill_id": version.skill_id,
         "version": version.version,
         "digest": version.digest,
-        "state": version.state.value,
+        "state": version.state,
         "publisher": version.publisher,
         "key_id": version.key_id,
         "trust": version.trust.value,
@@ -267,7 +307,7 @@ def version_view(version: SkillVersion) -> dict[str, Any]:
     }
 
 
-def key_view(key: PublisherKey) -> dict[str, Any]:
+def key_view(key: PublisherKey) -> PublisherKeyData:
     return {
         "publisher": key.publisher,
         "key_id": key.key_id,
@@ -281,18 +321,13 @@ def key_view(key: PublisherKey) -> dict[str, Any]:
     }
 
 
-def _review(version: SkillVersion, difference: Any) -> dict[str, Any]:
+def _review(version: SkillVersion, difference: CapabilityDifference) -> ReviewData:
     """What a person needs to decide on a version."""
     manifest: SkillManifest = version.manifest
     return {
         "manifest": msgspec.to_builtins(manifest),
         "tools": [str(manifest.tool_name(tool)) for tool in manifest.tools],
         "capabilities": list(capability_lines(manifest.capabilities)),
-        "difference": msgspec.to_builtins(difference),
-        "findings": [_finding(one) for one in version.findings],
+        "difference": difference,
+        "findings": list(version.findings),
     }
-
-
-def _finding(one: Finding) -> dict[str, Any]:
-    shown: dict[str, Any] = msgspec.to_builtins(one)
-    return shown

@@ -1,19 +1,21 @@
 """``/v1/vault``: secrets put, listed, deleted and rotated by those whom policy lets. Values go in; one way is out."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.api.http import WrongShape, answer, read_into
+from palyra.api.described import RefText, ScopeText, described
+from palyra.api.http import WrongShape, answer, read_into, read_query
 from palyra.api.service import ApiService
+from palyra.api.views.calls import RevealedSecret, SecretData, SecretList
 from palyra.clock import rfc3339
 from palyra.secret import Secret
 from palyra.vault.errors import NotConfirmed
 from palyra.vault.limits import MAX_LISTED
-from palyra.vault.record import SecretInfo, UseNote
+from palyra.vault.record import RotationReport, SecretInfo, UseNote
 from palyra.vault.ref import SecretRef, SecretScope
 
 
@@ -21,8 +23,13 @@ class SecretBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     value: str
 
 
+class SecretQuery(msgspec.Struct, frozen=True, kw_only=True):
+    scope: ScopeText | None = None
+    after: RefText | None = None
+
+
 class RevealBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    ref: str
+    ref: RefText
     confirm: str
     version: int | None = None
 
@@ -31,6 +38,7 @@ class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     to: Literal["file", "keyring", "passphrase", "environment"] | None = None
 
 
+@described("Stores a new version of a secret.", body=SecretBody, data=SecretData, status=201)
 async def put_secret(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     ref = SecretRef.parse(request.path_params["ref"])
@@ -40,13 +48,14 @@ async def put_secret(service: ApiService, request: Request) -> Response:
     return answer(secret_view(info), 201)
 
 
+@described("The secrets by name, without their values.", query=SecretQuery, data=SecretList)
 async def list_secrets(service: ApiService, request: Request) -> Response:
     service.require_vault_manager(service.caller(request))
-    scope, after = request.query_params.get("scope"), request.query_params.get("after")
+    asked = read_query(request, SecretQuery)
     found = await asyncio.to_thread(
         service.vault.list,
-        None if scope is None else SecretScope.parse(scope),
-        after=None if after is None else SecretRef.parse(after),
+        None if asked.scope is None else SecretScope.parse(asked.scope),
+        after=None if asked.after is None else SecretRef.parse(asked.after),
         limit=MAX_LISTED,
     )
     status = await service.vault.status()
@@ -59,6 +68,7 @@ async def list_secrets(service: ApiService, request: Request) -> Response:
     )
 
 
+@described("Destroys every version of a secret.", data=SecretData)
 async def delete_secret(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     ref = SecretRef.parse(request.path_params["ref"])
@@ -66,6 +76,7 @@ async def delete_secret(service: ApiService, request: Request) -> Response:
     return answer(secret_view(await service.vault.delete(ref, actor=caller.actor)))
 
 
+@described("Puts all secrets under a new key.", body=RotateBody, data=RotationReport)
 async def rotate_vault(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_vault_manager(caller)
@@ -73,6 +84,7 @@ async def rotate_vault(service: ApiService, request: Request) -> Response:
     return answer(msgspec.to_builtins(await service.vault.rotate(body.to, actor=caller.actor)))
 
 
+@described("Shows a value to a person.", body=RevealBody, data=RevealedSecret)
 async def reveal_secret(service: ApiService, request: Request) -> Response:
     """``confirm`` is the name as the person typed it. That a person typed it is the word of whoever holds the token."""
     caller = service.caller(request)
@@ -96,7 +108,7 @@ async def reveal_secret(service: ApiService, request: Request) -> Response:
     return answer({"ref": str(ref), "value": secret.reveal()})
 
 
-def secret_view(info: SecretInfo) -> dict[str, Any]:
+def secret_view(info: SecretInfo) -> SecretData:
     return {
         "ref": str(info.ref),
         "scope": str(info.ref.scope),

@@ -1,14 +1,16 @@
 """``/v1/workers``: the fleet's workers and leases, and what an operator decides about them."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.api.http import WrongShape, answer, read_into
+from palyra.api.described import described
+from palyra.api.http import answer, read_into, read_query
 from palyra.api.service import ApiService, Fleet
+from palyra.api.views.devices import LeaseData, LeaseList, LeaseWithOutput, WorkerData, WorkerList, WorkerWithLeases
 from palyra.clock import rfc3339
 from palyra.errors import InvalidInput
 from palyra.workers import commands
@@ -30,12 +32,20 @@ class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
 
 
+class LeaseQuery(msgspec.Struct, frozen=True, kw_only=True):
+    worker: str = ""
+    all: Literal["true", "false"] = "false"
+    before: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+@described("The workers of the fleet.", data=WorkerList)
 async def list_workers(service: ApiService, request: Request) -> Response:
     service.require_device_manager(service.caller(request))
     found = await asyncio.to_thread(service.workers().workers)
     return answer({"workers": [worker_view(one) for one in found]})
 
 
+@described("One worker with its open leases.", data=WorkerWithLeases)
 async def show_worker(service: ApiService, request: Request) -> Response:
     """With its open leases. A worker is named by its id, or by the name it was paired under."""
     service.require_device_manager(service.caller(request))
@@ -45,6 +55,7 @@ async def show_worker(service: ApiService, request: Request) -> Response:
     return answer({**worker_view(record), "leases": [lease_view(one) for one in leases]})
 
 
+@described("Drains, resumes, quarantines, releases or removes a worker.", body=WorkerBody, data=WorkerData)
 async def change_worker(service: ApiService, request: Request) -> Response:
     """Drain, resume, quarantine, release or remove: the last word of the path."""
     caller = service.caller(request)
@@ -67,23 +78,21 @@ async def change_worker(service: ApiService, request: Request) -> Response:
     return answer(worker_view(await asyncio.to_thread(fleet.ledger.worker, record.worker_id)))
 
 
+@described("Leases, the newest first.", query=LeaseQuery, data=LeaseList)
 async def list_leases(service: ApiService, request: Request) -> Response:
     """The newest first: open ones, or with ``all=true`` those that have ended as well; of one worker, or of all."""
     service.require_device_manager(service.caller(request))
-    fleet, asked = service.workers(), request.query_params
-    if unknown := sorted(set(asked) - {"worker", "all", "before"}):
-        raise WrongShape(f"{unknown[0][:32]!r} is not a parameter; there are worker, all and before")
+    fleet, asked = service.workers(), read_query(request, LeaseQuery)
     worker_id = ""
-    if asked.get("worker"):
-        worker_id = (await asyncio.to_thread(find_worker, fleet, asked["worker"])).worker_id
+    if asked.worker:
+        worker_id = (await asyncio.to_thread(find_worker, fleet, asked.worker)).worker_id
     leases = await asyncio.to_thread(
-        lambda: fleet.ledger.leases(
-            worker_id, only_open=asked.get("all") != "true", before=asked.get("before", "")[:64]
-        )
+        lambda: fleet.ledger.leases(worker_id, only_open=asked.all != "true", before=asked.before)
     )
     return answer({"leases": [lease_view(one) for one in leases]})
 
 
+@described("One lease with the end of what its call has printed.", data=LeaseWithOutput)
 async def show_lease(service: ApiService, request: Request) -> Response:
     """With the end of what its call has printed so far, while it runs."""
     service.require_device_manager(service.caller(request))
@@ -107,7 +116,7 @@ def find_worker(fleet: Fleet, asked: str) -> WorkerRecord:
         return found[0]
 
 
-def worker_view(worker: WorkerRecord) -> dict[str, Any]:
+def worker_view(worker: WorkerRecord) -> WorkerData:
     """A worker as every door shows it."""
     attested = worker.attested
     return {
@@ -138,7 +147,7 @@ def worker_view(worker: WorkerRecord) -> dict[str, Any]:
     }
 
 
-def lease_view(lease: WorkerLease) -> dict[str, Any]:
+def lease_view(lease: WorkerLease) -> LeaseData:
     return {
         "lease_id": lease.lease_id,
         "worker_id": lease.worker_id,

@@ -99,6 +99,17 @@ class CdpPipe:
         finally:
             self._waiting.pop(number, None)
 
+    def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> None:
+        """A command whose answer nobody needs: none is waited for, and a refusal is not told. Cheap, for answers to
+        events that come by the thousand. Raises as ``send`` does when it cannot be sent."""
+        if self.failure is not None:
+            raise _again(self.failure)
+        frame = encode(self._next, method, params, session_id)
+        if len(self._unsent) + len(frame) > limits.MAX_UNSENT_BYTES:
+            raise TooManyCommands(f"{method}: Chromium does not read what it was sent", method=method)
+        self._next += 1
+        self._write(frame)
+
     def subscribe(self, session_id: str | None, handler: Handler) -> Callable[[], None]:
         """Every event of a session (None: the browser itself) from now on, until the returned function is called."""
         key = session_id or ""

@@ -64,7 +64,7 @@ class DownloadSandboxSession:
     ) -> None:
         self._root, self._incoming = root, incoming
         self._budget, self._rules, self._now_ms = budget, rules, now_ms
-        self._begun: dict[str, Announced] = {}
+        self._begun: dict[str, tuple[DownloadId, Announced]] = {}
         self._records: dict[str, DownloadRecord] = {}
         self._refusals: list[DownloadRecord] = []
         self.refused = 0
@@ -79,8 +79,9 @@ class DownloadSandboxSession:
         except OSError as error:
             raise DownloadsUnusable(f"cannot use {root}: {error.strerror}") from error
 
-    def begin(self, announced: Announced, declared_length: int | None = None) -> None:
-        """Raises when the file cannot be kept anyway, so that the browser is told to stop before it arrives."""
+    def begin(self, announced: Announced, declared_length: int | None = None) -> DownloadId:
+        """The id that its record will have. Raises when the file cannot be kept anyway, so that the browser is told to
+        stop before it arrives."""
         if not _GUID.fullmatch(announced.guid):
             raise DownloadRefused("the browser named a file in a way that it never does", reason=Reason.NOT_A_FILE)
         reason = self._quota(0)
@@ -89,7 +90,9 @@ class DownloadSandboxSession:
         if reason is not None:
             self._refuse(announced, reason, 0)
             raise DownloadRefused(f"not downloaded: {reason}", reason=reason)
-        self._begun[announced.guid] = announced
+        id_ = DownloadId.new()
+        self._begun[announced.guid] = (id_, announced)
+        return id_
 
     def overgrown(self) -> list[str]:
         """The GUIDs of running downloads that are past a limit now, and must be stopped."""
@@ -116,19 +119,19 @@ class DownloadSandboxSession:
 
     def finish(self, guid: str, *, complete: bool) -> DownloadRecord:
         """Takes what arrived into the folder where it belongs. ``complete`` is what the browser says of it."""
-        announced = self._begun.pop(guid, None)
-        if announced is None:
+        begun = self._begun.pop(guid, None)
+        if begun is None:
             raise NoSuchDownload("no such download has begun in this session")
+        id_, announced = begun
         most = self._budget.max_download_bytes
-        id_ = DownloadId.new()
         try:
             with opened_folder(self._root) as root:
                 data, true_size = self._taken(guid, most)
                 if data is None:
-                    return self._refuse(announced, Reason.NOT_A_FILE, 0)
+                    return self._refuse(announced, Reason.NOT_A_FILE, 0, id_)
                 reason = self._quota(len(data))
                 if reason is not None:
-                    return self._refuse(announced, reason, true_size)
+                    return self._refuse(announced, reason, true_size, id_)
                 arrived = Arrived(
                     suggested_name=announced.suggested_name,
                     declared_type=announced.declared_type,
@@ -227,9 +230,9 @@ class DownloadSandboxSession:
             finished_ms=self._now_ms(),
         )
 
-    def _refuse(self, announced: Announced, reason: Reason, size: int) -> DownloadRecord:
+    def _refuse(self, announced: Announced, reason: Reason, size: int, id_: DownloadId | None = None) -> DownloadRecord:
         verdict = Verdict(folder=Folder.REFUSED, reasons=(reason,))
-        record = self._record(DownloadId.new(), announced, verdict, Sniffed(frozenset()), b"")
+        record = self._record(id_ or DownloadId.new(), announced, verdict, Sniffed(frozenset()), b"")
         record = msgspec.structs.replace(record, size=size, complete=False)
         self.refused += 1
         if len(self._refusals) < MAX_REFUSALS_KEPT:

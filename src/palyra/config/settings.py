@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from palyra import limits
+from palyra.browser.browser_settings import BrowserSettings
 from palyra.egress import limits as egress
 from palyra.egress.address import parse_address
 from palyra.egress.credential import CredentialBindingPlan
@@ -19,6 +20,7 @@ from palyra.egress.rules import HostRule, is_within, parse_rules
 from palyra.errors import InvalidInput, PalyraError
 from palyra.identity import limits as identity
 from palyra.identity.principal import Principal
+from palyra.mcp.mcp_settings import McpSettings
 from palyra.nodes import limits as pairing
 from palyra.nodes import rpc_limits as nodes
 from palyra.nodes.host.command_plan import check_commands
@@ -95,6 +97,7 @@ class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "http.fetch",
         "skill.*",
         "node.*",
+        "browser.*",
     )
     preapproved: Annotated[Patterns, _says("Sensitive tools that run without asking a person, as globs.")] = ()
     timeout_ms: Annotated[Millis, _says("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
@@ -320,6 +323,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: PolicySettings = PolicySettings()
     sandbox: SandboxSettings = SandboxSettings()
     egress: EgressSettings = EgressSettings()
+    browser: BrowserSettings = BrowserSettings()
     vault: VaultSettings = VaultSettings()
     skills: SkillsSettings = SkillsSettings()
     wasm: WasmSettings = WasmSettings()
@@ -328,6 +332,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     node: NodeHostSettings = NodeHostSettings()
     worker: WorkerAgentSettings = WorkerAgentSettings()
     workers: WorkerFleetSettings = WorkerFleetSettings()
+    mcp: McpSettings = McpSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
@@ -382,12 +387,18 @@ def check_together(settings: Settings) -> None:
     _explained("workers.heartbeat_timeout_seconds", settings.workers.policy)
     for operator in settings.access.operators:
         _explained("access.operators", partial(Principal.parse, operator))
+    for who in (*settings.mcp.deciders, *settings.mcp.deciders.values()):
+        _explained("mcp.deciders", partial(Principal.parse, who))
     _check_egress(settings)
+    _explained("browser.session_budget", settings.browser.ceiling)
+    if settings.browser.download_types:
+        _explained("browser.download_types", settings.browser.downloads)
     _explained("node.commands", partial(check_commands, settings.node.commands))
     for name, path in (
         ("workspace.root", settings.workspace.root),
         ("policy.dir", settings.policy.dir),
         ("egress.ca_file", settings.egress.ca_file),
+        ("browser.engine", settings.browser.engine),
         ("vault.key_file", settings.vault.key_file),
         ("vault.passphrase_file", settings.vault.passphrase_file),
     ):
@@ -401,14 +412,18 @@ def check_together(settings: Settings) -> None:
 
 def _check_egress(settings: Settings) -> None:
     ceiling = _rules(settings, "egress.allowed_hosts")
-    beyond = next((rule for rule in _rules(settings, "sandbox.allowed_hosts") if not is_within(rule, ceiling)), None)
-    if beyond is not None:
-        raise InvalidSetting(
-            f"sandbox.allowed_hosts: egress.allowed_hosts does not allow all of {beyond}",
-            hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
-            settings=["egress.allowed_hosts", "sandbox.allowed_hosts"],
-        )
+    for name in ("sandbox.allowed_hosts", "browser.allowed_hosts"):
+        beyond = next((rule for rule in _rules(settings, name) if not is_within(rule, ceiling)), None)
+        if beyond is not None:
+            raise InvalidSetting(
+                f"{name}: egress.allowed_hosts does not allow all of {beyond}",
+                hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
+                settings=["egress.allowed_hosts", name],
+            )
     _rules(settings, "egress.private_targets")
+    _rules(settings, "browser.private_targets")
+    for typed in settings.browser.bindings:
+        _explained("browser.bindings", typed.check)
     for host, addresses in settings.egress.static_hosts.items():
         _explained("egress.static_hosts", partial(canonical_host, host))
         for address in addresses:

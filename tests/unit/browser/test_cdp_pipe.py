@@ -53,6 +53,20 @@ async def sent(far: FarEnd, *words: Any, **options: Any) -> "tuple[asyncio.Task[
     return task, await far.command()
 
 
+async def test_a_posted_command_waits_for_nothing_and_disturbs_nobody(far: FarEnd) -> None:
+    far.pipe.post("A.go", {"n": 1}, "S")
+    posted = await far.command()
+    assert (posted["method"], posted["params"], posted["sessionId"]) == ("A.go", {"n": 1}, "S")
+    task, asked = await sent(far, "B.y")
+    assert asked["id"] != posted["id"]
+    far.say(id=posted["id"], error={"code": 1, "message": "no"}, sessionId="S")
+    far.say(id=asked["id"], result={"is": "mine"})
+    assert await task == {"is": "mine"}
+    far.pipe.close()
+    with pytest.raises(BrowserEnded):
+        far.pipe.post("A.go", {})
+
+
 async def test_each_command_gets_its_own_reply(far: FarEnd) -> None:
     first, one = await sent(far, "A.x", {"n": 1})
     second, two = await sent(far, "B.y", None, "S")

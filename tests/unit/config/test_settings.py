@@ -27,7 +27,9 @@ def test_the_defaults_are_safe() -> None:
     assert settings.daemon.host == "127.0.0.1"
     assert settings.daemon.port == 7142
     assert settings.tools.preapproved == ()
-    assert settings.tools.allowed == ("echo", "sleep", "fs.*", "process.*", "http.fetch", "skill.*", "node.*")
+    assert settings.tools.allowed == (
+        *("echo", "sleep", "fs.*", "process.*", "http.fetch", "skill.*", "node.*", "browser.*"),
+    )
     assert settings.access.operators == ("user:operator",)
     assert settings.nodes.host == "127.0.0.1" and settings.nodes.advertise == ()
     assert settings.access.groups == {}

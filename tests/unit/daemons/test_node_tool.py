@@ -19,6 +19,11 @@ from palyra.tools.sqlite_approvals import read_approval
 from palyra.wire.node.v1 import node_pb2 as wire
 
 FREE = {"tools": {"preapproved": ["node.*"]}}
+# By default devices may ask for nothing of each other.
+DEVICES_MAY_ASK = """@id("test.devices-may-ask")
+permit (principal in Group::"allowed", action == Action::"node.invoke", resource)
+when { context.channel == Channel::"node" };
+"""
 COUNT = DeviceCapabilityView(
     name="count", input_schema_json='{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
 )
@@ -134,7 +139,21 @@ async def test_a_device_that_is_revoked_while_it_works_fails_the_call(tmp_path: 
         assert record.error["code"] == "nodes.device_gone" and record.error["details"]["device"] == device.device_id
 
 
+def let_devices_ask(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "devices.cedar").write_text(DEVICES_MAY_ASK)
+
+
+async def test_a_device_asks_for_nothing_unless_a_policy_lets_it(tmp_path: Path) -> None:
+    async with at_home(tmp_path, FREE) as (_, device, _):
+        request = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="print", input_json=b"{}")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await device.stub.ExecuteCapability(request, timeout=PATIENCE)
+        assert code_of(refused.value) == "call.denied"
+
+
 async def test_a_device_asks_through_the_same_pipeline_and_needs_the_same_approval(tmp_path: Path) -> None:
+    let_devices_ask(tmp_path)
     async with at_home(tmp_path, {}) as (house, device, _):
         request = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="print", input_json=b"{}")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -151,6 +170,7 @@ async def test_a_device_asks_through_the_same_pipeline_and_needs_the_same_approv
 
 
 async def test_one_device_has_another_do_something(tmp_path: Path) -> None:
+    let_devices_ask(tmp_path)
     async with at_home(tmp_path, FREE) as (house, device, stream):
         asker = await HouseDevices(house).pair("phone")
         asker.connect()

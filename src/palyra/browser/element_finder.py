@@ -1,0 +1,172 @@
+"""From what a client calls an element to that one element: by its ref, or by a selector that matches exactly one."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import msgspec
+
+from palyra.browser.action import ElementTarget
+from palyra.browser.element_errors import BadSelector, NoMatch, SeveralMatch, StaleRef
+from palyra.browser.page_errors import DocumentGone
+from palyra.browser.page_frames import PageFrames
+from palyra.browser.page_limits import MAX_NAMED
+from palyra.browser.page_port import FrameView, Redact
+from palyra.browser.page_script import PageWorlds
+from palyra.browser.refs import Bound, Candidate, RefBook, listed, ranked, shown
+
+
+class Located(msgspec.Struct, frozen=True, kw_only=True):
+    """An element that was found, in a document that was there then."""
+
+    ref: str
+    bound: Bound
+    frame: FrameView
+
+    def __str__(self) -> str:
+        return f"{self.ref} ({self.bound})"
+
+
+class ElementFinder:
+    def __init__(self, frames: PageFrames, worlds: PageWorlds, refs: RefBook, redact: Redact) -> None:
+        self._frames = frames
+        self._worlds = worlds
+        self._refs = refs
+        self._redact = redact
+
+    async def find(self, target: ElementTarget) -> Located:
+        """Raises `NoMatch`, `SeveralMatch` or `StaleRef`, each with those that may have been meant."""
+        if target.ref is not None:
+            located = self.by_ref(target.ref)
+            bound = located.bound
+            changed = await self._worlds.call(located.frame, "changed", bound.number, bound.role, bound.name)
+            if changed is not None:
+                await self.stale(located, changed)
+            return located
+        matched = await self.matching(target)
+        if len(matched) == 1:
+            return matched[0]
+        if matched:
+            named = [self._candidate(each.ref, each.bound) for each in matched[:MAX_NAMED]]
+            raise SeveralMatch(
+                f"{self._asked(target)} matches {len(matched)} elements: {listed(named)}",
+                candidates=msgspec.to_builtins(named),
+                count=len(matched),
+            )
+        return await self._none(target)
+
+    def by_ref(self, ref: str) -> Located:
+        """Whose document is still there; whether the element is what it was, whoever uses it sees."""
+        bound = self._refs.get(ref)
+        frame = self._frames.by_id(bound.frame_id)
+        if frame is None:
+            raise StaleRef(f"{self._named(ref, bound)} is gone with its frame", ref=ref, changed="frame")
+        if frame.loader_id != bound.loader_id:
+            raise StaleRef(
+                f"{self._named(ref, bound)} is gone: another page was loaded in its place", ref=ref, changed="document"
+            )
+        return Located(ref=ref, bound=bound, frame=frame)
+
+    async def matching(self, target: ElementTarget) -> list[Located]:
+        """All that match a selector, over all frames: those that are seen before those that are not, and those that
+        match exactly before those that hold what was asked for."""
+        asked = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
+        frames = self._frames.all()
+        answers = await asyncio.gather(*(self._ask(frame, asked) for frame in frames))
+        best: dict[int, list[Located]] = {}
+        for frame, answer in zip(frames, answers, strict=True):
+            if "problem" in answer:
+                raise BadSelector(f"{self._asked(target)} is no selector: {self._redact(answer['problem'])[:200]}")
+            told = [self.locate(frame, each) for each in answer["elements"]]
+            if told:
+                best.setdefault(int(answer["rank"]), []).extend(told)
+        return best[min(best)] if best else []
+
+    async def _ask(self, frame: FrameView, asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return dict(await self._worlds.call(frame, "find", asked))
+        except DocumentGone:
+            return {"elements": []}
+
+    def locate(self, frame: FrameView, told: dict[str, Any]) -> Located:
+        """A ref for an element as the page's script tells of it."""
+        bound = Bound(
+            frame_id=frame.frame_id,
+            loader_id=frame.loader_id,
+            number=told["number"],
+            role=told["role"],
+            name=told["name"],
+        )
+        return Located(ref=self._refs.bind(bound), bound=bound, frame=frame)
+
+    async def stale(self, located: Located, changed: dict[str, Any]) -> NoReturn:
+        """What changed about an element, and what may be meant now."""
+        was, what = self._named(located.ref, located.bound), str(changed["change"])
+        if what in ("role", "name") and changed.get("number"):
+            same = await self._tell(located.frame, int(changed["number"]))
+            if same is not None:
+                candidate = self._candidate(same.ref, same.bound)
+                raise StaleRef(
+                    f"{was} has another {what} now: it is {candidate}",
+                    ref=located.ref,
+                    changed=what,
+                    candidates=msgspec.to_builtins([candidate]),
+                )
+        near = await self._near([located.frame], located.bound.role, located.bound.name)
+        happened = {
+            "removed": "was taken from the page",
+            "role": "has another role now",
+            "name": "has another name now",
+        }.get(what, "is not what would be hit")
+        nearest = f"; nearest is {near[0]}" if near else ""
+        raise StaleRef(
+            f"{was} {happened}{nearest}", ref=located.ref, changed=what, candidates=msgspec.to_builtins(near)
+        )
+
+    async def _tell(self, frame: FrameView, number: int) -> Located | None:
+        try:
+            told = await self._worlds.call(frame, "tell", number)
+        except DocumentGone:
+            return None
+        return self.locate(frame, told) if told is not None else None
+
+    async def _none(self, target: ElementTarget) -> NoReturn:
+        wanted = target.name or target.text or ""
+        near = await self._near(self._frames.all(), target.role or "", wanted) if wanted or target.role else []
+        text = f"; nearest: {listed(near)}" if near else ""
+        raise NoMatch(f"{self._asked(target)} matches nothing on the page{text}", candidates=msgspec.to_builtins(near))
+
+    async def _near(self, frames: Iterable[FrameView], role: str, wanted: str) -> list[Candidate]:
+        found: list[tuple[Bound, str]] = []
+        places: dict[Bound, tuple[FrameView, dict[str, Any]]] = {}
+        for frame in frames:
+            try:
+                for told in await self._worlds.call(frame, "candidates", role):
+                    bound = Bound(
+                        frame_id=frame.frame_id,
+                        loader_id=frame.loader_id,
+                        number=told["number"],
+                        role=told["role"],
+                        name=told["name"],
+                    )
+                    found.append((bound, bound.name))
+                    places[bound] = (frame, told)
+            except DocumentGone:
+                continue
+        best = ranked(wanted, found) if wanted else found[:MAX_NAMED]
+        return [self._candidate(self._refs.bind(bound), bound) for bound, _ in best]
+
+    def _candidate(self, ref: str, bound: Bound) -> Candidate:
+        return Candidate(ref=ref, role=bound.role, name=self._redact(bound.name)[:200])
+
+    def _named(self, ref: str, bound: Bound) -> str:
+        return f"{ref} ({shown(bound.role, self._redact(bound.name))})"
+
+    def name(self, located: Located) -> str:
+        return self._named(located.ref, located.bound)
+
+    def _asked(self, target: ElementTarget) -> str:
+        if target.role is not None:
+            return self._redact(shown(target.role, target.name or ""))
+        form = "css" if target.css is not None else "text"
+        return self._redact(f"{form} {(target.css or target.text or '')[:200]!r}")

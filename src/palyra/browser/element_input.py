@@ -1,0 +1,207 @@
+"""Mouse and keys on one element: waits until it can be acted on, sends real input, and lets none of it reach another.
+
+Between a look at the page and an event the page may have changed. So the page's script stands before every listener
+of the page at the event itself, in every frame, and stops an event that does not reach the element it was meant for.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from palyra.browser.element_errors import (
+    ElementCovered,
+    ElementDisabled,
+    ElementHidden,
+    ElementMoving,
+    InputStrayed,
+    NotEditable,
+)
+from palyra.browser.element_finder import ElementFinder, Located
+from palyra.browser.page_errors import DialogOpen, DocumentGone
+from palyra.browser.page_frames import FrameHidden, PageFrames, Point
+from palyra.browser.page_limits import MIN_INPUT_SECONDS
+from palyra.browser.page_port import FrameView, PageView
+from palyra.browser.page_script import PageWorlds
+from palyra.browser.tree import FRAME
+from palyra.errors import PalyraError
+
+_NOTHING: Final = {"kind": "nothing"}
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What must hold before an action."""
+
+    seen: bool = True
+    enabled: bool = True
+    editable: bool = False
+    still: bool = True
+    hit: bool = True
+
+
+class ElementInput:
+    def __init__(self, page: PageView, frames: PageFrames, worlds: PageWorlds, finder: ElementFinder) -> None:
+        self._page = page
+        self._frames = frames
+        self._worlds = worlds
+        self._finder = finder
+        # A guard that may still stand, because a dialog or the end of an action's time kept it from being taken away.
+        self._armed = False
+
+    # Before an action.
+
+    async def ready(
+        self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any] | None = None
+    ) -> Point | None:
+        """Waits until the element can be acted on and gives the point to act at, with the guard armed."""
+        loop = asyncio.get_running_loop()
+        self._armed = self._armed or guard is not None
+        if located.frame.parent_id:
+            await self._frames.show(located.frame, if_unseen=True)
+        while True:
+            left = max(0.0, deadline - loop.time())
+            spec = {
+                "number": located.bound.number,
+                "role": located.bound.role,
+                "name": located.bound.name,
+                "needs": msgspec.to_builtins(needs),
+                "milliseconds": left * 1000,
+                "arm": guard,
+            }
+            outcome = await self._unless_dialog(self._worlds.call(located.frame, "ready", spec, seconds=left))
+            if "problem" in outcome:
+                await self._refuse(located, outcome)
+            if not needs.hit:
+                break
+            at = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
+            if isinstance(at, Point):
+                if guard is not None:
+                    await self._arm_others(located)
+                return at
+            await self._disarm([located.frame])
+            await self._frames.show(located.frame)
+            shown = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
+            if isinstance(shown, FrameHidden) and loop.time() >= deadline:
+                await self._covered(located, shown.frame, shown.by)
+        if guard is not None:
+            await self._arm_others(located)
+        return None
+
+    async def _refuse(self, located: Located, outcome: dict[str, Any]) -> NoReturn:
+        problem, name = str(outcome["problem"]), self._finder.name(located)
+        match problem:
+            case "stale":
+                await self._finder.stale(located, outcome)
+            case "covered":
+                await self._covered(located, located.frame, outcome.get("by"))
+            case "hidden":
+                raise ElementHidden(f"{name} cannot be seen: {outcome.get('why', '')}", ref=located.ref)
+            case "outside":
+                raise ElementHidden(f"{name} cannot be scrolled into view", ref=located.ref)
+            case "disabled":
+                raise ElementDisabled(f"{name} is disabled", ref=located.ref)
+            case "readonly":
+                raise NotEditable(f"{name} takes no text", ref=located.ref)
+            case _:
+                raise ElementMoving(f"{name} does not come to rest", ref=located.ref)
+
+    async def _covered(self, located: Located, frame: FrameView, by: dict[str, Any] | None) -> NoReturn:
+        if by is None:
+            raise ElementCovered(f"{self._finder.name(located)} is outside of what is shown", ref=located.ref)
+        cover = self._finder.locate(frame, by)
+        named = self._finder.name(cover)
+        raise ElementCovered(
+            f"{self._finder.name(located)} is covered by {named}", ref=located.ref, covered_by=cover.ref
+        )
+
+    # The guard.
+
+    async def _arm_others(self, located: Located) -> None:
+        """No other document of the tab may get any of the input, but one whose frame the element is."""
+        meant = {located.frame.frame_id}
+        if located.bound.role == FRAME:
+            owners = await self._frames.owners()
+            meant |= {inner for inner, owner in owners.items() if owner == (located.frame, located.bound.number)}
+        others = [each for each in self._frames.all() if each.frame_id not in meant]
+        if others:
+            await asyncio.gather(*(self._quietly(each, "arm", _NOTHING) for each in others))
+
+    async def _quietly(self, frame: FrameView, called: str, *given: Any) -> Any:
+        """A document that is gone gets no input."""
+        with suppress(DocumentGone):
+            return await self._worlds.call(frame, called, *given)
+        return None
+
+    async def clear(self) -> None:
+        """Takes away a guard that an earlier action had to leave."""
+        if self._armed:
+            await self._unless_dialog(self._disarm(self._frames.all()))
+            self._armed = False
+
+    async def _disarm(self, frames: Sequence[FrameView]) -> list[Any]:
+        return list(await asyncio.gather(*(self._quietly(each, "disarm") for each in frames)))
+
+    async def judge(self, located: Located) -> list[str] | None:
+        """Takes the guard away, and raises if an event would have reached another element. Gives the events that
+        reached the right one; None where the document tells nothing: input replaced it, or a dialog is open."""
+        frames = [located.frame, *(each for each in self._frames.all() if each.frame_id != located.frame.frame_id)]
+        try:
+            told = await self._unless_dialog(self._disarm(frames))
+        except DialogOpen:
+            return None
+        self._armed = False
+        seen: list[str] | None = None
+        for frame, each in zip(frames, told, strict=True):
+            if each is None:
+                continue
+            failed = each["failed"]
+            if failed is not None:
+                await self._strayed(located, frame, failed)
+            if frame.frame_id == located.frame.frame_id:
+                seen = each["seen"]
+        return seen
+
+    async def _strayed(self, located: Located, frame: FrameView, failed: dict[str, Any]) -> NoReturn:
+        if failed["change"] != "elsewhere":
+            await self._finder.stale(located, failed)
+        over = failed.get("over")
+        where = self._finder.name(self._finder.locate(frame, over)) if over else "something else"
+        raise InputStrayed(
+            f"{self._finder.name(located)} was not where it had been: {where} would have got the {failed['at']}",
+            ref=located.ref,
+        )
+
+    # Sending.
+
+    async def send(self, *events: tuple[str, dict[str, Any]], deadline: float) -> bool:
+        """Sends input events in order. Says whether all were handled: a dialog that opens ends the wait for them."""
+        seconds = max(deadline - asyncio.get_running_loop().time(), MIN_INPUT_SECONDS)
+        sends = [self._page.cdp.send(method, params, self._page.session_id, seconds) for method, params in events]
+        try:
+            await self._unless_dialog(asyncio.gather(*sends))
+        except DialogOpen:
+            return False
+        return True
+
+    async def _unless_dialog(self, work: Awaitable[Any]) -> Any:
+        """While a dialog is open the page answers nothing, so nothing is waited for then."""
+        doing = asyncio.ensure_future(work)
+        opened = asyncio.ensure_future(self._page.dialog_opened())
+        try:
+            if self._page.dialog() is None:
+                await asyncio.wait((doing, opened), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            raise DialogOpen("a dialog of the page is open")
+        finally:
+            for each in (doing, opened):
+                if not each.done():
+                    each.cancel()
+                    with suppress(asyncio.CancelledError, PalyraError):
+                        await each
+
+
+def mouse(kind: str, at: Point, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "Input.dispatchMouseEvent", {"type": kind, "x": at.x, "y": at.y, **more}

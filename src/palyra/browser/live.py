@@ -1,0 +1,40 @@
+"""What a person who watches a session sees, and what one who took it over may do."""
+
+from enum import StrEnum
+
+import msgspec
+
+from palyra.browser.action import MouseButton
+
+
+class LiveFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """One picture of the active tab. ``width`` and ``height`` are the page's own pixels: input is given in these."""
+
+    tab: str
+    url: str
+    picture: bytes
+    width: int
+    height: int
+    at_ms: int
+    media_type: str = "image/jpeg"
+
+
+class OperatorDoes(StrEnum):
+    CLICK = "click"
+    MOVE = "move"
+    SCROLL = "scroll"
+    TYPE = "type"
+    KEY = "key"
+
+
+class OperatorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``x`` and ``y`` for the pointer, ``dx`` and ``dy`` for scrolling, ``text`` for typing, ``key`` as in `Press`."""
+
+    does: OperatorDoes
+    x: int = 0
+    y: int = 0
+    dx: int = 0
+    dy: int = 0
+    button: MouseButton = MouseButton.LEFT
+    text: str = ""
+    key: str = ""

@@ -1,0 +1,135 @@
+"""Clicking, hovering, dragging and scrolling with real mouse events."""
+
+import asyncio
+from typing import Any, Final
+
+from palyra.browser.action import Click, DoubleClick, Drag, MouseButton, Scroll
+from palyra.browser.cdp_codec import CdpEvent
+from palyra.browser.element_errors import InputStrayed
+from palyra.browser.element_finder import ElementFinder, Located
+from palyra.browser.element_input import ElementInput, Needs, mouse
+from palyra.browser.keys import modifier_mask
+from palyra.browser.page_frames import PageFrames, Point
+from palyra.browser.page_limits import DRAG_STEPS
+from palyra.browser.page_port import PageView
+from palyra.browser.page_script import PageWorlds
+
+_HELD: Final = {MouseButton.LEFT: 1, MouseButton.RIGHT: 2, MouseButton.MIDDLE: 4}
+_LAST_EVENT: Final = {MouseButton.LEFT: "click", MouseButton.MIDDLE: "auxclick", MouseButton.RIGHT: "auxclick"}
+# A drag is over when it was dropped, or where the page drags by itself, when the button was let go.
+_DRAG_ENDS: Final = ("drop", "mouseup")
+
+
+class MouseActions:
+    def __init__(
+        self, page: PageView, frames: PageFrames, worlds: PageWorlds, finder: ElementFinder, gate: ElementInput
+    ) -> None:
+        self._page = page
+        self._frames = frames
+        self._worlds = worlds
+        self._finder = finder
+        self._gate = gate
+
+    async def click(self, action: Click | DoubleClick, located: Located, deadline: float) -> None:
+        button = action.button if isinstance(action, Click) else MouseButton.LEFT
+        times = 1 if isinstance(action, Click) else 2
+        modifiers = modifier_mask(action.modifiers)
+        guard = {"kind": "mouse", "last": [_LAST_EVENT[button] if times == 1 else "dblclick"]}
+        at = await self._gate.ready(located, Needs(), deadline, guard)
+        assert at is not None
+        events = [mouse("mouseMoved", at, modifiers=modifiers)]
+        for count in range(1, times + 1):
+            held = {"button": button.value, "clickCount": count, "modifiers": modifiers}
+            events.append(mouse("mousePressed", at, buttons=_HELD[button], **held))
+            events.append(mouse("mouseReleased", at, buttons=0, **held))
+        if await self._gate.send(*events, deadline=deadline):
+            await self._gate.judge(located)
+
+    async def hover(self, located: Located, deadline: float) -> None:
+        at = await self._gate.ready(located, Needs(enabled=False), deadline, {"kind": "hover"})
+        assert at is not None
+        if not await self._gate.send(mouse("mouseMoved", at), deadline=deadline):
+            return
+        seen = await self._gate.judge(located)
+        if seen is not None and not seen:
+            raise InputStrayed(f"{self._finder.name(located)} moved away from the mouse", ref=located.ref)
+
+    async def drag(self, action: Drag, source: Located, to: Located, deadline: float) -> None:
+        """As a person would: pressed on one, moved, let go over the other. A page's own kind of dragging sees the
+        mouse; the browser's kind is taken up where Chromium would hand it to a desktop, and dropped by hand."""
+        end = await self._gate.ready(to, Needs(enabled=False), deadline)
+        same = source.frame.frame_id == to.frame.frame_id
+        bound = {"number": to.bound.number, "role": to.bound.role, "name": to.bound.name}
+        guard = {"kind": "mouse", "last": _DRAG_ENDS, **({"to": bound} if same else {"leaves": True})}
+        begin = await self._gate.ready(source, Needs(), deadline, guard)
+        assert begin is not None
+        # The first may have been scrolled away to show the second.
+        end = await self._gate.ready(to, Needs(enabled=False, still=False), deadline)
+        assert end is not None
+        if not same:
+            await self._worlds.call(to.frame, "arm", {"kind": "mouse", "last": _DRAG_ENDS, **bound})
+        taken: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        def heard(event: CdpEvent) -> None:
+            if event.method == "Input.dragIntercepted" and not taken.done():
+                taken.set_result(event.params["data"])
+
+        stop = self._page.cdp.subscribe(self._page.session_id, heard)
+        try:
+            await self._intercept(True)
+            held = {"button": "left", "buttons": 1}
+            await self._gate.send(
+                mouse("mouseMoved", begin), mouse("mousePressed", begin, clickCount=1, **held), deadline=deadline
+            )
+            for step in range(1, DRAG_STEPS + 1):
+                await self._gate.send(mouse("mouseMoved", _between(begin, end, step), **held), deadline=deadline)
+                if taken.done():
+                    break
+            if taken.done() or await self._worlds.call(source.frame, "dragging"):
+                async with asyncio.timeout_at(deadline):
+                    await self._drop(await taken, end, deadline)
+            else:
+                released = mouse("mouseReleased", end, button="left", buttons=0, clickCount=1)
+                await self._gate.send(released, deadline=deadline)
+        finally:
+            stop()
+            await self._intercept(False)
+        await self._gate.judge(source)
+
+    async def _drop(self, data: dict[str, Any], end: Point, deadline: float) -> None:
+        for kind in ("dragEnter", "dragOver", "drop"):
+            params = {"type": kind, "x": end.x, "y": end.y, "data": data}
+            await self._gate.send(("Input.dispatchDragEvent", params), deadline=deadline)
+
+    async def _intercept(self, enabled: bool) -> None:
+        await self._page.cdp.send("Input.setInterceptDrags", {"enabled": enabled}, self._page.session_id)
+
+    async def scroll(self, action: Scroll, located: Located | None, deadline: float) -> None:
+        """Moves what can be moved at once. Where nothing can, as in a map, a real wheel turns over it."""
+        if located is not None and not action.dx and not action.dy:
+            await self._gate.ready(located, Needs(seen=False, enabled=False, still=False, hit=False), deadline)
+            await self._frames.show(located.frame)
+            await self._worlds.call(located.frame, "showElement", located.bound.number)
+            return
+        frame = located.frame if located is not None else self._frames.main
+        number = located.bound.number if located is not None else 0
+        if located is not None:
+            await self._gate.ready(located, Needs(enabled=False, still=False, hit=False), deadline)
+        if await self._worlds.call(frame, "scrollBy", number, action.dx, action.dy):
+            return
+        at = await self._middle(located, deadline)
+        await self._gate.send(mouse("mouseWheel", at, deltaX=action.dx, deltaY=action.dy), deadline=deadline)
+
+    async def _middle(self, located: Located | None, deadline: float) -> Point:
+        if located is not None:
+            at = await self._gate.ready(located, Needs(enabled=False, still=False), deadline)
+            assert at is not None
+            return at
+        size = await self._worlds.call(self._frames.main, "pageSize")
+        width, height = size["view"]
+        return Point(width / 2, height / 2)
+
+
+def _between(begin: Point, end: Point, step: int) -> Point:
+    part = step / DRAG_STEPS
+    return Point(begin.x + (end.x - begin.x) * part, begin.y + (end.y - begin.y) * part)

@@ -1,0 +1,131 @@
+"""Takes a tab to an address, back, forward, or there once more: judged first, then waited for by events."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from palyra.browser.action import LoadState
+from palyra.browser.interception import Interception
+from palyra.browser.page_address import AddressKind, kind_of, require_tab_address, shown_address
+from palyra.browser.page_errors import NavigationFailed, NavigationTimeout, NoHistory, PageTimeout, SchemeRefused
+from palyra.browser.page_port import Redact
+from palyra.browser.refusals import Refusals
+from palyra.browser.tab_page import TabPage
+
+# What Chromium answers when a download, or no content at all, came instead of a document.
+_NO_DOCUMENT = "net::ERR_ABORTED"
+_BLOCKED = "net::ERR_BLOCKED_BY_CLIENT"
+
+
+class Navigator:
+    def __init__(self, interception: Interception, refusals: Refusals, redact: Redact) -> None:
+        self._interception = interception
+        self._refusals = refusals
+        self._redact = redact
+
+    async def navigate_with_guards(self, tab: TabPage, url: str, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
+        """The address is judged before Chromium hears of it, and every redirect of it when Chromium asks."""
+        deadline = time.monotonic() + timeout
+        mark, commits = self._refusals.total, tab.load.commits
+        if require_tab_address(url) is AddressKind.WEB:
+            await self._judged(tab, url, deadline)
+        answer = await self._asked(tab, "Page.navigate", {"url": url}, deadline)
+        if answer is None:
+            return
+        error = str(answer.get("errorText", ""))
+        if error and not answer.get("isDownload"):
+            self._raise(tab, url, error, mark)
+        elif answer.get("loaderId") and not error:
+            await self._loaded(tab, lambda: tab.load.commits > commits, wait, deadline)
+
+    async def reload(self, tab: TabPage, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
+        deadline = time.monotonic() + timeout
+        mark, commits = self._refusals.total, tab.load.commits
+        if kind_of(tab.url) is AddressKind.WEB:
+            await self._judged(tab, tab.url, deadline)
+        if await self._asked(tab, "Page.reload", {}, deadline) is None:
+            return
+        await self._moved(tab, lambda: tab.load.commits > commits, wait, deadline, mark)
+
+    async def go(self, tab: TabPage, steps: int, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
+        """Back or forward in the tab's history."""
+        deadline = time.monotonic() + timeout
+        history = await tab.cdp.send("Page.getNavigationHistory", {}, tab.session_id)
+        index = int(history["currentIndex"]) + steps
+        if not 0 <= index < len(history["entries"]):
+            raise NoHistory("there is nothing further back" if steps < 0 else "there is nothing further forward")
+        entry = history["entries"][index]
+        url = str(entry["url"])
+        kind = kind_of(url)
+        if kind is AddressKind.WEB:
+            await self._judged(tab, url, deadline)
+        elif kind is not AddressKind.BLANK:
+            raise SchemeRefused(f"a tab may not go to {shown_address(url)!r}")
+        mark, commits, within = self._refusals.total, tab.load.commits, tab.load.within
+        asked = await self._asked(tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]}, deadline)
+        if asked is not None:
+            await self._moved(tab, lambda: tab.load.commits > commits or tab.load.within > within, wait, deadline, mark)
+
+    async def _judged(self, tab: TabPage, url: str, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(_left(deadline)):
+                await self._interception.judge_document(url, frame=tab.target_id)
+        except TimeoutError as late:
+            raise NavigationTimeout("the address could not be judged in time", url=self._shown(url)) from late
+
+    async def _asked(self, tab: TabPage, method: str, params: dict[str, Any], deadline: float) -> dict[str, Any] | None:
+        """The answer, which comes when the navigation committed or failed; None when a dialog came in between."""
+        asked = asyncio.ensure_future(tab.cdp.send(method, params, tab.session_id, _left(deadline) + 1.0))
+        asked.add_done_callback(lambda _: tab.changed())
+        try:
+            await tab.until(asked.done, _left(deadline))
+            return await asked if asked.done() else None
+        except PageTimeout as late:
+            await tab.cdp.send("Page.stopLoading", {}, tab.session_id)
+            tab.load.abandoned()
+            raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
+        finally:
+            # With a dialog open the command is answered much later, and nobody waits for that.
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+    async def _loaded(self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float) -> None:
+        """That document, or the one that it went on to by itself."""
+        try:
+            await tab.until(moved, _left(deadline))
+            await tab.until(lambda: tab.load.has_reached(wait) and not tab.load.pending, _left(deadline))
+        except PageTimeout as late:
+            raise NavigationTimeout(
+                f"the page did not get as far as {wait}", tab=tab.tab, url=self._shown(tab.url), committed=True
+            ) from late
+
+    async def _moved(
+        self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float, mark: int
+    ) -> None:
+        ends = tab.load.ends
+        try:
+            await tab.until(lambda: moved() or tab.load.ends > ends, _left(deadline))
+        except PageTimeout as late:
+            await tab.cdp.send("Page.stopLoading", {}, tab.session_id)
+            tab.load.abandoned()
+            raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
+        refused = self._refusals.of_document(tab.target_id, mark)
+        if refused is not None:
+            raise refused.with_traceback(None)
+        if tab.dialog() is None and moved():
+            await self._loaded(tab, moved, wait, deadline)
+
+    def _raise(self, tab: TabPage, url: str, error: str, mark: int) -> None:
+        refused = self._refusals.of_document(tab.target_id, mark)
+        if refused is not None and error == _BLOCKED:
+            raise refused.with_traceback(None)
+        if error != _NO_DOCUMENT:
+            raise NavigationFailed(f"{self._shown(url)} could not be opened: {error}", net_error=error)
+
+    def _shown(self, url: str) -> str:
+        return shown_address(self._redact(url))
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())

@@ -1,0 +1,157 @@
+"""Reads a tab into one of the three forms of an observation."""
+
+import asyncio
+import re
+from typing import Any, Final
+
+import msgspec
+
+from palyra.browser import page_limits as limits
+from palyra.browser import tree
+from palyra.browser.element_finder import ElementFinder, Located
+from palyra.browser.observation import ChromiumObserveSnapshot, ObserveAsk, SnapshotForm
+from palyra.browser.page_errors import DocumentGone
+from palyra.browser.page_frames import PageFrames
+from palyra.browser.page_port import FrameView, PageView, Redact
+from palyra.browser.page_script import PageWorlds
+from palyra.browser.refs import Bound, RefBook
+from palyra.browser.render import Key, cut_bytes, render
+
+# Where a frame's own text goes; the page's script writes the number of the element that holds it.
+_FRAME_PLACE: Final = re.compile("\0([0-9]+)\0")
+_CUT: Final = "\n… cut here: look within a ref, or raise max_bytes"
+_READ: Final = {SnapshotForm.TEXT: "visibleText", SnapshotForm.DOM: "markup"}
+
+
+class _Read(msgspec.Struct):
+    """What was read of each frame, by the frame that holds it and the number of the element there."""
+
+    main: Any
+    inner: dict[tuple[str, int], tuple[FrameView, Any]]
+    frame: FrameView
+
+
+class PageReader:
+    def __init__(
+        self,
+        page: PageView,
+        frames: PageFrames,
+        worlds: PageWorlds,
+        finder: ElementFinder,
+        refs: RefBook,
+        redact: Redact,
+    ) -> None:
+        self._page = page
+        self._frames = frames
+        self._worlds = worlds
+        self._finder = finder
+        self._refs = refs
+        self._redact = redact
+        self._last: frozenset[Key] | None = None
+
+    async def observe(self, ask: ObserveAsk, max_bytes: int, text_bytes: int) -> ChromiumObserveSnapshot:
+        within = await self._finder.find(ask.within) if ask.within is not None else None
+        if ask.form is SnapshotForm.TREE:
+            return await self._tree(ask, within, min(ask.max_bytes or limits.DEFAULT_TREE_BYTES, max_bytes))
+        ceiling = min(text_bytes, max_bytes) if ask.form is SnapshotForm.TEXT else max_bytes
+        return await self._flat(ask, within, min(ask.max_bytes or ceiling, ceiling))
+
+    async def _tree(self, ask: ObserveAsk, within: Located | None, room: int) -> ChromiumObserveSnapshot:
+        bounds = {"rows": limits.MAX_ROWS, "milliseconds": limits.MAX_WALK_MS, "names": bool(ask.find)}
+        read = await self._read("snapshot", within, bounds)
+        roots = tree.grow(read.main["rows"], read.frame.frame_id, read.frame.loader_id, self._redact)
+        inner = {
+            place: tree.grow(given["rows"], frame.frame_id, frame.loader_id, self._redact)
+            for place, (frame, given) in read.inner.items()
+        }
+        tree.graft(roots, inner)
+        left = int(read.main["left"]) + sum(int(given["left"]) for _, given in read.inner.values())
+        nodes = tree.tidy(roots)
+        before = self._last if ask.since_last else None
+        matches = 0
+        if ask.find:
+            nodes, matches = tree.found(nodes, ask.find)
+        if ask.interactive_only:
+            nodes = tree.only_interactive(nodes)
+        whole = nodes
+        if ask.depth:
+            nodes = tree.shallow(nodes, ask.depth)
+        drawn = render(nodes, self._bind, room, before=before, left_out=left)
+        if within is None and not (ask.find or ask.interactive_only):
+            self._last = frozenset(each.key for node in whole for each in node.walk())
+        return self._answer(ask, drawn.text, drawn.truncated, refs=drawn.refs, matches=matches, read=read)
+
+    async def _flat(self, ask: ObserveAsk, within: Located | None, room: int) -> ChromiumObserveSnapshot:
+        read = await self._read(_READ[ask.form], within, room + limits.READ_BEYOND_CHARS)
+        frame_texts = {place: (frame, str(given["text"])) for place, (frame, given) in read.inner.items()}
+
+        def filled(frame: FrameView, text: str, depth: int) -> str:
+            def put(match: re.Match[str]) -> str:
+                inner = frame_texts.get((frame.frame_id, int(match[1])))
+                return filled(*inner, depth + 1) if inner is not None and depth < limits.MAX_FRAMES else ""
+
+            return _FRAME_PLACE.sub(put, text)
+
+        whole = self._redact(_lines(filled(read.frame, str(read.main["text"]), 0)))
+        matches = 0
+        if ask.find:
+            wanted = ask.find.casefold()
+            hits = [line for line in whole.split("\n") if wanted in line.casefold()]
+            matches, whole = len(hits), "\n".join(hits)
+        left = int(read.main["left"]) + sum(int(given["left"]) for _, given in read.inner.values())
+        text, cut = cut_bytes(whole + (_CUT if left else ""), room, _CUT)
+        return self._answer(ask, text, cut or left > 0, matches=matches, read=read)
+
+    async def _read(self, called: str, within: Located | None, bounds: Any) -> _Read:
+        frame = within.frame if within is not None else self._frames.main
+        number = within.bound.number if within is not None else 0
+        main = await self._worlds.call(frame, called, number, bounds, seconds=limits.MAX_WALK_MS / 1000)
+        if main is None:
+            raise DocumentGone("what was to be looked at is not on the page any more")
+        owners = await self._frames.owners()
+        others = [each for each in self._frames.all()[1:] if each.frame_id in owners and each != frame]
+        read = await asyncio.gather(*(self._inner(each, called, bounds) for each in others))
+        inner = {
+            (owners[each.frame_id][0].frame_id, owners[each.frame_id][1]): (each, given)
+            for each, given in zip(others, read, strict=True)
+            if given is not None
+        }
+        return _Read(main, inner, frame)
+
+    async def _inner(self, frame: FrameView, called: str, bounds: Any) -> Any:
+        """A frame that goes away meanwhile is one that is not there."""
+        try:
+            return await self._worlds.call(frame, called, 0, bounds, seconds=limits.MAX_WALK_MS / 1000)
+        except DocumentGone:
+            return None
+
+    def _bind(self, node: tree.PageNode) -> str:
+        bound = Bound(
+            frame_id=node.frame_id, loader_id=node.loader_id, number=node.number, role=node.role, name=node.page_name
+        )
+        return self._refs.bind(bound)
+
+    def _answer(
+        self, ask: ObserveAsk, text: str, truncated: bool, *, read: _Read, refs: int = 0, matches: int = 0
+    ) -> ChromiumObserveSnapshot:
+        main = self._frames.main
+        title = read.main.get("title", "") if read.frame.frame_id == main.frame_id else ""
+        return ChromiumObserveSnapshot(
+            tab=self._page.tab,
+            url=self._redact(main.url),
+            title=self._redact(str(title)),
+            form=ask.form,
+            text=text,
+            truncated=truncated,
+            refs=refs,
+            matches=matches,
+        )
+
+
+def _lines(text: str) -> str:
+    lines = [" ".join(line.split(" ")).strip() for line in text.split("\n")]
+    kept: list[str] = []
+    for line in lines:
+        if line or (kept and kept[-1]):
+            kept.append(line)
+    return "\n".join(kept).strip()

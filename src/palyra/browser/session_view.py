@@ -1,0 +1,162 @@
+"""What is asked of the browser daemon besides actions, and what it tells: the values on both ends of its socket."""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from palyra.browser.action import ActionOutcome, TabView
+from palyra.errors import InvalidInput, PalyraError
+
+PROTOCOL_VERSION: Final = 1
+
+
+class BadRequest(InvalidInput):
+    code = "browser.bad_request"
+    hint = "the reference of the browser daemon lists what each request needs"
+
+
+class NoSuchSession(InvalidInput):
+    """Also for a session of somebody else: the two cannot be told apart."""
+
+    code = "browser.unknown_session"
+    hint = "`palyra browser sessions` lists the sessions there are; one that reached its end is gone"
+    http_status = 404
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """For whom something is asked. ``operator`` is who asks as one, for any principal's sessions and on record."""
+
+    principal: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    operator: str = ""
+
+
+class SessionAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it is wished for. What it may reach was decided by who asks; the daemon only holds it."""
+
+    profile_id: str = ""
+    budget: dict[str, int] = {}
+    hosts: tuple[str, ...] = ()
+    # Of ``hosts``, those with a port whose addresses may be private or this machine's.
+    private_targets: tuple[str, ...] = ()
+    any_public_host: bool = False
+    allow_evaluate: bool = False
+    label: str = ""
+    viewport_width: int = 0
+    viewport_height: int = 0
+
+
+class SessionState(StrEnum):
+    OPEN = "open"
+    TAKEN_OVER = "taken_over"
+    CLOSING = "closing"
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """``ends_ms`` is the latest end, ``idle_ends_ms`` the end if nobody uses it from now on."""
+
+    session_id: str
+    principal: str
+    state: SessionState
+    created_ms: int
+    ends_ms: int
+    idle_ends_ms: int
+    label: str = ""
+    profile_id: str = ""
+    persistent: bool = False
+    budget: dict[str, int] = {}
+    spent: dict[str, int] = {}
+    hosts: tuple[str, ...] = ()
+    private_targets: tuple[str, ...] = ()
+    any_public_host: bool = False
+    allow_evaluate: bool = False
+    tabs: tuple[TabView, ...] = ()
+    fences_json: bytes = b""
+    fences_waived: tuple[str, ...] = ()
+    product: str = ""
+    operator: str = ""
+
+
+class CloseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """``problem_code`` says why a profile that should have been saved was not."""
+
+    saved: bool = False
+    revision: int = 0
+    problem_code: str = ""
+    problem_message: str = ""
+
+
+class ActReport(msgspec.Struct, frozen=True, kw_only=True):
+    """``outcomes`` of the actions that succeeded; ``problem`` is why the next one did not. The rest was not tried."""
+
+    outcomes: tuple[ActionOutcome, ...] = ()
+    problem: PalyraError | None = None
+    picture: ActionOutcome | None = None
+
+
+class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in or to a session, numbered from 1 without gaps. ``code`` is empty where it went well."""
+
+    number: int
+    at_ms: int
+    kind: str
+    code: str = ""
+    text: str = ""
+    tab: str = ""
+    actor: str = ""
+    run_id: str = ""
+    call_id: str = ""
+
+
+class CookieView(msgspec.Struct, frozen=True, kw_only=True, rename={"http_only": "httpOnly", "same_site": "sameSite"}):
+    """A cookie without its value. ``expires`` -1 ends with the browser."""
+
+    name: str
+    domain: str
+    path: str = "/"
+    expires: float = -1.0
+    http_only: bool = False
+    secure: bool = False
+    same_site: str = ""
+
+
+class ProfileView(msgspec.Struct, frozen=True, kw_only=True):
+    """``session_id`` is the session that uses it now: there is at most one."""
+
+    profile_id: str
+    principal: str
+    name: str
+    colour: str
+    persistence: bool
+    private: bool
+    created_ms: int
+    updated_ms: int
+    revision: int = 0
+    size: int = 0
+    damaged: str = ""
+    session_id: str = ""
+
+
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+    cookies: int = 0
+    origins: int = 0
+    # Origins whose databases were in the document and cannot be taken over.
+    left_out: tuple[str, ...] = ()
+
+
+class WatchAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """Events with a greater number come first, then everything as it happens; without ``frames`` only events."""
+
+    events_after: int = 0
+    frames: bool = True
+
+
+class HealthView(msgspec.Struct, frozen=True, kw_only=True):
+    protocol_version: int
+    software_version: str
+    status: str
+    sessions: int = 0
+    ready_browsers: int = 0
+    product: str = ""

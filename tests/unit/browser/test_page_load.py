@@ -1,0 +1,61 @@
+"""How far a document has come, as transcripts of events."""
+
+from palyra.browser.action import LoadState
+from palyra.browser.page_load import PageLoad
+
+
+def test_a_document_goes_through_its_states() -> None:
+    load = PageLoad()
+    load.begun("L0")
+    assert load.has_reached(LoadState.IDLE) and not load.busy
+    load.asked()
+    assert load.moving
+    load.started("L1", "http://a.test/", "differentDocument")
+    load.answered("L1", 404)
+    assert load.status == 0 and load.has_reached(LoadState.IDLE)
+    load.committed("L1", restored=False)
+    assert (load.status, load.moving, load.busy) == (404, False, True)
+    assert not load.has_reached(LoadState.CONTENT)
+    load.reached("L0", "load")
+    load.reached("L1", "DOMContentLoaded")
+    load.reached("L1", "firstPaint")
+    assert load.has_reached(LoadState.CONTENT) and not load.has_reached(LoadState.LOADED)
+    load.reached("L1", "networkIdle")
+    assert load.has_reached(LoadState.LOADED)
+
+
+def test_a_navigation_that_brought_no_document_ends() -> None:
+    load = PageLoad()
+    load.begun("L0")
+    load.started("L1", "http://a.test/file", "differentDocument")
+    assert load.moving and load.pending_url == "http://a.test/file"
+    load.stopped()
+    assert (load.moving, load.ends, load.loader, load.commits) == (False, 1, "L0", 0)
+    load.stopped()
+    assert load.ends == 1
+
+
+def test_moving_within_a_document_is_no_navigation() -> None:
+    load = PageLoad()
+    load.begun("L0")
+    load.asked()
+    load.started("L0", "http://a.test/#x", "sameDocument")
+    load.moved_within()
+    assert (load.moving, load.within, load.commits) == (False, 1, 0)
+    load.started("L0", "http://a.test/", "historySameDocument")
+    assert not load.moving
+
+
+def test_a_document_that_was_kept_whole_is_loaded_when_it_comes_back() -> None:
+    load = PageLoad()
+    load.started("L2", "http://a.test/", "historyDifferentDocument")
+    load.committed("L1", restored=True)
+    assert load.has_reached(LoadState.IDLE) and not load.moving
+
+
+def test_states_that_come_before_the_commit_count() -> None:
+    load = PageLoad()
+    load.started("L1", "http://a.test/", "differentDocument")
+    load.reached("L1", "DOMContentLoaded")
+    load.committed("L1", restored=False)
+    assert load.has_reached(LoadState.CONTENT)

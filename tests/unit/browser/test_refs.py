@@ -1,0 +1,56 @@
+"""Refs are given once, keep their meaning, and are refused when nobody knows it any more."""
+
+import pytest
+
+from palyra.browser import refs
+from palyra.browser.element_errors import UnknownRef
+from palyra.browser.refs import Bound, RefBook, RefCounter, nearest, ranked, shown
+
+
+def bound(number: int, name: str = "Buy", loader: str = "l") -> Bound:
+    return Bound(frame_id="f", loader_id=loader, number=number, role="button", name=name)
+
+
+def test_the_same_element_keeps_its_ref_and_nothing_else_gets_it() -> None:
+    counter = RefCounter()
+    one, other = RefBook(counter), RefBook(counter)
+    assert one.bind(bound(1)) == "e1"
+    assert one.bind(bound(1)) == "e1"
+    assert one.bind(bound(1, "Sold")) == "e2"
+    assert one.bind(bound(1, loader="m")) == "e3"
+    assert other.bind(bound(1)) == "e4"
+    assert one.get("e2") == bound(1, "Sold")
+
+
+def test_a_ref_of_another_tab_and_one_that_was_never_given() -> None:
+    counter = RefCounter()
+    RefBook(counter).bind(bound(1))
+    with pytest.raises(UnknownRef, match="another tab"):
+        RefBook(counter).get("e1")
+    for odd in ("e2", "e0", "x", "e1 ", "E1", ""):
+        with pytest.raises(UnknownRef):
+            RefBook(counter).get(odd)
+
+
+def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refs, "MAX_REFS", 3)
+    book = RefBook(RefCounter())
+    given = [book.bind(bound(number)) for number in range(5)]
+    assert len(book) == 3
+    with pytest.raises(UnknownRef, match="long gone"):
+        book.get(given[0])
+    assert book.bind(bound(0)) == "e6"
+
+
+def test_the_nearest_is_the_same_name_then_one_that_holds_it_then_one_spelled_like_it() -> None:
+    found = [(bound(n, name), name) for n, name in enumerate(("Cancel", "Buy now", "Buy", "Bux"))]
+    assert [name for _, name in ranked("Buy", found)] == ["Buy", "Buy now", "Bux"]
+    best = nearest("Buy", found)
+    assert best is not None
+    assert best[1] == "Buy"
+    assert nearest("zzz", found) is None
+
+
+def test_a_long_name_is_cut_in_an_error() -> None:
+    assert shown("button", "x" * 100) == f"button '{'x' * 59}…'"
+    assert shown("main", "") == "main"

@@ -1,0 +1,232 @@
+"""A session's tabs in a real Chromium: one browser for all of these."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fakes.page_scene import EVIL, OTHER, SECRET, SHOP, NotAllowed, PageScene, page_scene
+from palyra.browser.action import (
+    Back,
+    BadAction,
+    CloseTab,
+    Evaluate,
+    ExportPdf,
+    Forward,
+    HandleDialog,
+    LoadState,
+    Navigate,
+    OpenTab,
+    Reload,
+    ResetState,
+    SetPermissions,
+    SetViewport,
+    SwitchTab,
+)
+from palyra.browser.observation import ObserveAsk
+from palyra.browser.page_errors import DialogOpen, NavigationFailed, NoDialog, NoHistory, SchemeRefused, UnknownTab
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PageScene]:
+    async with page_scene(tmp_path_factory.mktemp("pages")) as scene:
+        await scene.open()
+        yield scene
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def scene(browser: PageScene) -> PageScene:
+    """Nothing is left of the test before."""
+    await browser.pages.perform(ResetState())
+    browser.site.asked.clear()
+    browser.judge.documents.clear()
+    return browser
+
+
+async def test_a_page_is_opened_judged_and_told_of(scene: PageScene) -> None:
+    outcome = await scene.go()
+    assert (outcome.url, outcome.title, outcome.status) == (scene.site.url("/"), "Shop", 200)
+    assert not outcome.loading and outcome.dialog is None and outcome.refused == ()
+    assert scene.judge.documents[0] == scene.site.url("/")
+    missing = await scene.go("/missing")
+    assert (missing.status, missing.title) == (404, "Missing")
+    seen = await scene.pages.observe(ObserveAsk())
+    assert [tab.active for tab in seen.tabs] == [True]
+
+
+async def test_a_page_that_the_judge_refuses_is_never_asked_for(scene: PageScene) -> None:
+    with pytest.raises(NotAllowed):
+        await scene.go("/", EVIL)
+    assert scene.site.asked == []
+    with pytest.raises(SchemeRefused):
+        await scene.pages.perform(Navigate(url="file:///etc/passwd"))
+    with pytest.raises(NavigationFailed) as failed:
+        await scene.pages.perform(Navigate(url=f"http://{SHOP}:1/"))
+    assert failed.value.details["net_error"].startswith("net::ERR_")
+
+
+async def test_back_forward_and_once_more(scene: PageScene) -> None:
+    scene.site.pages["/two"] = "<title>Two</title>"
+    await scene.go()
+    await scene.go("/two")
+    assert (await scene.pages.perform(Back())).title == "Shop"
+    assert (await scene.pages.perform(Forward())).title == "Two"
+    scene.site.pages["/two"] = "<title>Another</title>"
+    assert (await scene.pages.perform(Reload())).title == "Another"
+    with pytest.raises(NoHistory):
+        await scene.pages.perform(Forward())
+    await scene.run("history.pushState({}, '', '/two?x')")
+    within = await scene.pages.perform(Back())
+    assert within.url == scene.site.url("/two")
+
+
+async def test_a_click_that_navigates_is_waited_for(scene: PageScene) -> None:
+    scene.site.pages["/links"] = "<a id=a href=/two>two</a><a id=b href='#here'>here</a>"
+    scene.site.pages["/two"] = "<title>Two</title>"
+    await scene.go("/links")
+    assert (await scene.click("#b")).url == scene.site.url("/links#here")
+    outcome = await scene.click("#a")
+    assert (outcome.title, outcome.url, outcome.status) == ("Two", scene.site.url("/two"), 200)
+
+
+async def test_tabs_are_opened_switched_and_closed_and_no_id_comes_back(scene: PageScene) -> None:
+    first = scene.pages.tabs()[0].tab
+    second = (await scene.pages.perform(OpenTab(url=scene.site.url("/")))).tab
+    assert [tab.active for tab in scene.pages.tabs()] == [False, True]
+    assert (await scene.pages.perform(SwitchTab(tab=first))).tab == first
+    assert (await scene.pages.perform(CloseTab(tab=second))).tab == first
+    third = (await scene.pages.perform(OpenTab())).tab
+    assert third not in (first, second)
+    with pytest.raises(UnknownTab):
+        await scene.pages.perform(SwitchTab(tab=second))
+    with pytest.raises(BadAction):
+        await scene.pages.perform(SwitchTab())
+    # Closing the last one leaves a blank one.
+    await scene.pages.perform(CloseTab(tab=third))
+    outcome = await scene.pages.perform(CloseTab())
+    assert outcome.url == "about:blank"
+    assert [tab.tab for tab in scene.pages.tabs()] == [outcome.tab] and outcome.tab not in (first, second, third)
+
+
+async def test_a_popup_is_a_new_tab_with_its_opener(scene: PageScene) -> None:
+    scene.site.pages["/popper"] = (
+        "<a id=a href=/two target=_blank rel=opener>x</a><a id=b href=/two target=_blank>x</a>"
+    )
+    scene.site.pages["/two"] = "<title>Two</title>"
+    opener = (await scene.go("/popper")).tab
+    for link in ("#a", "#b"):
+        outcome = await scene.click(link)
+        (popup,) = outcome.new_tabs
+        assert (popup.url, popup.opener, popup.active) == (scene.site.url("/two"), opener, False)
+        assert outcome.tab == opener
+        await scene.pages.perform(CloseTab(tab=popup.tab))
+
+
+async def test_dialogs_stop_their_tab_until_they_are_answered(scene: PageScene) -> None:
+    scene.site.pages["/ask"] = f"""<button onclick="document.title = prompt('Name? {SECRET}', 'nobody')">x</button>"""
+    await scene.go("/ask")
+    outcome = await scene.click("button")
+    assert outcome.dialog is not None
+    assert (outcome.dialog.kind, outcome.dialog.default_text) == ("prompt", "nobody")
+    assert outcome.dialog.message == "Name? [redacted]"
+    for refused in (scene.click("button"), scene.go(), scene.pages.observe(ObserveAsk())):
+        with pytest.raises(DialogOpen) as told:
+            await refused
+        assert SECRET not in told.value.message
+    answered = await scene.pages.perform(HandleDialog(accept=True, text="Ada"))
+    assert answered.dialog is None
+    assert (await scene.run("document.title")).value_json == '"Ada"'
+    with pytest.raises(NoDialog):
+        await scene.pages.perform(HandleDialog(accept=True))
+
+
+async def test_a_page_may_ask_before_it_is_left(scene: PageScene) -> None:
+    scene.site.pages["/form"] = "<title>Form</title><button onclick='window.onbeforeunload = () => true'>x</button>"
+    await scene.go("/form")
+    await scene.click("button")
+    stays = await scene.go()
+    assert stays.dialog is not None and stays.dialog.kind == "beforeunload"
+    assert (await scene.pages.perform(HandleDialog(accept=False))).title == "Form"
+    assert (await scene.go()).dialog is not None
+    assert (await scene.pages.perform(HandleDialog(accept=True))).title == "Shop"
+
+
+async def test_frames_of_other_sites_and_their_worlds(scene: PageScene) -> None:
+    scene.site.pages["/framed"] = f"<iframe src='http://{OTHER}:PORT/inner'></iframe><iframe src=/inner></iframe>"
+    scene.site.pages["/inner"] = "<p id=p>inside</p><script>var mine = 1</script>"
+    await scene.go("/framed")
+    tab = scene.pages.active_tab()
+    frames = tab.frames()
+    assert [frame.url for frame in frames[1:]] == [scene.site.url("/inner", OTHER), scene.site.url("/inner")]
+    assert frames[0].session_id == frames[2].session_id != frames[1].session_id
+    for frame in frames[1:]:
+        world = await tab.world(frame)
+        assert world == await tab.world(frame)
+        params = {"expression": "[document.body.innerText, typeof mine]", "contextId": world, "returnByValue": True}
+        answer = await tab.cdp.send("Runtime.evaluate", params, frame.session_id)
+        assert answer["result"]["value"] == ["inside", "undefined"]
+    await scene.run("document.querySelectorAll('iframe').forEach((each) => each.remove())")
+    await scene.until(lambda: len(tab.frames()) == 1)
+
+
+async def test_console_and_network_are_told_without_secrets(scene: PageScene) -> None:
+    scene.site.pages["/noisy"] = (
+        200,
+        {"Set-Cookie": "login=very-private"},
+        f"""<script>
+        console.error('bad', '{SECRET}');
+        fetch('/gone?{SECRET}', {{headers: {{Authorization: 'Bearer abcd'}}}}).then((reply) => reply.text());
+        nothing.at.all
+        </script>""",
+    )
+    outcome = await scene.go("/noisy", wait=LoadState.IDLE)
+    assert "bad [redacted]" in outcome.console_errors
+    assert any("nothing is not defined" in text for text in outcome.console_errors)
+    logged = [(entry.method, entry.url, entry.status) for entry in scene.pages.network_log()]
+    assert ("GET", scene.site.url("/noisy"), 200) in logged
+    assert ("GET", scene.site.url("/gone?[redacted]"), 404) in logged
+    cookies = await scene.pages.cookies()
+    assert [cookie["name"] for cookie in cookies] == ["login"]
+    everything = repr((scene.pages.network_log(), scene.pages.console_log(), outcome, cookies))
+    for private in (SECRET, "very-private", "Bearer"):
+        assert private not in everything
+
+
+async def test_a_clean_slate_keeps_nothing(scene: PageScene) -> None:
+    await scene.go()
+    await scene.run("localStorage.kept = 1; document.cookie = 'kept=1; max-age=1000'")
+    origin = f"http://{SHOP}:{scene.site.port}"
+    await scene.pages.perform(SetPermissions(origin=origin, grant=("geolocation",)))
+    assert scene.pages.permissions() == {origin: ("geolocation",)}
+    await scene.pages.perform(OpenTab())
+    outcome = await scene.pages.perform(ResetState())
+    assert (outcome.url, len(scene.pages.tabs())) == ("about:blank", 1)
+    assert scene.pages.permissions() == {} and await scene.pages.cookies() == ()
+    await scene.go()
+    assert (await scene.run("[localStorage.kept, document.cookie]")).value_json == '[null, ""]'
+
+
+async def test_viewport_printing_and_scripts(scene: PageScene) -> None:
+    await scene.go()
+    await scene.pages.perform(SetViewport(width=640, height=480, scale=2))
+    size = "[innerWidth, innerHeight, devicePixelRatio]"
+    assert json.loads((await scene.run(size)).value_json) == [640, 480, 2]
+    opened = await scene.pages.perform(OpenTab(url=scene.site.url("/")))
+    assert json.loads((await scene.run(size, opened.tab)).value_json) == [640, 480, 2]
+    with pytest.raises(BadAction):
+        await scene.pages.perform(SetViewport(width=10, height=480))
+    pdf = await scene.pages.perform(ExportPdf())
+    assert pdf.media_type == "application/pdf" and pdf.content.startswith(b"%PDF")
+    returned = await scene.pages.perform(Evaluate(expression=f"Promise.resolve({{a: ['{SECRET}']}})"))
+    assert json.loads(returned.value_json) == {"a": ["[redacted]"]}
+
+
+async def test_actions_run_one_at_a_time_in_the_order_of_asking(scene: PageScene) -> None:
+    scene.site.pages["/two"] = "<title>Two</title>"
+    await scene.go()
+    first, second, third = await asyncio.gather(scene.go("/two"), scene.run("document.title"), scene.go("/"))
+    assert (first.title, second.value_json, third.title) == ("Two", '"Two"', "Shop")
