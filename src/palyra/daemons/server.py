@@ -77,7 +77,7 @@ async def _serve(
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     url = f"http://{host}:{address[1]}"
     token = await asyncio.to_thread(operator_token, gateway.store, state, settings)
-    server = _Server(
+    server = ServerWithoutSignals(
         uvicorn.Config(
             HostGuard(
                 Front(create_app(gateway.service), gateway), frozenset(("localhost", "127.0.0.1", "[::1]", host))
@@ -109,7 +109,7 @@ async def _serve(
         loop.remove_signal_handler(number)
 
 
-class _Server(uvicorn.Server):
+class ServerWithoutSignals(uvicorn.Server):
     """Uvicorn without its own signal handling: stopping is a matter of the calls first, and of the sockets second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
