@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from palyra.cli.output import Output
 from palyra.client.client import Client
@@ -27,6 +28,8 @@ _PALYRA: Final = (sys.executable, "-m", "palyra.cli.main")
 # A worker and a browser are started and paired meanwhile, perhaps on a busy machine.
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 90.0
+_LOOK_AGAIN_SECONDS: Final = 0.2
+T = TypeVar("T")
 
 
 class TourSurprised(Failed):
@@ -74,6 +77,17 @@ class TourScene:
         except NeedsApprovalError as error:
             self.client.approve(error.approval_id or "")
         return self.call(tool, arguments, **options)
+
+    def once_there(self, act: Callable[[], T]) -> T:
+        """For what is started beside the daemon and may still be on its way."""
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return act()
+            except PalyraError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
 
     def refusal(self, act: Callable[[], object]) -> str:
         try:

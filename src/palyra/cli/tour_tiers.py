@@ -1,11 +1,6 @@
 """The tour through the places where calls run: WASM, limited and isolated processes, a worker, a browser."""
 
-import time
-
-from palyra.cli.tour_scene import HOST, START_SECONDS, TourScene
-from palyra.errors import PalyraError
-
-_LOOK_AGAIN_SECONDS = 0.2
+from palyra.cli.tour_scene import HOST, TourScene
 
 
 def skill(scene: TourScene) -> None:
@@ -56,16 +51,7 @@ def network(scene: TourScene) -> None:
 
 
 def worker(scene: TourScene) -> None:
-    """The worker was started and paired beside the daemon; it may still be about to join."""
-    until = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            made = scene.call("echo", {"text": "from the worker"}, tier="worker")
-            break
-        except PalyraError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(_LOOK_AGAIN_SECONDS)
+    made = scene.once_there(lambda: scene.call("echo", {"text": "from the worker"}, tier="worker"))
     scene.steps.expect(made.result == {"text": "from the worker"}, "the worker answers")
     lease = (made.receipt or [{}])[0]
     scene.steps.note("a call is leased to an attested worker", "allowed", str(lease.get("got", "")))
@@ -73,7 +59,9 @@ def worker(scene: TourScene) -> None:
 
 def browser(scene: TourScene) -> None:
     address = f"http://{HOST}:{scene.port}/"
-    opened = scene.approved("browser.open", {"hosts": [f"{HOST}:{scene.port}"], "url": address})
+    opened = scene.once_there(
+        lambda: scene.approved("browser.open", {"hosts": [f"{HOST}:{scene.port}"], "url": address})
+    )
     session = opened.result["session"]
     seen = scene.approved("browser.snapshot", {"session": session}).result
     scene.steps.expect("Orders" in seen["snapshot"], "the page's heading is seen")
