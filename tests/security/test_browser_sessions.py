@@ -25,7 +25,7 @@ from palyra.browser.cdp_pipe import BrowserEnded
 from palyra.browser.chromium_process import NetworkServiceDied
 from palyra.browser.process_look import start_time
 from palyra.browser.profile_errors import NoSuchProfile
-from palyra.browser.session_manager import ProfileInUse, TooManySessions
+from palyra.browser.session_manager import ProfileInUse
 from palyra.browser.session_view import Caller, SessionAsk, WatchAsk
 from palyra.browser.socket_place import SOCKET_FOLDER, SOCKET_NAME, TOKEN_NAME
 from palyra.browser.wire_errors import ERROR_KEY, decode_error
@@ -285,18 +285,6 @@ async def test_a_browser_that_dies_ends_its_session_with_a_code(house: BrowserdH
     async with asyncio.timeout(60):
         while await house.client.sessions(OPERATOR):
             await asyncio.sleep(0.02)
-
-
-async def test_places_are_limited_per_principal_and_in_all(tmp_path: Path) -> None:
-    async with browserd(tmp_path, ready=0, max_sessions=2, max_sessions_per_principal=1) as small:
-        first = await small.open()
-        with pytest.raises(TooManySessions):
-            await small.open()
-        await small.open(BEN)
-        with pytest.raises(TooManySessions):
-            await small.open(Caller(principal="agent:third"))
-        await small.client.close_session(ANNA, first.session_id)
-        await small.open(Caller(principal="agent:third"))
 
 
 async def test_the_socket_is_for_its_owner_alone(house: BrowserdHouse) -> None:
