@@ -71,6 +71,8 @@ async def import_state(parts: SessionParts, document: bytes) -> ImportReport:
     state = read_storage_state(document)
     cdp: Cdp = parts.process.cdp
     for each in state.origins:
+        await parts.judge.judge_document(f"{each.origin}/")
+    for each in state.origins:
         async with _at(parts, each.origin) as session_id:
             for name, value in each.local_storage:
                 item = {"storageId": _storage(each.origin), "key": name, "value": value.reveal()}
