@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
 )
+@click.option("--as-service", is_flag=True, hidden=True, help="As palyrad: everything that is worth logging is logged.")
 @json_option
 @pass_invocation
-def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int) -> None:
+def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int, as_service: bool) -> None:
     """Start everything embedded, in the foreground.
 
     Prints the address and the operator's token, and stops in order on Ctrl-C or SIGTERM: running calls finish or are
@@ -34,15 +35,22 @@ def up(invocation: Invocation, port: int | None, workspace: str | None, workers:
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
         invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
-    run_daemon(invocation, workers)
+    run_daemon(invocation, workers, as_service=as_service)
 
 
-def run_daemon(invocation: Invocation, workers: int = 0) -> None:
+def run_daemon(invocation: Invocation, workers: int = 0, *, as_service: bool = False) -> None:
     import uvloop
 
+    from palyra.config.merge import OriginKind
     from palyra.daemons.server import nothing_beside, serve
+    from palyra.telemetry.log_setup import set_up_log
+
+    # A person at a terminal is told of trouble only, unless the settings say otherwise.
+    chosen = as_service or invocation.loaded.origins["log.level"].kind is not OriginKind.DEFAULT
+    log = set_up_log(invocation.settings.log, at_least="debug" if chosen else "warning")
 
     def announce(url: str, token: "Secret", gateway: "Gateway") -> None:
+        log.redact_with(gateway.redactor.text)
         started = {
             "url": url,
             "token": token.reveal(),
