@@ -28,7 +28,7 @@ WRITERS = {
 # Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
 CONCEPTS = (
     *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
-    *("channel.", "identity.", "worker.", "lease.", "pairing.", "nodes.", "node.", "state."),
+    *("channel.", "identity.", "worker.", "lease.", "pairing.", "nodes.", "node.", "console.", "state."),
 )
 
 

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, identity, nodes, operator, pairing, skills, vault, workers
+from palyra.api import calls, channels, identity, mcp, nodes, operator, pairing, skills, vault, workers
 from palyra.api.described import described, shape_told
 from palyra.api.http import (
     EXIT_CODE_HEADER,
@@ -120,6 +120,13 @@ PROBES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/metrics", metrics),
     ("GET", "/openapi.json", openapi),
 )
+# The protocol describes itself: it is no part of the document of this API.
+PROTOCOL: tuple[tuple[str, str, Endpoint], ...] = (
+    ("GET", "/mcp", mcp.protocol_request),
+    ("POST", "/mcp", mcp.protocol_request),
+    ("DELETE", "/mcp", mcp.protocol_request),
+    ("POST", "/mcp/stdio", mcp.protocol_stream),
+)
 # Every table that this application serves; a door with routes of its own adds its table here.
 TABLES: tuple[TableOfRoutes, ...] = (ROUTES, PROBES)
 
@@ -166,7 +173,9 @@ def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
         return refusal
 
     routes = [
-        Route(path, bound(endpoint), methods=[method]) for table in (ROUTES, PROBES) for method, path, endpoint in table
+        Route(path, bound(endpoint), methods=[method])
+        for table in (ROUTES, PROBES, PROTOCOL)
+        for method, path, endpoint in table
     ]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: wrong_method})
     app.router.redirect_slashes = False

@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "worker": LazyCommand("palyra.cli.worker:worker", "See and direct the workers that calls run on."),
     "identity": LazyCommand("palyra.cli.identity:identity", "See devices' certificates, replace their authority."),
     "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
+    "mcp": LazyCommand("palyra.cli.mcp:mcp", "Serve tools to an agent over stdin and stdout (MCP)."),
     "state": LazyCommand("palyra.cli.state:state", "Back up and restore what Palyra keeps."),
     "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),
     "completion": LazyCommand("palyra.cli.completion:completion", "Print a shell's completion script."),

@@ -20,11 +20,13 @@ from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.active_skills import ActiveSkills
 from palyra.daemons.channel_hub import ChannelHub
+from palyra.daemons.console_parts import CONSOLE_SCHEMA
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
 from palyra.daemons.fetch_tool import FETCH_EXECUTOR, FetchTool
 from palyra.daemons.instances import InstanceRegistry
+from palyra.daemons.mcp_parts import McpParts
 from palyra.daemons.node_parts import NodeParts, advertised_names
 from palyra.daemons.node_tool import NODE_EXECUTOR, DeviceCalls, NodeTool
 from palyra.daemons.operator_token import operator_token
@@ -98,6 +100,7 @@ class Gateway:
                 *state_file.SCHEMA,
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
+                *CONSOLE_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
             checkpoint_seconds=settings.journal.checkpoint_seconds,
@@ -202,6 +205,7 @@ class Gateway:
         except BaseException:
             self.store.close()
             raise
+        self.mcp = McpParts(settings.mcp, state, lambda: self.service)
         self.service = ApiService(
             store=self.store,
             broker=self.broker,
@@ -211,6 +215,7 @@ class Gateway:
             nodes=self.nodes.opened,
             workers=lambda: self.workers,
             channels=self.channels,
+            mcp=self.mcp.door,
             policy=self.policy,
             clock=self.clock,
             status=self.status,
@@ -350,6 +355,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),
                 beside.create_task(gateway.wasm.prepare(), name="skill preparation"),
+                beside.create_task(gateway.mcp.prepare(), name="mcp preparation"),
             ]
             try:
                 yield gateway
@@ -358,6 +364,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 failure = error
             finally:
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
+                await gateway.mcp.close()
                 await gateway.processes.close()
                 for task in tasks:
                     task.cancel()

@@ -77,8 +77,15 @@ def _status(text: str) -> str:
 @asynccontextmanager
 async def told_ready(status: str) -> AsyncIterator[ServiceManager]:
     """Ready within, alive as long as it lasts, stopping at its end."""
+    async with told_alive() as manager:
+        manager.ready(status)
+        yield manager
+
+
+@asynccontextmanager
+async def told_alive() -> AsyncIterator[ServiceManager]:
+    """For a daemon that says itself when it is ready."""
     manager = ServiceManager.from_environment()
-    manager.ready(status)
     alive = asyncio.create_task(manager.keep_alive(), name="watchdog")
     try:
         yield manager

@@ -39,7 +39,7 @@ from palyra.tools.ending import Ended, conclude
 from palyra.tools.execution import Executor, execute, with_grants
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
-from palyra.tools.ports import CallObserver, Store, Transaction
+from palyra.tools.ports import CallObserver, CallStore, Transaction
 from palyra.tools.questions import decide_whole
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
@@ -62,6 +62,8 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     device: str = ""
     wait_ms: int = 0
     timeout_ms: int | None = None
+    # The id that its door has given it already, so that it can be cancelled from the first moment.
+    call_id: CallId | None = None
     # Where the caller wishes it to run, if not where the tool runs by itself. Policy has to agree.
     tier: ToolTier | None = None
 
@@ -74,7 +76,7 @@ class Broker:
         catalog: Catalog,
         executors: Mapping[str, Executor],
         policy: PolicyPort,
-        store: Store,
+        store: CallStore,
         signer: Signer,
         clock: Clock,
         instance: str,
@@ -116,7 +118,7 @@ class Broker:
 
     def _asked(self, request: CallRequest) -> CallRecord:
         return CallRecord(
-            call_id=str(CallId.new()),
+            call_id=str(request.call_id or CallId.new()),
             run_id=str(request.run_id or RunId.new()),
             tool=request.tool[:128],
             principal=str(request.principal),
@@ -304,7 +306,7 @@ class Broker:
                 return await self._finish(begun, entry.spec.executor, ended)
             record, booked = conclude(started, entry.spec.executor, ended, self._signer)
             begun = await asyncio.shield(
-                self._store.submit(lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked))
+                self._store.submit(lambda tx: sqlite_calls.start_and_finish(tx, late.asked, record, expected, booked))
             )
         except GrantsChanged:
             return None

@@ -32,6 +32,11 @@ class Store(Protocol):
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
 
+class CallStore(Store, Protocol):
+    def ahead(self, event: NewEvent) -> NewEvent:
+        """The event with the work done that need not wait for its transaction."""
+
+
 class CallEnd(Protocol):
     def call_ended(self, record: CallRecord) -> None: ...
 

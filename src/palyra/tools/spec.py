@@ -128,6 +128,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     # A call of it changes nothing and reaches nobody: all that ever comes of it is its result. Its start need not be on
     # disk before it computes, only before it is answered.
     effect_free: bool = False
+    # A call of it changes something that its capabilities do not tell of, such as ending a program.
+    changes_state: bool = False
     # The obligations, besides its tier, that policy may put on this tool and its executor then holds it to.
     enforceable: frozenset[str] = frozenset(("timeout_ms", "max_output_bytes"))
     touches: Callable[[Mapping[str, Any]], Touches] = touches_nothing

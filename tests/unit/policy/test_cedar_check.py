@@ -47,6 +47,8 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.worker-leases",
         "baseline.device-operators",
         "baseline.pairing-operators",
+        "baseline.console-operators",
+        "baseline.console-viewers",
     ]
 
 
