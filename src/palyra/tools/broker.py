@@ -141,7 +141,10 @@ class Broker:
         except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
             return await self._refuse(record, error)
         record = msgspec.structs.replace(record, argument_digest=arguments.digest)
-        asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
+        try:
+            asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
+        except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
+            return await self._refuse(record, error)
         if denial is not None:
             return await self._deny(asked, denial)
         assert plan is not None
