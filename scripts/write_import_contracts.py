@@ -12,15 +12,20 @@ TARGET = TOP / ".importlinter"
 
 # Named after a technology or a resource: they do the I/O and decide nothing.
 ADAPTERS = {
+    "backup": ("archive", "restore", "snapshot"),
     "browser": (
         "browser_client",
         "browser_files",
+        "browser_session",
         "cdp_pipe",
         "chromium",
         "chromium_process",
         "download_folder",
         "element_finder",
         "element_input",
+        "grpc_answer",
+        "grpc_server",
+        "grpc_service",
         "held_folder",
         "host_layout",
         "interception",
@@ -41,13 +46,21 @@ ADAPTERS = {
         "process_tree",
         "profile_archive",
         "profile_cipher",
+        "profile_desk",
         "profile_files",
         "profile_key_file",
         "profile_ledger",
         "profile_store",
         "session_actions",
+        "session_closing",
+        "session_cookies",
+        "session_folders",
+        "session_manager",
+        "session_opening",
         "session_pages",
+        "session_ports",
         "socket_place",
+        "storage_transfer",
         "tab_actions",
         "tab_page",
         "tab_states",
@@ -100,10 +113,12 @@ ADAPTERS = {
         "sqlite_faults",
         "sqlite_reader",
         "sqlite_schema",
+        "sqlite_search",
         "subscription",
         "transaction",
         "writer",
     ),
+    "mcp": ("message_stream", "protocol_door", "server", "stdio_relay"),
     "nodes": (
         "bootstrap_app",
         "bootstrap_client",
@@ -193,13 +208,14 @@ ADAPTERS = {
     ),
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519", "p256"),
-    "telemetry": ("prometheus",),
+    "telemetry": ("browser_prometheus", "call_watch", "log_setup", "prometheus", "tracing"),
     "tools": (
         "broker",
         "builtin",
         "execution",
         "late_start",
         "sqlite_approvals",
+        "sqlite_call_search",
         "sqlite_calls",
         "sqlite_runs",
         "waiting",
@@ -290,11 +306,11 @@ ADAPTERS = {
 # System calls that the standard library lacks: no concept's own.
 SYSTEM_CALLS = ("palyra.workspace.openat2",)
 # Composition roots and doors: nothing below them may know them.
-OUTER = ("palyra.cli", "palyra.daemons", "palyra.api")
+OUTER = ("palyra.cli", "palyra.daemons", "palyra.api", "palyra.console")
 INPUT_OUTPUT = (
     *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
     *("cedarpy", "cryptography", "google", "grpc", "prometheus_client", "spake2", "starlette", "uvicorn", "uvloop"),
-    *("wasmtime", "watchfiles"),
+    *("anyio", "mcp", "mcp_types", "wasmtime", "watchfiles"),
 )
 # Generated from proto/: messages as they travel, for adapters only.
 WIRE = "palyra.wire"
@@ -329,6 +345,7 @@ def contracts() -> str:
         ),
         _forbidden("inward", "Adapters know no door and no composition root", every_adapter, list(OUTER)),
         _forbidden("doors", "The API knows neither the daemons nor the command line", ["palyra.api"], list(OUTER[:2])),
+        _forbidden("console", "The console knows neither of them either", ["palyra.console"], list(OUTER[:2])),
     ]
     for concept, own in adapters().items():
         others = [name for name in every_adapter if name not in own and name not in SYSTEM_CALLS]

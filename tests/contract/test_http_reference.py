@@ -9,7 +9,8 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from palyra.api.app import ROUTES, create_app
+from palyra.api.app import PROTOCOL, ROUTES, create_app
+from palyra.api.browser import NewProfileBody, TakeOverBody
 from palyra.api.calls import CallBody, RunBody
 from palyra.api.identity import AuthorityRotationBody
 from palyra.api.nodes import NodeCapabilityBody, RevokeNodeBody
@@ -48,7 +49,7 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         (method, route.path) for route in app.routes if isinstance(route, Route) for method in route.methods or ()
     }
     assert set(documented) == {pair for pair in served if pair[0] != "HEAD"}
-    assert {(method, path) for method, path, _ in ROUTES} <= set(documented)
+    assert {(method, path) for method, path, _ in (*ROUTES, *PROTOCOL)} <= set(documented)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,8 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
     [
         ("POST", "/v1/tool-calls", CallBody),
         ("POST", "/v1/runs", RunBody),
+        ("POST", "/v1/browser/profiles", NewProfileBody),
+        ("POST", "/v1/browser/sessions/{session}/takeover", TakeOverBody),
         ("POST", "/v1/approvals/{approval_id}/decision", DecisionBody),
         ("POST", "/v1/tokens", TokenBody),
         ("PUT", "/v1/vault/secrets/{ref:path}", SecretBody),
@@ -102,7 +105,8 @@ def test_every_body_of_the_api_is_covered_above() -> None:
 
 def test_every_code_that_is_named_exists() -> None:
     import palyra.daemons.gateway
-    import palyra.daemons.server  # noqa: F401
+    import palyra.daemons.server
+    import palyra.mcp.protocol_door  # noqa: F401
 
     named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", TEXT))
     others = {"approval.decide", "config.change", "status.read", "daemon.port", "tools.timeout_ms"}
@@ -116,7 +120,7 @@ def test_every_code_that_is_named_exists() -> None:
         "nodes.code_seconds",
         "skills.trust_on_first_use",
     }
-    others |= {"journal.read", "channel.message", "device.manage", "node.invoke", "worker.lease"}
+    others |= {"journal.read", "channel.message", "device.manage", "browser.manage", "node.invoke", "worker.lease"}
     others |= {"approvals.max_ttl_seconds", "details.approval_id", "details.call_id"}
     assert named - others - PalyraError.registry.keys() == set()
 

@@ -55,7 +55,10 @@ class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    budget: dict[BudgetKind, Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]] = {}
+    budget: Annotated[
+        dict[BudgetKind, Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]],
+        msgspec.Meta(extra_json_schema={"propertyNames": {"enum": [kind.value for kind in BudgetKind]}}),
+    ] = {}
     principal: PrincipalText | None = None
 
 

@@ -1,5 +1,6 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
+import copy
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -13,12 +14,12 @@ from palyra.identity.api_token import TokenScope
 from palyra.identity.principal import Principal
 from palyra.journal.event import Event, NewEvent
 from palyra.limits import REJECTIONS_RECORDED_EVERY_SECONDS
-from palyra.policy.decision import Outcome
+from palyra.policy.decision import Decision, Outcome
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest
 from palyra.skills.registry import SkillRegistry
-from palyra.tools.approval import Approval, SelfApproval, UnknownApproval
+from palyra.tools.approval import Approval, ApprovalScope, SelfApproval, UnknownApproval
 from palyra.tools.broker import Broker
 from palyra.tools.ports import Transaction
 from palyra.vault.ref import SecretRef
@@ -27,6 +28,7 @@ from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
+    from palyra.mcp.protocol_door import ProtocolDoor
     from palyra.nodes.node_desk import NodeDesk
     from palyra.nodes.pairing_desk import PairingDesk
     from palyra.workers.commands import FleetCommand
@@ -101,6 +103,36 @@ class Fleet(Protocol):
     def workers(self) -> "list[WorkerRecord]": ...
 
 
+class Browsers(Protocol):
+    """What an operator does with browser sessions, their downloads and profiles. ``actor`` is that operator."""
+
+    async def sessions(self, actor: str) -> list[dict[str, Any]]: ...
+
+    async def session(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def close(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def downloads(self, session_id: str, actor: str) -> list[dict[str, Any]]: ...
+
+    async def release(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def delete(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def take_over(self, session_id: str, actor: str, reason: str) -> dict[str, Any]: ...
+
+    async def hand_back(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def profiles(self, actor: str) -> list[dict[str, Any]]: ...
+
+    async def create_profile(
+        self, principal: Principal, name: str, actor: str, *, colour: str = "", private: bool = False
+    ) -> dict[str, Any]: ...
+
+    async def delete_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
+
+
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
@@ -124,7 +156,9 @@ class ApiService:
         identity: "Callable[[], IdentityManager]",
         nodes: "Callable[[], Awaitable[DeviceDesks]]",
         workers: "Callable[[], Fleet]",
+        browser: Browsers,
         channels: Channels,
+        mcp: "Callable[[], ProtocolDoor]",
         policy: PolicyPort,
         clock: Clock,
         status: Callable[[], dict[str, Any]],
@@ -140,7 +174,9 @@ class ApiService:
         self.identity = identity
         self.nodes = nodes
         self.workers = workers
+        self.browser = browser
         self.channels = channels
+        self.mcp = mcp
         self.policy = policy
         self.clock = clock
         self.status = status
@@ -151,6 +187,12 @@ class ApiService:
         self._rejected = 0
         self._rejections_recorded = float("-inf")
         self._on_rejected = on_rejected
+
+    def through(self, channel: str) -> "ApiService":
+        """The same service for another door: policy is told that requests come through ``channel``."""
+        other = copy.copy(self)
+        other.channel = channel
+        return other
 
     def caller(self, request: Request) -> Caller:
         return caller_of(request, self.store, self.clock)
@@ -183,11 +225,26 @@ class ApiService:
         for person in (decider, caller.principal):
             if str(person) == approval.binding.principal:
                 raise SelfApproval(f"{person} asked for this and cannot decide it", id=approval.id)
-        spec = self.broker.catalog.entry(approval.binding.tool).spec
-        tool = self._directory.tool(
-            str(spec.name), frozenset(spec.metadata.capabilities), spec.metadata.sensitive, spec.tier.value
+        self._require(
+            decider,
+            "approval.decide",
+            self._tool_of(approval),
+            requester=approval.binding.principal,
+            scope=scope,
         )
-        self._require(decider, "approval.decide", tool, requester=approval.binding.principal, scope=scope)
+
+    def may_decide_there(self, decider: Principal, approval: Approval, channel: str) -> bool:
+        """Whether policy lets this person decide the request once, where they are asked: through that channel."""
+        if str(decider) == approval.binding.principal:
+            return False
+        context = {"requester": approval.binding.principal, "scope": ApprovalScope.ONCE.value}
+        decision = self._decided(decider, "approval.decide", self._tool_of(approval), channel, context)
+        return decision.outcome is Outcome.ALLOW
+
+    def _tool_of(self, approval: Approval) -> Entity:
+        spec = self.broker.catalog.entry(approval.binding.tool).spec
+        capabilities = frozenset(spec.metadata.capabilities)
+        return self._directory.tool(str(spec.name), capabilities, spec.metadata.sensitive, spec.tier.value)
 
     def require_visible(self, caller: Caller, approval: Approval) -> None:
         if not caller.operates and approval.binding.principal != str(caller.principal):
@@ -224,6 +281,10 @@ class ApiService:
         caller.token.require(TokenScope.OPERATE)
         self._require(caller.principal, "device.manage", GATEWAY)
 
+    def require_browser_manager(self, caller: Caller) -> None:
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "browser.manage", GATEWAY)
+
     def require_channel_listener(self, caller: Caller) -> None:
         """What skills say is part of the record."""
         self._require(caller.principal, "journal.read", GATEWAY)
@@ -231,25 +292,34 @@ class ApiService:
     def require_status(self, caller: Caller) -> None:
         self._require(caller.principal, "status.read", GATEWAY)
 
+    def require_console(self, caller: Caller, action: str) -> None:
+        """``console.view``, ``console.operate`` or ``console.administer``."""
+        self._require(caller.principal, action, GATEWAY)
+
     @property
     def _directory(self) -> EntityDirectory:
         return self.broker.config.directory
 
     def _require(self, principal: Principal, action: str, resource: Entity, **context: Any) -> tuple[str, ...]:
-        channel = self._directory.channel(self.channel)
-        decision = self.policy.decide(
-            PolicyRequest(
-                principal=self._directory.principal(principal),
-                action=action,
-                resource=resource,
-                # A person acting is nobody's tool call: there is nothing to approve about it.
-                context={"approved": True, "channel": channel.uid, **context},
-                entities=(channel,),
-            )
-        )
+        decision = self._decided(principal, action, resource, self.channel, context)
         if decision.outcome is not Outcome.ALLOW:
             raise ActionDenied(
                 f"policy does not let {principal} do {action}: {', '.join(decision.reasons)}",
                 policies=list(decision.policies),
             )
         return decision.policies
+
+    def _decided(
+        self, principal: Principal, action: str, resource: Entity, channel: str, context: dict[str, Any]
+    ) -> Decision:
+        door = self._directory.channel(channel)
+        return self.policy.decide(
+            PolicyRequest(
+                principal=self._directory.principal(principal),
+                action=action,
+                resource=resource,
+                # A person acting is nobody's tool call: there is nothing to approve about it.
+                context={"approved": True, "channel": door.uid, **context},
+                entities=(door,),
+            )
+        )

@@ -34,6 +34,8 @@ class Cdp(Protocol):
         timeout: float = ...,  # noqa: ASYNC109  one deadline for sending and answering
     ) -> dict[str, Any]: ...
 
+    def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> None: ...
+
     def subscribe(self, session_id: str | None, handler: Callable[[CdpEvent], None]) -> Callable[[], None]: ...
 
 
@@ -88,7 +90,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPages(Protocol):
-    """All tabs of one session. Actions run in the order in which they are asked for, one at a time."""
+    """All tabs of one session. Actions run in the order in which they are asked for, one at a time, and each is taken
+    from the session's budget, as is each observation."""
 
     async def perform(self, action: Action) -> ActionOutcome: ...
 

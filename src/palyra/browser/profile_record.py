@@ -62,11 +62,14 @@ class TabState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class PersistedSessionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What of a session is there again in the next one: the browser's own data directory as an archive, the tabs, and
-    the permissions that were granted (origin to names). Holds cookies: it is never shown."""
+    the permissions that were granted (origin to names). Holds cookies: it is never shown.
+
+    ``session_cookies`` is a storage state of those that Chromium forgets when it ends: many logins are nothing else."""
 
     archive: bytes
     tabs: tuple[TabState, ...] = ()
     permissions: dict[str, tuple[str, ...]] = {}
+    session_cookies: bytes = b""
 
     def __repr__(self) -> str:
         return f"<PersistedSessionSnapshot of {len(self.archive)} bytes, {len(self.tabs)} tabs>"

@@ -110,7 +110,7 @@ class SessionEvent(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str = ""
 
 
-class CookieView(msgspec.Struct, frozen=True, kw_only=True):
+class CookieView(msgspec.Struct, frozen=True, kw_only=True, rename={"http_only": "httpOnly", "same_site": "sameSite"}):
     """A cookie without its value. ``expires`` -1 ends with the browser."""
 
     name: str

@@ -13,6 +13,8 @@ from typing import Final
 from palyra.errors import Denied, Unavailable
 from palyra.secret import Secret
 
+# Within the state directory.
+SOCKET_FOLDER: Final = "browser/run"
 SOCKET_NAME: Final = "browserd.sock"
 TOKEN_NAME: Final = "browserd.token"  # noqa: S105  a file's name
 # Metadata of every call.

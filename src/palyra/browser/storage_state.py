@@ -203,6 +203,16 @@ def _cookie(raw: _Cookie) -> StateCookie:
     )
 
 
+def origin_of_url(url: str) -> str:
+    """The origin of a page's address as a document names it; empty for what has none."""
+    try:
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        return _checked_origin(origin) if "@" not in parts.netloc else ""
+    except (BadStorageState, ValueError):
+        return ""
+
+
 def _checked_origin(text: str) -> str:
     try:
         parts = urlsplit(text)

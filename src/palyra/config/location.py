@@ -6,12 +6,14 @@ makeable; the default settings file may be absent.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from palyra.config.settings import Settings
 from palyra.config.toml_file import SettingsUnreadable
+
+if TYPE_CHECKING:
+    from palyra.config.settings import Settings
 
 APP_NAME: Final = "palyra"
 CONFIG_VARIABLE: Final = "PALYRA_CONFIG"
@@ -37,18 +39,18 @@ class Locations(msgspec.Struct, frozen=True, kw_only=True):
             path=str(self.config_file),
         )
 
-    def policy_dir(self, settings: Settings) -> Path:
+    def policy_dir(self, settings: "Settings") -> Path:
         if settings.policy.dir:
             return Path(settings.policy.dir).expanduser()
         return self.config_file.parent / "policies"
 
-    def vault_key_file(self, settings: Settings) -> Path:
+    def vault_key_file(self, settings: "Settings") -> Path:
         """Never in the state directory: whoever copies that must not have the key with it."""
         if settings.vault.key_file:
             return Path(settings.vault.key_file).expanduser()
         return self.config_file.parent / VAULT_KEY_FILE_NAME
 
-    def workspace_root(self, settings: Settings) -> Path:
+    def workspace_root(self, settings: "Settings") -> Path:
         return Path(settings.workspace.root).expanduser() if settings.workspace.root else self.state_dir / "workspace"
 
 

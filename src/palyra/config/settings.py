@@ -20,11 +20,13 @@ from palyra.egress.rules import HostRule, is_within, parse_rules
 from palyra.errors import InvalidInput, PalyraError
 from palyra.identity import limits as identity
 from palyra.identity.principal import Principal
+from palyra.mcp.mcp_settings import McpSettings
 from palyra.nodes import limits as pairing
 from palyra.nodes import rpc_limits as nodes
 from palyra.nodes.host.command_plan import check_commands
 from palyra.nodes.host.host_settings import NodeHostSettings
 from palyra.sandbox import limits as sandbox
+from palyra.telemetry.log_settings import LogSettings
 from palyra.wasm import limits as wasm
 from palyra.workers.agent.agent_settings import WorkerAgentSettings
 from palyra.workers.fleet_settings import WorkerFleetSettings
@@ -331,9 +333,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     node: NodeHostSettings = NodeHostSettings()
     worker: WorkerAgentSettings = WorkerAgentSettings()
     workers: WorkerFleetSettings = WorkerFleetSettings()
+    mcp: McpSettings = McpSettings()
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
+    log: LogSettings = LogSettings()
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -385,12 +389,18 @@ def check_together(settings: Settings) -> None:
     _explained("workers.heartbeat_timeout_seconds", settings.workers.policy)
     for operator in settings.access.operators:
         _explained("access.operators", partial(Principal.parse, operator))
+    for who in (*settings.mcp.deciders, *settings.mcp.deciders.values()):
+        _explained("mcp.deciders", partial(Principal.parse, who))
     _check_egress(settings)
+    _explained("browser.session_budget", settings.browser.ceiling)
+    if settings.browser.download_types:
+        _explained("browser.download_types", settings.browser.downloads)
     _explained("node.commands", partial(check_commands, settings.node.commands))
     for name, path in (
         ("workspace.root", settings.workspace.root),
         ("policy.dir", settings.policy.dir),
         ("egress.ca_file", settings.egress.ca_file),
+        ("browser.engine", settings.browser.engine),
         ("vault.key_file", settings.vault.key_file),
         ("vault.passphrase_file", settings.vault.passphrase_file),
     ):

@@ -19,12 +19,16 @@ from palyra.clock import MS_PER_SECOND, SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.active_skills import ActiveSkills
+from palyra.daemons.browser_specs import BROWSER_EXECUTOR
+from palyra.daemons.browser_tier import BrowserTier
 from palyra.daemons.channel_hub import ChannelHub
+from palyra.daemons.console_parts import CONSOLE_SCHEMA
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
 from palyra.daemons.fetch_tool import FETCH_EXECUTOR, FetchTool
 from palyra.daemons.instances import InstanceRegistry
+from palyra.daemons.mcp_parts import McpParts
 from palyra.daemons.node_parts import NodeParts, advertised_names
 from palyra.daemons.node_tool import NODE_EXECUTOR, DeviceCalls, NodeTool
 from palyra.daemons.operator_token import operator_token
@@ -33,7 +37,7 @@ from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
 from palyra.daemons.skill_calls import SkillCalls
 from palyra.daemons.skill_parts import SKILL_SCHEMA, make_skills
 from palyra.daemons.skill_tools import WASM_EXECUTOR
-from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog, file_spec
 from palyra.daemons.vault_parts import DecidedSecrets, key_sources, make_vault
 from palyra.daemons.wasm_tools import WasmTools
 from palyra.daemons.worker_hosts import HostsOnWorkers
@@ -48,6 +52,7 @@ from palyra.policy.entities import EntityDirectory
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.telemetry import names
+from palyra.telemetry.call_watch import watch_calls
 from palyra.telemetry.prometheus import PrometheusMetrics
 from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
@@ -78,7 +83,10 @@ class Gateway:
         self.state = state
         self.clock = SystemClock()
         self.redactor = Redactor()
-        self.catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices())
+        self.browser = BrowserTier(settings, state, file_spec)
+        self.catalog = builtin_catalog(
+            settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices(), self.browser.specs
+        )
         self.metrics = PrometheusMetrics(self.catalog)
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
@@ -97,6 +105,7 @@ class Gateway:
                 *state_file.SCHEMA,
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
+                *CONSOLE_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
             checkpoint_seconds=settings.journal.checkpoint_seconds,
@@ -124,8 +133,16 @@ class Gateway:
                 secrets=self.secrets,
                 observer=JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
             )
+            self.browser.join(
+                store=self.store,
+                policy=self.policy,
+                directory=self.directory,
+                secrets=self.secrets,
+                serving=channel != "cli",
+                actor=ACTOR,
+            )
             # What a new policy no longer allows is cut, not only refused from the next connection on.
-            self.policy.on_change = self.egress.policy_changed
+            self.policy.on_change = lambda: (self.egress.policy_changed(), self.browser.parts.policy_changed())
             self.processes = ProcessExecutor(
                 settings.sandbox, settings.workspace.protected_names, state.path("sandbox"), self.egress
             )
@@ -181,6 +198,7 @@ class Gateway:
                     FETCH_EXECUTOR: self._fetch,
                     WASM_EXECUTOR: self.wasm,
                     NODE_EXECUTOR: NodeTool(self.nodes.devices),
+                    BROWSER_EXECUTOR: self.browser.tools,
                     WORKER_EXECUTOR: WorkerTier(
                         lambda: self.workers,
                         self.catalog,
@@ -194,13 +212,14 @@ class Gateway:
                 signer=signer,
                 clock=self.clock,
                 instance=self._instance,
-                observer=self.metrics,
+                observer=watch_calls(self.metrics, self.catalog),
                 redact=self.redactor.result,
                 freshen=active_skills.freshen,
             )
         except BaseException:
             self.store.close()
             raise
+        self.mcp = McpParts(settings.mcp, state, lambda: self.service)
         self.service = ApiService(
             store=self.store,
             broker=self.broker,
@@ -209,7 +228,9 @@ class Gateway:
             identity=lambda: self.identity,
             nodes=self.nodes.opened,
             workers=lambda: self.workers,
+            browser=self.browser.desk,
             channels=self.channels,
+            mcp=self.mcp.door,
             policy=self.policy,
             clock=self.clock,
             status=self.status,
@@ -276,6 +297,7 @@ class Gateway:
             "pending_approvals": self._pending(),
             "nodes": self.nodes.status(),
             "workers": self.workers.status(),
+            "browser": self.browser.parts.status(),
         }
 
     def missing(self) -> list[str]:
@@ -349,6 +371,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),
                 beside.create_task(gateway.wasm.prepare(), name="skill preparation"),
+                beside.create_task(gateway.mcp.prepare(), name="mcp preparation"),
             ]
             try:
                 yield gateway
@@ -357,7 +380,9 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 failure = error
             finally:
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
+                await gateway.mcp.close()
                 await gateway.processes.close()
+                await gateway.browser.parts.close()
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)

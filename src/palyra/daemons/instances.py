@@ -13,6 +13,8 @@ from typing import Self
 from palyra.errors import Unavailable
 from palyra.ids import InstanceId
 
+LOCK_FILE = "daemon.lock"
+
 
 class DaemonRunning(Unavailable):
     code = "daemon.already_running"

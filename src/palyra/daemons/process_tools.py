@@ -88,6 +88,7 @@ def process_specs(settings: SandboxSettings, egress: EgressSettings | None = Non
             other_tiers=frozenset({ToolTier.B, ToolTier.C} | ({ToolTier.WORKER} if name == "process.run" else set())),
             executor=PROCESS_EXECUTOR,
             max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
+            changes_state=name == "process.stop",
             touches=_touches_of(settings, egress, name),
             reserves=_reserves(settings, egress, name),
             enforceable=_ENFORCEABLE,

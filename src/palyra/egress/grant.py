@@ -12,6 +12,9 @@ class EgressGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     ``private_targets`` open nothing by themselves: a host that ``rules`` allow and that stands here too may have
     addresses on private networks or on this machine.
+
+    ``any_public_host`` is no rule and stands in no list: besides what ``rules`` allow, every host at the ports of the
+    web, as long as all its addresses are public. Only browser sessions are given it, and only where it was asked for.
     """
 
     grant_id: str
@@ -21,6 +24,7 @@ class EgressGrant(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     rules: tuple[HostRule, ...]
     private_targets: tuple[HostRule, ...] = ()
+    any_public_host: bool = False
     bindings: tuple[CredentialBindingPlan, ...] = ()
     max_bytes: int = DEFAULT_MAX_CALL_BYTES
     max_tunnels: int = DEFAULT_MAX_TUNNELS

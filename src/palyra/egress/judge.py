@@ -11,6 +11,7 @@ import msgspec
 
 from palyra.egress.address import canonical_address, judge_address, range_of
 from palyra.egress.grant import EgressGrant
+from palyra.egress.limits import WEB_PORTS
 from palyra.egress.refusal import AddressForbidden, EgressRefused, HostNotAllowed, NameUnresolved, PeerChanged, shown
 from palyra.egress.rules import HostRule, find_rule
 from palyra.egress.target import Target
@@ -50,8 +51,11 @@ class EgressProxyPolicyService:
         self._own_addresses = own_addresses
 
     def judge_target(self, grant: EgressGrant, target: Target) -> HostRule:
-        """The rule that allows the target; raises a leaf of ``EgressRefused`` if there is none."""
-        rule = find_rule(grant.rules, target.host, target.port)
+        """The rule that allows the target; raises a leaf of ``EgressRefused`` if there is none.
+
+        Where any public host is allowed, it is one for this very target.
+        """
+        rule = _rule_for(grant, target)
         if rule is None:
             raise HostNotAllowed(_not_allowed(grant, target), host=target.host, port=target.port)
         if target.is_address:
@@ -86,14 +90,14 @@ class EgressProxyPolicyService:
         """The same verdict with the way to it. ``answers`` None leaves a name's addresses out."""
         steps = [Step(name="target", outcome="passed", detail=_described(target))]
         refusals: list[EgressRefused] = []
-        rule = find_rule(grant.rules, target.host, target.port)
+        rule = _rule_for(grant, target)
         if rule is None:
             refusals.append(HostNotAllowed(_not_allowed(grant, target), host=target.host, port=target.port))
             steps.append(Step(name="rule", outcome="refused", detail=refusals[-1].message))
         else:
             steps.append(Step(name="rule", outcome="passed", detail=f"{rule} allows {target.authority}"))
         private = find_rule(grant.private_targets, target.host, target.port)
-        if private is not None:
+        if private is not None and _is_private_target(grant, target):
             steps.append(Step(name="private target", outcome="passed", detail=f"{private} opens private addresses"))
         if target.is_address:
             answers = (target.host,)
@@ -123,8 +127,7 @@ class EgressProxyPolicyService:
         )
 
     def _judge_one(self, grant: EgressGrant, target: Target, address: str) -> None:
-        private = grant.private_targets
-        allow_private = bool(private) and find_rule(private, target.host, target.port) is not None
+        allow_private = _is_private_target(grant, target)
         try:
             if target.is_address and address != target.host:
                 raise AddressForbidden(
@@ -136,6 +139,21 @@ class EgressProxyPolicyService:
         except AddressForbidden as error:
             error.details |= {"host": target.host, "port": target.port}
             raise
+
+
+def _rule_for(grant: EgressGrant, target: Target) -> HostRule | None:
+    rule = find_rule(grant.rules, target.host, target.port)
+    if rule is None and grant.any_public_host and target.port in WEB_PORTS:
+        return HostRule(host=target.host, port=target.port)
+    return rule
+
+
+def _is_private_target(grant: EgressGrant, target: Target) -> bool:
+    """Only for what a rule names: that any public host is allowed opens no private address."""
+    private = grant.private_targets
+    if not private or find_rule(private, target.host, target.port) is None:
+        return False
+    return not grant.any_public_host or find_rule(grant.rules, target.host, target.port) is not None
 
 
 def _not_allowed(grant: EgressGrant, target: Target) -> str:

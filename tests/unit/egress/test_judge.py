@@ -12,7 +12,7 @@ SITE = Target("https", "ok.example", 443)
 INNER = Target("tcp", "db.example", 5432)
 
 
-def grant(*rules: str, private: tuple[str, ...] = ()) -> EgressGrant:
+def grant(*rules: str, private: tuple[str, ...] = (), any_public_host: bool = False) -> EgressGrant:
     return EgressGrant(
         grant_id="g",
         principal="agent:a",
@@ -21,6 +21,7 @@ def grant(*rules: str, private: tuple[str, ...] = ()) -> EgressGrant:
         tool="http.fetch",
         rules=parse_rules(rules),
         private_targets=parse_rules(private),
+        any_public_host=any_public_host,
     )
 
 
@@ -157,3 +158,37 @@ def test_explanations_agree_with_verdicts(
 ) -> None:
     explained = SERVICE.explain(GRANT, target, answers)
     assert (explained.verdict, explained.code) == (verdict, code)
+
+
+WIDE = grant("db.example:5432", private=("db.example:5432", "inner.example:80"), any_public_host=True)
+
+
+def test_any_public_host_is_off_unless_a_grant_says_so() -> None:
+    assert not GRANT.any_public_host
+    assert str(SERVICE.judge_target(WIDE, Target("https", "else.example", 443))) == "else.example:443"
+    assert SERVICE.judge_answers(WIDE, SITE, ("8.8.8.8",)).addresses == ("8.8.8.8",)
+    assert SERVICE.explain(WIDE, SITE, ("8.8.8.8",)).verdict == "allowed"
+
+
+@pytest.mark.parametrize("port", [22, 25, 8080, 5432])
+def test_any_public_host_opens_the_ports_of_the_web_only(port: int) -> None:
+    with pytest.raises(HostNotAllowed):
+        SERVICE.judge_target(WIDE, Target("tcp", "else.example", port))
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "100.100.100.200", "::1", "fe80::1", "9.9.9.9", "0.0.0.0"]
+)
+def test_any_public_host_opens_no_address_that_is_not_public(address: str) -> None:
+    with pytest.raises(AddressForbidden):
+        SERVICE.judge_answers(WIDE, SITE, ("8.8.8.8", address))
+    with pytest.raises(AddressForbidden):
+        SERVICE.judge_target(WIDE, Target("http", address, 80))
+
+
+def test_beside_any_public_host_a_private_target_still_needs_its_rule() -> None:
+    assert SERVICE.judge_answers(WIDE, INNER, ("10.0.0.1",)).addresses == ("10.0.0.1",)
+    inner = Target("http", "inner.example", 80)
+    with pytest.raises(AddressForbidden):
+        SERVICE.judge_answers(WIDE, inner, ("10.0.0.1",))
+    assert SERVICE.explain(WIDE, inner, ("10.0.0.1",)).verdict == "refused"

@@ -1,0 +1,52 @@
+"""What principals do with their profiles; one that a session uses is left alone until that has ended."""
+
+import asyncio
+from collections.abc import Callable
+
+from palyra.browser.profile_record import DEFAULT_COLOUR, BrowserProfileRecord
+from palyra.browser.profile_store import ProfileStore
+from palyra.browser.session_manager import ProfileInUse
+from palyra.browser.session_view import Caller, ProfileView
+
+
+class ProfileDesk:
+    def __init__(self, store: ProfileStore, session_of: Callable[[str], str]) -> None:
+        self._store = store
+        self._session_of = session_of
+
+    async def profiles(self, caller: Caller) -> list[ProfileView]:
+        return [self._view(each) for each in await asyncio.to_thread(self._store.profiles, caller.principal)]
+
+    async def create(self, caller: Caller, name: str, colour: str, *, private: bool) -> ProfileView:
+        def make() -> BrowserProfileRecord:
+            return self._store.create(
+                caller.principal, name, colour=colour or DEFAULT_COLOUR, persistence=not private, private=private
+            )
+
+        return self._view(await asyncio.to_thread(make))
+
+    async def rename(self, caller: Caller, profile_id: str, name: str, colour: str) -> ProfileView:
+        def change() -> BrowserProfileRecord:
+            known = self._store.get(caller.principal, profile_id)
+            return self._store.rename(caller.principal, profile_id, name=name, colour=colour or known.colour)
+
+        return self._view(await asyncio.to_thread(change))
+
+    async def delete(self, caller: Caller, profile_id: str) -> ProfileView:
+        await self._require_free(caller, profile_id)
+        return self._view(await asyncio.to_thread(self._store.delete, caller.principal, profile_id))
+
+    async def reset(self, caller: Caller, profile_id: str) -> ProfileView:
+        await self._require_free(caller, profile_id)
+        return self._view(await asyncio.to_thread(self._store.reset, caller.principal, profile_id))
+
+    async def _require_free(self, caller: Caller, profile_id: str) -> None:
+        """First whether it is theirs: whether another's is in use is nobody's business."""
+        await asyncio.to_thread(self._store.get, caller.principal, profile_id)
+        session_id = self._session_of(profile_id)
+        if session_id:
+            raise ProfileInUse("a session uses this profile", session_id=session_id)
+
+    def _view(self, record: BrowserProfileRecord) -> ProfileView:
+        shown = {name: getattr(record, name) for name in ProfileView.__struct_fields__ if hasattr(record, name)}
+        return ProfileView(**shown, session_id=self._session_of(record.profile_id))

@@ -1,0 +1,131 @@
+"""Logins of a running session in Playwright's format, out and in.
+
+Local storage belongs to a site, and is reached where that site's document is. So that neither the network nor the site
+has a part in it, each origin is given an empty document of ours in a tab of its own, for as long as it takes. Its
+address is judged as any other: a session cannot be given the storage of a site that it may not reach.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from palyra.browser.browser_session import SessionParts
+from palyra.browser.cdp_codec import CdpEvent
+from palyra.browser.page_port import Cdp, SessionPages
+from palyra.browser.session_cookies import all_cookies, put_cookies
+from palyra.browser.session_view import ImportReport
+from palyra.browser.storage_state import (
+    MAX_ORIGINS,
+    StateOrigin,
+    StorageState,
+    origin_of_url,
+    read_storage_state,
+    write_storage_state,
+)
+from palyra.errors import PalyraError, Unavailable
+from palyra.secret import Secret
+
+ORIGIN_SECONDS: Final = 10.0
+_EMPTY: Final = base64.b64encode(b"<!doctype html><title></title>").decode()
+
+
+class OriginUnreachable(Unavailable):
+    code = "browser.origin_unreachable"
+    hint = "the session must be allowed to reach each site whose storage goes in or out"
+
+
+class _Tab(Protocol):
+    @property
+    def session_id(self) -> str: ...
+
+
+class TabsOfOurs(Protocol):
+    """Of a session's pages: tabs that are opened and ended beside the actions."""
+
+    async def new_tab(self) -> Any: ...
+
+    async def end_tab(self, tab: Any) -> None: ...
+
+
+async def export_state(parts: SessionParts) -> bytes:
+    """Cookies of every site, and the local storage of those that were open in this session."""
+    cdp: Cdp = parts.process.cdp
+    origins = []
+    for origin in _origins_seen(parts.pages):
+        try:
+            async with _at(cdp, _tabs_of(parts.pages), origin) as session_id:
+                answer = await cdp.send("DOMStorage.getDOMStorageItems", {"storageId": _storage(origin)}, session_id)
+        except PalyraError:
+            # A site that may not be reached any more has nothing to say.
+            continue
+        items = tuple((str(name), Secret(str(value))) for name, value in answer.get("entries", ()))
+        if items:
+            origins.append(StateOrigin(origin=origin, local_storage=items))
+    return write_storage_state(StorageState(cookies=await all_cookies(cdp), origins=tuple(origins)))
+
+
+async def import_state(parts: SessionParts, document: bytes) -> ImportReport:
+    """Beside what is there: a cookie or an item of the same name is replaced."""
+    state = read_storage_state(document)
+    cdp: Cdp = parts.process.cdp
+    for each in state.origins:
+        async with _at(cdp, _tabs_of(parts.pages), each.origin) as session_id:
+            for name, value in each.local_storage:
+                item = {"storageId": _storage(each.origin), "key": name, "value": value.reveal()}
+                await cdp.send("DOMStorage.setDOMStorageItem", item, session_id)
+    cookies = await put_cookies(cdp, state.cookies)
+    return ImportReport(cookies=cookies, origins=len(state.origins), left_out=state.left_out)
+
+
+def _tabs_of(pages: SessionPages) -> TabsOfOurs:
+    tabs: Any = pages
+    return tabs  # type: ignore[no-any-return]
+
+
+def _origins_seen(pages: SessionPages) -> list[str]:
+    urls = [tab.url for tab in pages.tabs()] + [entry.url for entry in pages.network_log()]
+    found = dict.fromkeys(origin for url in urls if (origin := origin_of_url(url)))
+    return list(found)[:MAX_ORIGINS]
+
+
+def _storage(origin: str) -> dict[str, Any]:
+    return {"securityOrigin": origin, "isLocalStorage": True}
+
+
+@asynccontextmanager
+async def _at(cdp: Cdp, tabs: TabsOfOurs, origin: str) -> AsyncIterator[str]:
+    """The CDP session of a tab that shows an empty document of this origin."""
+    tab: _Tab = await tabs.new_tab()
+    session_id = tab.session_id
+    loaded = asyncio.Event()
+    stop = cdp.subscribe(session_id, _answering(cdp, session_id, loaded))
+    try:
+        # A worker of the site's would answer in our place.
+        await cdp.send("Network.setBypassServiceWorker", {"bypass": True}, session_id)
+        await cdp.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]}, session_id)
+        answer = await cdp.send("Page.navigate", {"url": f"{origin}/"}, session_id, timeout=ORIGIN_SECONDS)
+        if answer.get("errorText"):
+            raise OriginUnreachable(f"{origin} cannot be opened here: {answer['errorText']}", origin=origin)
+        async with asyncio.timeout(ORIGIN_SECONDS):
+            await loaded.wait()
+        await cdp.send("DOMStorage.enable", {}, session_id)
+        yield session_id
+    except TimeoutError:
+        raise OriginUnreachable(f"{origin} did not open in time", origin=origin) from None
+    finally:
+        stop()
+        await tabs.end_tab(tab)
+
+
+def _answering(cdp: Cdp, session_id: str, loaded: asyncio.Event) -> Callable[[CdpEvent], None]:
+    def heard(event: CdpEvent) -> None:
+        if event.method == "Page.loadEventFired":
+            loaded.set()
+        elif event.method == "Fetch.requestPaused":
+            headers = [{"name": "Content-Type", "value": "text/html"}]
+            answer = {"responseCode": 200, "responseHeaders": headers, "body": _EMPTY}
+            cdp.post("Fetch.fulfillRequest", {"requestId": event.params["requestId"], **answer}, session_id)
+
+    return heard

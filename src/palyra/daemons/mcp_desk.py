@@ -1,0 +1,151 @@
+"""The daemon's side of the protocol's door: callers, tools, calls, approvals and records, as everywhere else."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from palyra.errors import LimitExceeded
+from palyra.identity.api_token import TokenScope
+from palyra.identity.principal import Principal
+from palyra.identity.sqlite_tokens import authenticate
+from palyra.ids import ApprovalId, CallId, RunId
+from palyra.mcp.continuation import Answer
+from palyra.mcp.ports import ToolCall, Visitor
+from palyra.policy.decision import Outcome
+from palyra.tools.approval import (
+    AlreadyDecided,
+    Approval,
+    ApprovalEvent,
+    ApprovalExpired,
+    ApprovalScope,
+    UnknownApproval,
+    Verdict,
+)
+from palyra.tools.arguments import Arguments
+from palyra.tools.broker import CallRequest
+from palyra.tools.call import ToolRequestContext, UnknownTool, policy_request_for
+from palyra.tools.record import CallRecord
+from palyra.tools.spec import ToolSpec, Touches
+from palyra.tools.sqlite_approvals import decide, read_approval
+from palyra.tools.sqlite_calls import calls_of_run, read_call
+
+if TYPE_CHECKING:
+    from palyra.api.service import ApiService
+
+CHANNEL = "mcp"
+_NOTHING = Arguments(value={}, canonical=b"{}", digest="")
+# How long a call that is being cancelled may take to be where cancelling reaches it: one transaction.
+LOOK_AGAIN_SECONDS = 0.05
+
+
+class McpDesk:
+    def __init__(self, service: "ApiService", deciders: dict[str, str]) -> None:
+        """``deciders`` are, by principal, the people in front of its clients."""
+        self._service = service
+        self._deciders = deciders
+
+    def admit(self, token: str, speaks_for: str | None) -> Visitor:
+        record = authenticate(self._service.store, token, self._service.clock.now_ms())
+        record.require(TokenScope.CALL)
+        if speaks_for is not None and speaks_for != record.principal:
+            record.require(TokenScope.OPERATE)
+        principal = Principal.parse(speaks_for or record.principal)
+        return Visitor(principal=str(principal), actor=record.principal, token_id=record.token_id, run_id=record.run_id)
+
+    async def tools(self, visitor: Visitor) -> list[ToolSpec]:
+        await self._service.broker.freshen_catalog()
+        return [spec for spec in self._service.broker.catalog.specs() if self._might_call(visitor, spec)]
+
+    def _might_call(self, visitor: Visitor, spec: ToolSpec) -> bool:
+        """As policy answers for arguments that name nothing; a call is decided on its own arguments."""
+        config = self._service.broker.config
+        context = ToolRequestContext(
+            principal=Principal.parse(visitor.principal), actor=visitor.actor, channel=CHANNEL, run=""
+        )
+        question = policy_request_for(config, context, spec, _NOTHING, Touches())
+        return self._service.policy.decide(question).outcome is not Outcome.DENY
+
+    async def spec(self, tool: str) -> ToolSpec | None:
+        try:
+            return self._service.broker.catalog.entry(tool).spec
+        except UnknownTool:
+            return None
+
+    async def call(self, visitor: Visitor, asked: ToolCall) -> CallRecord:
+        broker = self._service.broker
+        request = CallRequest(
+            call_id=asked.call_id,
+            tool=asked.tool,
+            # As text: what the protocol library let through is parsed as strictly as anybody else's.
+            arguments=msgspec.json.encode(asked.arguments),
+            principal=Principal.parse(visitor.principal),
+            actor=visitor.actor,
+            channel=CHANNEL,
+            run_id=asked.run_id,
+            session=asked.session,
+        )
+        # A task of its own: cut off in the middle of its start, a call would stay on record as running.
+        calling = asyncio.create_task(broker.call(request), name=f"mcp call {asked.call_id}")
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            await self._end(calling, asked.call_id)
+            raise
+
+    async def _end(self, calling: "asyncio.Task[CallRecord]", call_id: str) -> None:
+        with anyio.CancelScope(shield=True):
+            while not calling.done():
+                await self._service.broker.cancel(call_id)
+                await asyncio.wait([calling], timeout=LOOK_AGAIN_SECONDS)
+        # Looked at, so that nobody complains that it was not.
+        calling.exception()
+
+    async def cancel(self, call_id: str) -> None:
+        await self._service.broker.cancel(call_id)
+
+    async def following(self, call_id: str) -> AsyncIterator[str]:
+        with self._service.store.subscribe() as news, self._service.streaming(news):
+            while True:
+                try:
+                    event = await anext(news)
+                except StopAsyncIteration:
+                    return
+                except LimitExceeded:
+                    continue
+                if event.call == call_id:
+                    yield event.kind
+
+    async def approval(self, visitor: Visitor, approval_id: str) -> Approval:
+        parsed = ApprovalId.parse(approval_id)
+        approval = await asyncio.to_thread(read_approval, self._service.store, parsed)
+        if approval.binding.principal != visitor.principal:
+            raise UnknownApproval(f"there is no approval {parsed}")
+        return approval
+
+    def decider(self, visitor: Visitor, approval: Approval) -> str | None:
+        person = self._deciders.get(visitor.principal)
+        if person is None or person == approval.binding.principal:
+            return None
+        return person if self._service.may_decide_there(Principal.parse(person), approval, CHANNEL) else None
+
+    async def decide(self, visitor: Visitor, approval: Approval, answer: Answer) -> None:
+        verdict = Verdict(
+            event=ApprovalEvent.APPROVE if answer is Answer.APPROVED else ApprovalEvent.DENY,
+            by=self._deciders[visitor.principal],
+            scope=ApprovalScope.ONCE,
+            reason="answered in the client, through MCP",
+            argument_digest=approval.binding.argument_digest,
+        )
+        with contextlib.suppress(AlreadyDecided, ApprovalExpired):
+            await self._service.store.transact(lambda tx: decide(tx, approval.id, verdict, actor=visitor.actor))
+        self._service.broker.waiting_room.ring(approval.id)
+
+    async def call_record(self, visitor: Visitor, call_id: CallId) -> CallRecord:
+        return await asyncio.to_thread(read_call, self._service.store, call_id, visitor.principal)
+
+    async def calls_of_run(self, visitor: Visitor, run_id: RunId, most: int) -> list[CallRecord]:
+        return await asyncio.to_thread(calls_of_run, self._service.store, run_id, visitor.principal, most)

@@ -1,0 +1,88 @@
+"""The Model Context Protocol as this daemon has it: its door for agents, made when the first one comes."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from palyra.config.state_dir import StateDir
+from palyra.errors import Unavailable
+from palyra.mcp.mcp_settings import McpSettings
+
+if TYPE_CHECKING:
+    from palyra.api.service import ApiService
+    from palyra.mcp.protocol_door import ProtocolDoor
+
+log = logging.getLogger("palyra.mcp")
+
+# Says that agents have come over the protocol here before: the next daemon loads its library without being asked.
+USED_FILE = "mcp.used"
+# Clients start their servers anew now and then: a daemon that left at once would start each time.
+LINGER_SECONDS = 30.0
+
+
+class McpDisabled(Unavailable):
+    code = "mcp.disabled"
+    hint = "the setting mcp.enabled is false"
+
+
+class McpParts:
+    def __init__(self, settings: McpSettings, state: StateDir, service: "Callable[[], ApiService]") -> None:
+        self._settings = settings
+        self._state = state
+        self._service = service
+        self._used = False
+
+    def door(self) -> "ProtocolDoor":
+        if not self._settings.enabled:
+            raise McpDisabled("this daemon does not speak the Model Context Protocol")
+        if not self._used:
+            self._used = True
+            self._state.path(USED_FILE).touch(mode=0o600)
+        return self._door
+
+    @cached_property
+    def _door(self) -> "ProtocolDoor":
+        from importlib.metadata import version
+
+        from palyra.daemons.mcp_desk import McpDesk
+        from palyra.mcp.protocol_door import ProtocolDoor
+
+        return ProtocolDoor(McpDesk(self._service(), self._settings.deciders), version("palyra"))
+
+    @asynccontextmanager
+    async def leaving_with_agents(self) -> AsyncIterator[None]:
+        """For a daemon that an agent's client started: it stops, in order, after the last of them has left."""
+        leaving = asyncio.create_task(self._leave(), name="leaving with agents")
+        try:
+            yield
+        finally:
+            leaving.cancel()
+            await asyncio.wait([leaving])
+
+    async def _leave(self) -> None:
+        await self.door().left_alone(LINGER_SECONDS)
+        log.info("the last agent has left")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def prepare(self) -> None:
+        """Loads the protocol's library beside the daemon's start, where it was used before."""
+        if not self._settings.enabled or not self._state.path(USED_FILE).exists():
+            return
+        try:
+            await self._door.prepare()
+        except Exception:
+            # The daemon has more to offer; whoever comes through this door will hear of it.
+            log.exception("the Model Context Protocol could not be prepared")
+
+    def close_streams(self) -> None:
+        if "_door" in self.__dict__:
+            self._door.close_streams()
+
+    async def close(self) -> None:
+        if "_door" in self.__dict__:
+            await self._door.close()

@@ -1,0 +1,38 @@
+"""What the request behind a message says of its sender: token, principal, session."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from palyra.identity.api_token import Unauthenticated
+
+# Set by our own program on stdio, which holds the owner's token and speaks for an agent.
+PRINCIPAL_HEADER: Final = "palyra-principal"
+SESSION_HEADER: Final = "mcp-session-id"
+# The key in a request's scope that names a connection on stdio.
+CONNECTION: Final = "palyra.connection"
+
+
+class DoorRequest(Protocol):
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def scope(self) -> Any: ...
+
+
+def token_of(request: DoorRequest | None) -> str:
+    scheme, _, raw = ("" if request is None else request.headers.get("authorization", "")).partition(" ")
+    if scheme.lower() != "bearer" or not raw.strip():
+        raise Unauthenticated("this needs a token")
+    return raw.strip()
+
+
+def speaks_for(request: DoorRequest | None) -> str | None:
+    return None if request is None else request.headers.get(PRINCIPAL_HEADER)
+
+
+def session_of(request: DoorRequest | None, token_id: str) -> str:
+    """Without a session of its own a request belongs to its token's."""
+    if request is None:
+        return token_id
+    return str(request.scope.get(CONNECTION) or request.headers.get(SESSION_HEADER) or token_id)

@@ -1,0 +1,44 @@
+"""Bounds of the protocol's doors, each with its reason."""
+
+from typing import Final
+
+from palyra.limits import KIB, MAX_HTTP_BODY_BYTES, MIB
+
+# One message of a client. The largest tool input fits, escaped and in its envelope, as it does over the API.
+MAX_MESSAGE_BYTES: Final = MAX_HTTP_BODY_BYTES
+# A client that has said nothing for this long has forgotten its session: its handles end with its run's.
+SESSION_IDLE_SECONDS: Final = 1_800.0
+# Sessions at once, over both transports. A client needs one.
+MAX_SESSIONS: Final = 256
+# Messages of one connection on their way to the server before the client has to wait.
+MESSAGES_AHEAD: Final = 16
+# Calls that one run's timeline lists; the journal has the rest.
+MAX_TIMELINE_CALLS: Final = 500
+# Resources that a listing names: the newest calls of the session's run.
+MAX_LISTED_CALLS: Final = 50
+# How often a call that runs says so to a client that asked for progress.
+PROGRESS_SECONDS: Final = 2.0
+# Names of tools in a denial: enough to change course with, short enough to read.
+MAX_NAMES_IN_A_DENIAL: Final = 40
+# How long a person may take with a question in the client, where the protocol keeps the call open meanwhile.
+ELICITATION_SECONDS: Final = 300.0
+
+# What a server behind Palyra may say at once: as much as the pipeline returns of any tool, and its envelope.
+MAX_SERVER_MESSAGE_BYTES: Final = 4 * MIB
+# What it may print in its whole life before it is ended: a server that talks without end is broken.
+MAX_SERVER_OUTPUT_BYTES: Final = 1024 * MIB
+# The end of what it wrote to stderr, kept for the person who has to find out why it failed.
+KEPT_STDERR_BYTES: Final = 8 * KIB
+# Tools of one server, and the size of one definition: more is no description for a model to read.
+MAX_SERVER_TOOLS: Final = 256
+MAX_DEFINITION_BYTES: Final = 64 * KIB
+# Pages of a listing, so that a server cannot hand out cursors for ever.
+MAX_LISTING_PAGES: Final = 32
+# From its start to the answer to its first request. Node and Python servers take one or two seconds.
+SERVER_START_SECONDS: Final = 30.0
+# An instance that nobody has called for this long is ended.
+SERVER_IDLE_SECONDS: Final = 300.0
+# Instances at once, of all servers: each is a process tree of its own.
+MAX_INSTANCES: Final = 32
+# How long a cancelled call may take to end in its server before the server is ended.
+CANCEL_GRACE_SECONDS: Final = 1.0

@@ -1,0 +1,138 @@
+"""The protocol's two doors into a daemon: streamable HTTP, and the lines that `palyra mcp` carries.
+
+The library behind them takes a second to load. It is loaded by the first client, or ahead of one in a thread.
+"""
+
+import asyncio
+import importlib
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
+
+from palyra.errors import LimitExceeded
+from palyra.mcp.door_request import CONNECTION, DoorRequest, speaks_for, token_of
+from palyra.mcp.limits import MAX_MESSAGE_BYTES, MAX_SESSIONS, SESSION_IDLE_SECONDS
+from palyra.mcp.ports import Desk, Visitor
+from palyra.mcp.session_runs import SessionRuns
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from palyra.mcp.message_stream import StreamedConnection
+    from palyra.mcp.server import PalyraServer
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+_LIBRARY: Final = ("palyra.mcp.server", "palyra.mcp.message_stream", "mcp.server.streamable_http_manager")
+
+
+class TooManySessions(LimitExceeded):
+    code = "mcp.too_many_sessions"
+    hint = "close clients that are not in use"
+
+
+class ProtocolDoor:
+    """Belongs to one event loop. Nothing of the library exists before the first client."""
+
+    def __init__(self, desk: Desk, version: str) -> None:
+        self._desk = desk
+        self._version = version
+        self._runs = SessionRuns(time.monotonic)
+        self._server: PalyraServer | None = None
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._loading = asyncio.Lock()
+        self._hosting: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._streams: set[StreamedConnection] = set()
+        self._moved = asyncio.Event()
+
+    @property
+    def connections(self) -> int:
+        """Clients on stdio that are there now."""
+        return len(self._streams)
+
+    def admit(self, request: DoorRequest) -> Visitor:
+        return self._desk.admit(token_of(request), speaks_for(request))
+
+    async def prepare(self) -> None:
+        """Loads the library beside other work, before somebody waits for it."""
+        async with self._loading:
+            if self._server is None:
+                for name in _LIBRARY:
+                    await asyncio.to_thread(importlib.import_module, name)
+                self._make()
+
+    def _make(self) -> None:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        from palyra.mcp.server import PalyraServer
+
+        self._server = PalyraServer(self._desk, self._runs, self._version)
+        self._manager = StreamableHTTPSessionManager(
+            self._server.protocol,
+            session_idle_timeout=SESSION_IDLE_SECONDS,
+            max_sessions=MAX_SESSIONS,
+            max_request_body_size=MAX_MESSAGE_BYTES,
+        )
+
+    async def _host(self, manager: "StreamableHTTPSessionManager", ready: asyncio.Event) -> None:
+        async with manager.run():
+            ready.set()
+            await self._stop.wait()
+
+    async def http(self, visitor: Visitor, scope: Any, receive: Receive, send: Send) -> None:
+        """One request of streamable HTTP. A session is its token's alone."""
+        await self.prepare()
+        assert self._manager is not None
+        if self._hosting is None:
+            ready = asyncio.Event()
+            self._hosting = asyncio.create_task(self._host(self._manager, ready), name="mcp sessions")
+            await ready.wait()
+        from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+        from mcp.server.auth.provider import AccessToken
+
+        token = AccessToken(token="", client_id=visitor.token_id, scopes=[], subject=visitor.principal)
+        scope["user"] = AuthenticatedUser(token)
+        await self._manager.handle_request(scope, receive, send)
+
+    async def stream(self, request: DoorRequest, connection: str, receive: Receive, send: Send) -> None:
+        """A client on stdio, for as long as it is there."""
+        await self.prepare()
+        assert self._server is not None
+        from palyra.mcp.message_stream import StreamedConnection
+
+        request.scope[CONNECTION] = connection
+        stream = StreamedConnection(self._server.protocol, request, receive, send)
+        self._streams.add(stream)
+        self._moved.set()
+        try:
+            await stream.serve()
+        finally:
+            self._streams.discard(stream)
+            self._moved.set()
+
+    async def left_alone(self, seconds: float) -> None:
+        """Returns when there has been no client on stdio for this long."""
+        while True:
+            self._moved.clear()
+            try:
+                async with asyncio.timeout(None if self._streams else seconds):
+                    await self._moved.wait()
+            except TimeoutError:
+                return
+
+    def require_room(self) -> None:
+        if len(self._streams) >= MAX_SESSIONS:
+            raise TooManySessions(f"{len(self._streams)} clients are connected")
+
+    def close_streams(self) -> None:
+        """Ends what clients hold open: the daemon stops."""
+        self._stop.set()
+        for stream in tuple(self._streams):
+            stream.close()
+
+    async def close(self) -> None:
+        self.close_streams()
+        if self._hosting is not None:
+            await asyncio.wait([self._hosting])

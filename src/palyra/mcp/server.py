@@ -1,0 +1,244 @@
+"""Palyra as a server of the protocol: one set of handlers for every transport and revision.
+
+Who calls is read from each request anew; nothing is remembered of a client but which run its calls belong to.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import anyio
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from palyra.errors import PalyraError
+from palyra.ids import CallId, RunId
+from palyra.mcp.call_result import META_PREFIX, ToolResult, result_of, text
+from palyra.mcp.continuation import FORM, QUESTION, Answer, after_a_no, how_to_go_on, question_for, read_answer
+from palyra.mcp.door_request import session_of, speaks_for, token_of
+from palyra.mcp.instructions import INSTRUCTIONS
+from palyra.mcp.limits import ELICITATION_SECONDS, MAX_LISTED_CALLS, PROGRESS_SECONDS
+from palyra.mcp.offered_tool import OfferedTool, offered
+from palyra.mcp.ports import Desk, ToolCall, Visitor
+from palyra.mcp.resources import listed_resources, read_contents, resource_templates
+from palyra.mcp.session_runs import SessionRuns
+from palyra.mcp.tool_names import from_client, to_client
+from palyra.tools.approval import Approval, ApprovalState
+from palyra.tools.call import CallState
+from palyra.tools.record import CallRecord
+
+T = TypeVar("T")
+NAME: Final = "palyra"
+RUN_META: Final = f"{META_PREFIX}run_id"
+# Errors of the protocol itself: the reference of JSON-RPC and of the protocol's "resource not found".
+_INVALID_PARAMS: Final = -32602
+_REFUSED: Final = -32001
+Context = ServerRequestContext[Any, Any]
+
+
+class PalyraServer:
+    def __init__(self, desk: Desk, runs: SessionRuns, version: str) -> None:
+        self._desk = desk
+        self._runs = runs
+        self.protocol: Server[Any] = Server(
+            NAME,
+            version=version,
+            title="Palyra",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._guarded(self._list_tools),
+            on_call_tool=self._guarded(self._call_tool),
+            on_list_resources=self._guarded(self._list_resources),
+            on_list_resource_templates=self._guarded(self._list_templates),
+            on_read_resource=self._guarded(self._read_resource),
+        )
+
+    def _guarded(
+        self, handle: Callable[[Visitor, Context, Any], Awaitable[T]]
+    ) -> Callable[[Context, Any], Awaitable[T]]:
+        """Admits the caller, and turns our errors into the protocol's: code, words and hint stay together."""
+
+        async def answer(ctx: Context, params: Any) -> T:
+            try:
+                visitor = self._desk.admit(token_of(ctx.request), speaks_for(ctx.request))
+                return await handle(visitor, ctx, params)
+            except PalyraError as error:
+                code = _INVALID_PARAMS if error.http_status in (400, 404) else _REFUSED
+                raise MCPError(code, f"{error.message} ({error.hint})", error.as_dict()) from error
+
+        return answer
+
+    async def _list_tools(self, visitor: Visitor, _ctx: Context, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_tool(offered(spec)) for spec in await self._desk.tools(visitor)])
+
+    async def _call_tool(
+        self, visitor: Visitor, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        tool = from_client(params.name)
+        asked = ToolCall(
+            call_id=CallId.new(),
+            tool=tool,
+            arguments=params.arguments or {},
+            run_id=self._run_of(visitor, ctx),
+            session=f"mcp:{session_of(ctx.request, visitor.token_id)}",
+        )
+        if params.request_state is not None:
+            answered = await self._take_answer(visitor, params)
+            if answered is not None:
+                return answered
+        record = await self._call(visitor, ctx, asked)
+        if record.state is CallState.NEEDS_APPROVAL and record.approval_id is not None:
+            return await self._ask_a_person(visitor, ctx, asked, record)
+        return await self._answer(visitor, record)
+
+    def _run_of(self, visitor: Visitor, ctx: Context) -> RunId:
+        named = (ctx.meta or {}).get(RUN_META)
+        if isinstance(named, str) and not visitor.run_id:
+            return RunId.parse(named)
+        return self._runs.run_of(visitor, session_of(ctx.request, visitor.token_id))
+
+    async def _call(self, visitor: Visitor, ctx: Context, asked: ToolCall) -> CallRecord:
+        if "progress_token" not in (ctx.meta or {}):
+            return await self._desk.call(visitor, asked)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(self._report, ctx, asked)
+            record = await self._desk.call(visitor, asked)
+            beside.cancel_scope.cancel()
+        return record
+
+    async def _report(self, ctx: Context, asked: ToolCall) -> None:
+        """Each step of the call as the journal has it, and seconds in between."""
+        since = anyio.current_time()
+        words = "asked for"
+        async with anyio.create_task_group() as beside:
+
+            async def tick() -> None:
+                while True:
+                    elapsed = round(anyio.current_time() - since, 3)
+                    await ctx.session.report_progress(elapsed, None, f"{to_client(asked.tool)}: {words}")
+                    await anyio.sleep(PROGRESS_SECONDS)
+
+            beside.start_soon(tick)
+            async for kind in self._desk.following(asked.call_id):
+                words = kind
+                elapsed = round(anyio.current_time() - since, 3)
+                await ctx.session.report_progress(elapsed, None, f"{to_client(asked.tool)}: {words}")
+
+    async def _ask_a_person(
+        self, visitor: Visitor, ctx: Context, asked: ToolCall, record: CallRecord
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        approval = await self._desk.approval(visitor, record.approval_id or "")
+        if not _asks_users(ctx) or self._desk.decider(visitor, approval) is None:
+            return _waiting(approval, record)
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            form = types.ElicitRequestFormParams(message=question_for(approval), requested_schema=FORM)
+            return types.InputRequiredResult(
+                input_requests={QUESTION: types.ElicitRequest(params=form)}, request_state=approval.id
+            )
+        said: types.ElicitResult | None = None
+        with anyio.move_on_after(ELICITATION_SECONDS):
+            said = await ctx.session.elicit_form(question_for(approval), FORM, ctx.request_id)
+        settled = await self._settle(visitor, approval, said)
+        if settled is not None:
+            return settled
+        again = msgspec.structs.replace(asked, call_id=CallId.new())
+        return await self._answer(visitor, await self._call(visitor, ctx, again))
+
+    async def _take_answer(self, visitor: Visitor, params: types.CallToolRequestParams) -> types.CallToolResult | None:
+        """The client comes back with what its user said. The approval is bound to its call by itself: an answer to
+        another question lets nothing else run."""
+        approval = await self._desk.approval(visitor, params.request_state or "")
+        if approval.state is not ApprovalState.PENDING:
+            return None
+        said = (params.input_responses or {}).get(QUESTION)
+        return await self._settle(visitor, approval, said if isinstance(said, types.ElicitResult) else None)
+
+    async def _settle(
+        self, visitor: Visitor, approval: Approval, said: types.ElicitResult | None
+    ) -> types.CallToolResult | None:
+        """None after a yes: the call may be made again now."""
+        answer = Answer.UNDECIDED if said is None else read_answer(said.action, said.content)
+        if answer is Answer.UNDECIDED or self._desk.decider(visitor, approval) is None:
+            return _waiting(approval)
+        await self._desk.decide(visitor, approval, answer)
+        return None if answer is Answer.APPROVED else _not_run(approval, after_a_no(approval), CallState.DENIED)
+
+    async def _answer(self, visitor: Visitor, record: CallRecord) -> types.CallToolResult:
+        spec = await self._desk.spec(record.tool)
+        may_use: tuple[str, ...] = ()
+        if record.state is CallState.DENIED:
+            may_use = tuple(to_client(each.name) for each in await self._desk.tools(visitor))
+        return _protocol_result(result_of(record, {} if spec is None else spec.output_schema, may_use=may_use))
+
+    async def _list_resources(self, visitor: Visitor, ctx: Context, _params: Any) -> types.ListResourcesResult:
+        run_id = self._run_of(visitor, ctx)
+        calls = await self._desk.calls_of_run(visitor, run_id, MAX_LISTED_CALLS)
+        found = [types.Resource.model_validate(each) for each in listed_resources(run_id, calls)]
+        return types.ListResourcesResult(resources=found)
+
+    async def _list_templates(
+        self, _visitor: Visitor, _ctx: Context, _params: Any
+    ) -> types.ListResourceTemplatesResult:
+        found = [types.ResourceTemplate.model_validate(each) for each in resource_templates()]
+        return types.ListResourceTemplatesResult(resource_templates=found)
+
+    async def _read_resource(
+        self, visitor: Visitor, _ctx: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        words = await read_contents(self._desk, visitor, uri)
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=words)]
+        )
+
+
+def _tool(tool: OfferedTool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.hints.read_only,
+            destructive_hint=tool.hints.destructive,
+            idempotent_hint=tool.hints.idempotent,
+            open_world_hint=tool.hints.open_world,
+        ),
+    )
+
+
+def _asks_users(ctx: Context) -> bool:
+    """Whether the client can put a form to its user. One that names no mode means forms."""
+    capabilities = ctx.session.client_capabilities
+    asked = None if capabilities is None else capabilities.elicitation
+    if asked is None or (asked.form is None and asked.url is not None):
+        return False
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or ctx.session.can_send_request
+
+
+def _waiting(approval: Approval, record: CallRecord | None = None) -> types.CallToolResult:
+    return _not_run(approval, how_to_go_on(approval), CallState.NEEDS_APPROVAL, record)
+
+
+def _not_run(
+    approval: Approval, words: str, state: CallState, record: CallRecord | None = None
+) -> types.CallToolResult:
+    known = {f"{META_PREFIX}approval_id": approval.id, f"{META_PREFIX}status": state.value}
+    if record is not None:
+        known = {**result_of(record, {}).meta, **known}
+    return _protocol_result(ToolResult(content=(text(words),), is_error=True, meta=known))
+
+
+def _protocol_result(result: ToolResult) -> types.CallToolResult:
+    return types.CallToolResult.model_validate(
+        {
+            "content": list(result.content),
+            "structuredContent": result.structured,
+            "isError": result.is_error,
+            "_meta": result.meta,
+        }
+    )

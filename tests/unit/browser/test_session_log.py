@@ -1,0 +1,44 @@
+"""The events of a session: numbered without gaps, without secrets, and bounded whatever a page does."""
+
+from palyra.browser.session_log import ACTED, MAX_EVENTS, MAX_REFUSALS, MAX_TEXT_CHARS, REFUSED, SessionLog
+from palyra.browser.session_view import Caller, SessionEvent
+
+
+def log() -> SessionLog:
+    return SessionLog(lambda: 7, lambda text: text.replace("hunter2", "[redacted]"))
+
+
+def test_events_say_who_and_what_without_secrets() -> None:
+    kept = log()
+    kept.add(ACTED, text="type hunter2", tab="t1", caller=Caller(principal="agent:a", run_id="R", call_id="C"))
+    kept.add(ACTED, code="browser.stale_ref", caller=Caller(principal="agent:a", operator="user:o"))
+    first, second = kept.after(0)
+    assert (first.number, first.at_ms, first.text, first.actor, first.call_id) == (
+        *(1, 7, "type [redacted]", "agent:a", "C"),
+    )
+    assert (second.number, second.code, second.actor) == (2, "browser.stale_ref", "user:o")
+    assert kept.after(1) == (second,)
+    assert kept.after(2) == ()
+
+
+def test_a_flood_of_refusals_hides_nothing_else_and_the_log_is_bounded() -> None:
+    kept = log()
+    for _ in range(3 * MAX_REFUSALS):
+        kept.add(REFUSED, text="x" * 5_000, code="egress.host_not_allowed")
+    kept.add(ACTED, text="click")
+    numbers = [event.number for event in kept.after(0)]
+    assert numbers == list(range(1, MAX_REFUSALS + 2))
+    assert all(len(event.text) <= MAX_TEXT_CHARS for event in kept.after(0))
+    for _ in range(2 * MAX_EVENTS):
+        kept.add(ACTED)
+    assert len(kept.after(0)) == MAX_EVENTS
+
+
+def test_who_listens_hears_each_event_until_they_stop() -> None:
+    kept = log()
+    heard: list[SessionEvent] = []
+    stop = kept.subscribe(heard.append)
+    kept.add(ACTED, text="click")
+    stop()
+    kept.add(ACTED, text="hover")
+    assert [event.text for event in heard] == ["click"]
