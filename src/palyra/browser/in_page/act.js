@@ -52,7 +52,7 @@ function editable(element) {
   return element.isContentEditable;
 }
 
-// spec: {number, role, name, needs: {seen, enabled, editable, hit, still}, milliseconds, arm}
+// spec: {number, role, name, needs: {seen, enabled, editable, hit, still}, milliseconds, arm, typing: {clear, secret}}
 async function ready(spec) {
   const until = performance.now() + spec.milliseconds;
   // Where it was in an earlier frame: it is at rest when two frames have drawn it at one place.
@@ -70,6 +70,7 @@ async function ready(spec) {
       before = null;
     } else if (!outcome.problem) {
       if (spec.arm) arm({ ...spec.arm, number: spec.number, role: spec.role, name: spec.name });
+      if (spec.typing) outcome.typing = beginTyping(element, spec.typing.clear, spec.typing.secret);
       return outcome;
     } else {
       if (outcome.problem === "covered" && performance.now() > until) return { problem: "covered", by: coverOf(outcome.by) };
@@ -140,20 +141,19 @@ function deepFocus() {
 const SET_BY_VALUE = new Set(["color", "date", "datetime-local", "month", "range", "time", "week"]);
 
 // Gives it the focus and selects what it holds. What cannot be typed at all is set, as a person would with a picker.
-function beginTyping(number, clear, secret) {
-  const element = elementOf(number);
-  if (localNameOf(element) === "input" && SET_BY_VALUE.has(element.type)) return { set: true, origin: self.origin };
+function beginTyping(element, clear, secret) {
+  if (localNameOf(element) === "input" && SET_BY_VALUE.has(element.type)) return { set: true };
   element.focus({ preventScroll: true });
   const focus = deepFocus();
   if (focus !== element && !(element.isContentEditable && focus && within(focus, element))) {
-    return { problem: "no focus", origin: self.origin };
+    return { problem: "no focus" };
   }
   if (secret) hideValue(element);
   const field = localNameOf(element) === "input" || localNameOf(element) === "textarea";
   if (field) {
     if (clear) element.select();
     else if (element.selectionEnd !== null) element.setSelectionRange(element.value.length, element.value.length);
-    return { holds: element.value.length > 0, origin: self.origin };
+    return { holds: element.value.length > 0 };
   }
   const range = document.createRange();
   range.selectNodeContents(element);
@@ -161,7 +161,7 @@ function beginTyping(number, clear, secret) {
   const selection = getSelection();
   selection.removeAllRanges();
   selection.addRange(range);
-  return { holds: element.textContent.length > 0, origin: self.origin };
+  return { holds: element.textContent.length > 0 };
 }
 
 // A secret in a field that shows its text would be in every picture of the page.
