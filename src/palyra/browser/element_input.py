@@ -70,6 +70,25 @@ class ElementInput:
             if isinstance(shown, FrameHidden) and loop.time() >= deadline:
                 await self._covered(located, shown.frame, shown.by)
 
+    async def approach(
+        self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any], modifiers: int
+    ) -> Point:
+        """The same, with the mouse there already. It goes while the element is watched: what it sets going by being
+        there is then part of what is seen."""
+        aimed = None if located.frame.parent_id else await self._worlds.call(located.frame, "aim", located.bound.number)
+        if aimed is None:
+            at = await self.point(located, needs, deadline, guard)
+            await self.send(mouse("mouseMoved", at, modifiers=modifiers), deadline=deadline)
+            return at
+        moved = mouse("mouseMoved", Point(aimed["x"], aimed["y"]), modifiers=modifiers)
+        ready = self.point(located, needs, deadline, guard)
+        _, at_last = await asyncio.gather(self.send(moved, deadline=deadline), ready, return_exceptions=True)
+        if isinstance(at_last, BaseException):
+            raise at_last
+        if at_last != Point(aimed["x"], aimed["y"]):
+            await self.send(mouse("mouseMoved", at_last, modifiers=modifiers), deadline=deadline)
+        return at_last
+
     async def ready(
         self,
         located: Located,

@@ -35,8 +35,8 @@ class MouseActions:
         times = 1 if isinstance(action, Click) else 2
         modifiers = modifier_mask(action.modifiers)
         guard = {"kind": "mouse", "last": [_LAST_EVENT[button] if times == 1 else "dblclick"]}
-        at = await self._gate.point(located, Needs(), deadline, guard)
-        events = [mouse("mouseMoved", at, modifiers=modifiers)]
+        at = await self._gate.approach(located, Needs(), deadline, guard, modifiers)
+        events = []
         for count in range(1, times + 1):
             held = {"button": button.value, "clickCount": count, "modifiers": modifiers}
             events.append(mouse("mousePressed", at, buttons=_HELD[button], **held))

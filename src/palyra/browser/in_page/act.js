@@ -29,6 +29,13 @@ function pointOf(element) {
   return { problem: "covered", by: cover };
 }
 
+// Where the mouse may go while it is seen whether the element is at rest.
+function aim(number) {
+  const element = elementOf(number);
+  const point = element && connected(element) ? pointOf(element) : { problem: "removed" };
+  return point.problem ? null : point;
+}
+
 // What a person would call the thing that is in the way.
 function coverOf(hit) {
   if (!isElement(hit)) return null;
@@ -42,6 +49,17 @@ function coverOf(hit) {
 
 const sameBox = (one, other) =>
   one.left === other.left && one.top === other.top && one.width === other.width && one.height === other.height;
+
+// Whether it, or something around it, began to move so lately that no frame shows it yet.
+const SETTING_OUT_MS = 34;
+
+function setsOut(element) {
+  return document.getAnimations().some((each) => {
+    if (each.playState !== "running" || !(each.currentTime < SETTING_OUT_MS)) return false;
+    const moved = each.effect?.target;
+    return moved instanceof Element && within(moved, element);
+  });
+}
 
 const NOT_TYPED = new Set(["button", "checkbox", "file", "hidden", "image", "radio", "reset", "submit"]);
 
@@ -57,7 +75,7 @@ async function ready(spec) {
   const until = performance.now() + spec.milliseconds;
   // Where it was in an earlier frame: it is at rest when two frames have drawn it at one place.
   let before = null;
-  let frame = spec.needs.still ? await nextFrame() : 0;
+  let frame = document.timeline.currentTime ?? 0;
   let scrolled = false;
   for (;;) {
     const was = changed(spec.number, spec.role, spec.name);
@@ -93,7 +111,7 @@ function look(element, needs, before) {
   }
   if (needs.enabled && (disabled(element) || inert(element))) return { problem: "disabled", box };
   if (needs.editable && !editable(element)) return { problem: "readonly", tag: localNameOf(element), box };
-  if (needs.still && (before === null || !sameBox(before, box))) return { problem: "moving", box };
+  if (needs.still && (before === null || !sameBox(before, box) || setsOut(element))) return { problem: "moving", box };
   if (needs.hit) {
     const point = pointOf(element);
     if (point.problem) return { ...point, box };
