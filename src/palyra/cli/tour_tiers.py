@@ -1,6 +1,6 @@
 """The tour through the places where calls run: WASM, limited and isolated processes, a worker, a browser."""
 
-from palyra.cli.tour_scene import HOST, TourScene
+from palyra.cli.tour_scene import AGENT, HOST, TourScene
 
 
 def skill(scene: TourScene) -> None:
@@ -58,16 +58,16 @@ def worker(scene: TourScene) -> None:
 
 
 def browser(scene: TourScene) -> None:
-    address = f"http://{HOST}:{scene.port}/"
+    """A session belongs to its run: another run of the same agent does not see it."""
+    host, run_id = f"{HOST}:{scene.port}", scene.client.start_run(principal=AGENT).run_id
     opened = scene.once_there(
-        lambda: scene.approved("browser.open", {"hosts": [f"{HOST}:{scene.port}"], "url": address})
+        lambda: scene.approved("browser.open", {"hosts": [host], "url": f"http://{host}/"}, run_id=run_id)
     )
-    session = opened.result["session"]
-    seen = scene.approved("browser.snapshot", {"session": session}).result
-    scene.steps.expect("Orders" in seen["snapshot"], "the page's heading is seen")
-    scene.steps.note("a page in a guarded browser", "allowed", f"{HOST}, in a session of its own")
-    code = scene.refusal(
-        lambda: scene.approved("browser.navigate", {"session": session, "url": "http://elsewhere.test/"})
-    )
+    session = {"session": opened.result["session"]}
+    seen = scene.approved("browser.snapshot", session, run_id=run_id).result
+    scene.steps.expect("Orders" in seen["snapshot"]["text"], "the page's heading is seen")
+    scene.steps.note("a page in a guarded browser", "allowed", f"{host}, in a session of its own")
+    elsewhere = {**session, "url": "http://elsewhere.test/"}
+    code = scene.refusal(lambda: scene.approved("browser.navigate", elsewhere, run_id=run_id))
     scene.steps.note("the browser is pointed elsewhere", "refused", code)
-    scene.approved("browser.close", {"session": session})
+    scene.approved("browser.close", session, run_id=run_id)
