@@ -65,7 +65,7 @@ def browser(scene: TourScene) -> None:
     )
     session = {"session": opened.result["session"]}
     seen = scene.approved("browser.snapshot", session, run_id=run_id).result
-    scene.steps.expect("Orders" in seen["snapshot"]["text"], "the page's heading is seen")
+    scene.steps.expect("Orders" in seen["text"], "the page's heading is seen")
     scene.steps.note("a page in a guarded browser", "allowed", f"{host}, in a session of its own")
     elsewhere = {**session, "url": "http://elsewhere.test/"}
     code = scene.refusal(lambda: scene.approved("browser.navigate", elsewhere, run_id=run_id))
