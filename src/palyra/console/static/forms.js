@@ -30,6 +30,7 @@ async function send(form, submitter) {
     if (status >= 400) return tell(problem, answer.detail ?? `the daemon answered ${status}`, answer.hint ?? "");
     form.dispatchEvent(new CustomEvent("palyra:done", { bubbles: true, detail: answer.data }));
     if (form.dataset.then) return void location.assign(form.dataset.then);
+    if (form.dataset.result) show(document.getElementById(form.dataset.result), answer.data.message);
     announce(submitter?.dataset.done ?? form.dataset.done ?? "Done.");
     if (form.dataset.keep === undefined) await refresh();
   } catch {
@@ -84,6 +85,11 @@ function tell(place, message, hint) {
     more.textContent = hint;
     place.append(" ", more);
   }
+}
+
+function show(place, message) {
+  place.textContent = message;
+  place.hidden = false;
 }
 
 export function announce(text) {
