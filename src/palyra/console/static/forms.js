@@ -92,9 +92,15 @@ function show(place, message) {
   place.hidden = false;
 }
 
+const SHOWN_MS = 5000;
+let forgetting;
+
 export function announce(text) {
   const place = document.getElementById("said");
-  if (place) place.textContent = text;
+  if (!place) return;
+  place.textContent = text;
+  clearTimeout(forgetting);
+  forgetting = setTimeout(() => (place.textContent = ""), SHOWN_MS);
 }
 
 function newKey() {

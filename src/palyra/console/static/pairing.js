@@ -1,8 +1,8 @@
 // A pairing code as it comes, once: its text, and its picture drawn as one path.
 const JOIN = {
   node: "palyra node run",
-  worker: "palyra-workerd",
-  egress: "palyra-egressd",
+  worker: "palyra-workerd join",
+  egress: "palyra-egressd join",
 };
 
 document.addEventListener("palyra:done", (event) => {
