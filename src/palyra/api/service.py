@@ -103,6 +103,36 @@ class Fleet(Protocol):
     def workers(self) -> "list[WorkerRecord]": ...
 
 
+class Browsers(Protocol):
+    """What an operator does with browser sessions, their downloads and profiles. ``actor`` is that operator."""
+
+    async def sessions(self, actor: str) -> list[dict[str, Any]]: ...
+
+    async def session(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def close(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def downloads(self, session_id: str, actor: str) -> list[dict[str, Any]]: ...
+
+    async def release(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def delete(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def take_over(self, session_id: str, actor: str, reason: str) -> dict[str, Any]: ...
+
+    async def hand_back(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def profiles(self, actor: str) -> list[dict[str, Any]]: ...
+
+    async def create_profile(
+        self, principal: Principal, name: str, actor: str, *, colour: str = "", private: bool = False
+    ) -> dict[str, Any]: ...
+
+    async def delete_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
+
+
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
@@ -126,6 +156,7 @@ class ApiService:
         identity: "Callable[[], IdentityManager]",
         nodes: "Callable[[], Awaitable[DeviceDesks]]",
         workers: "Callable[[], Fleet]",
+        browser: Browsers,
         channels: Channels,
         mcp: "Callable[[], ProtocolDoor]",
         policy: PolicyPort,
@@ -143,6 +174,7 @@ class ApiService:
         self.identity = identity
         self.nodes = nodes
         self.workers = workers
+        self.browser = browser
         self.channels = channels
         self.mcp = mcp
         self.policy = policy
@@ -248,6 +280,10 @@ class ApiService:
     def require_device_manager(self, caller: Caller) -> None:
         caller.token.require(TokenScope.OPERATE)
         self._require(caller.principal, "device.manage", GATEWAY)
+
+    def require_browser_manager(self, caller: Caller) -> None:
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "browser.manage", GATEWAY)
 
     def require_channel_listener(self, caller: Caller) -> None:
         """What skills say is part of the record."""

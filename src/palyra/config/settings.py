@@ -26,6 +26,7 @@ from palyra.nodes import rpc_limits as nodes
 from palyra.nodes.host.command_plan import check_commands
 from palyra.nodes.host.host_settings import NodeHostSettings
 from palyra.sandbox import limits as sandbox
+from palyra.telemetry.log_settings import LogSettings
 from palyra.wasm import limits as wasm
 from palyra.workers.agent.agent_settings import WorkerAgentSettings
 from palyra.workers.fleet_settings import WorkerFleetSettings
@@ -336,6 +337,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
+    log: LogSettings = LogSettings()
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -390,11 +392,15 @@ def check_together(settings: Settings) -> None:
     for who in (*settings.mcp.deciders, *settings.mcp.deciders.values()):
         _explained("mcp.deciders", partial(Principal.parse, who))
     _check_egress(settings)
+    _explained("browser.session_budget", settings.browser.ceiling)
+    if settings.browser.download_types:
+        _explained("browser.download_types", settings.browser.downloads)
     _explained("node.commands", partial(check_commands, settings.node.commands))
     for name, path in (
         ("workspace.root", settings.workspace.root),
         ("policy.dir", settings.policy.dir),
         ("egress.ca_file", settings.egress.ca_file),
+        ("browser.engine", settings.browser.engine),
         ("vault.key_file", settings.vault.key_file),
         ("vault.passphrase_file", settings.vault.passphrase_file),
     ):

@@ -19,6 +19,8 @@ from palyra.clock import MS_PER_SECOND, SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.active_skills import ActiveSkills
+from palyra.daemons.browser_specs import BROWSER_EXECUTOR
+from palyra.daemons.browser_tier import BrowserTier
 from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.console_parts import CONSOLE_SCHEMA
 from palyra.daemons.egress_journal import JournalObserver
@@ -35,7 +37,7 @@ from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
 from palyra.daemons.skill_calls import SkillCalls
 from palyra.daemons.skill_parts import SKILL_SCHEMA, make_skills
 from palyra.daemons.skill_tools import WASM_EXECUTOR
-from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog, file_spec
 from palyra.daemons.vault_parts import DecidedSecrets, key_sources, make_vault
 from palyra.daemons.wasm_tools import WasmTools
 from palyra.daemons.worker_hosts import HostsOnWorkers
@@ -50,6 +52,7 @@ from palyra.policy.entities import EntityDirectory
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.telemetry import names
+from palyra.telemetry.call_watch import watch_calls
 from palyra.telemetry.prometheus import PrometheusMetrics
 from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
@@ -80,7 +83,10 @@ class Gateway:
         self.state = state
         self.clock = SystemClock()
         self.redactor = Redactor()
-        self.catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices())
+        self.browser = BrowserTier(settings, state, file_spec)
+        self.catalog = builtin_catalog(
+            settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices(), self.browser.specs
+        )
         self.metrics = PrometheusMetrics(self.catalog)
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
@@ -127,8 +133,16 @@ class Gateway:
                 secrets=self.secrets,
                 observer=JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
             )
+            self.browser.join(
+                store=self.store,
+                policy=self.policy,
+                directory=self.directory,
+                secrets=self.secrets,
+                serving=channel != "cli",
+                actor=ACTOR,
+            )
             # What a new policy no longer allows is cut, not only refused from the next connection on.
-            self.policy.on_change = self.egress.policy_changed
+            self.policy.on_change = lambda: (self.egress.policy_changed(), self.browser.parts.policy_changed())
             self.processes = ProcessExecutor(
                 settings.sandbox, settings.workspace.protected_names, state.path("sandbox"), self.egress
             )
@@ -184,6 +198,7 @@ class Gateway:
                     FETCH_EXECUTOR: self._fetch,
                     WASM_EXECUTOR: self.wasm,
                     NODE_EXECUTOR: NodeTool(self.nodes.devices),
+                    BROWSER_EXECUTOR: self.browser.tools,
                     WORKER_EXECUTOR: WorkerTier(
                         lambda: self.workers,
                         self.catalog,
@@ -197,7 +212,7 @@ class Gateway:
                 signer=signer,
                 clock=self.clock,
                 instance=self._instance,
-                observer=self.metrics,
+                observer=watch_calls(self.metrics, self.catalog),
                 redact=self.redactor.result,
                 freshen=active_skills.freshen,
             )
@@ -213,6 +228,7 @@ class Gateway:
             identity=lambda: self.identity,
             nodes=self.nodes.opened,
             workers=lambda: self.workers,
+            browser=self.browser.desk,
             channels=self.channels,
             mcp=self.mcp.door,
             policy=self.policy,
@@ -281,6 +297,7 @@ class Gateway:
             "pending_approvals": self._pending(),
             "nodes": self.nodes.status(),
             "workers": self.workers.status(),
+            "browser": self.browser.parts.status(),
         }
 
     def missing(self) -> list[str]:
@@ -365,6 +382,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
                 await gateway.mcp.close()
                 await gateway.processes.close()
+                await gateway.browser.parts.close()
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)

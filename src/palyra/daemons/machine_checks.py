@@ -1,6 +1,7 @@
 """What a machine has to have, looked at for real: for `palyra doctor` and for the console."""
 
 import asyncio
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,7 @@ from palyra.config.settings import Settings
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
+    from palyra.browser.fences import FenceReceipt
     from palyra.doctor.report import Finding, Probe
     from palyra.sandbox.probe import Capabilities
 
@@ -46,6 +48,7 @@ def machine_probes(state: Path, policy_dir: Path, settings: Settings) -> "tuple[
         ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
         ("webassembly", "runs skills in confined workers", False, webassembly),
+        ("browser", "runs behind its fences", False, lambda: browser_fences(settings)),
     )
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
 
@@ -75,8 +78,6 @@ def _capabilities() -> "Capabilities":
 
 def webassembly() -> "Finding":
     """Compiles and runs the smallest guest, in a worker process as skills have it."""
-    import tempfile
-
     from palyra.doctor.report import missing, ok
     from palyra.secret import Secret
     from palyra.wasm.limits import PoolSettings
@@ -98,6 +99,41 @@ def webassembly() -> "Finding":
             return ok(asyncio.run(tried(folder)))
     except (PalyraError, ImportError, OSError) as error:
         return missing(str(error), getattr(error, "hint", "") or "install Palyra again, with its dependencies")
+
+
+def browser_fences(settings: Settings) -> "Finding":
+    """Starts one as sessions have it, and reads every fence back from the running processes."""
+    from palyra.doctor.report import missing, ok, warn
+
+    browser = settings.browser
+    if not browser.enabled:
+        return ok("switched off by browser.enabled")
+
+    async def tried(folder: str) -> "tuple[str, FenceReceipt]":
+        from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
+        from palyra.browser.process_notes import ProcessNotes
+        from palyra.daemons.browserd_parts import GuardListeners
+
+        listeners = GuardListeners()
+        try:
+            engine = ChromiumSettings(binary=browser.engine or None, allow_no_sandbox=browser.allow_no_sandbox)
+            process = await ChromiumLauncher(listeners, ProcessNotes(Path(folder)), engine).start()
+            try:
+                return process.product, process.receipt
+            finally:
+                await process.close(graceful=False)
+        finally:
+            await listeners.close()
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            product, receipt = asyncio.run(tried(folder))
+    except (PalyraError, OSError) as error:
+        return missing(str(error), getattr(error, "hint", "") or "apt install chromium-headless-shell bubblewrap")
+    held = ", ".join(str(line.fence).replace("_", " ") for line in receipt.lines if line.held)
+    if receipt.waived:
+        return warn(f"{product} without its own sandbox; up: {held}", "set browser.allow_no_sandbox to false")
+    return ok(f"{product}; up: {held}")
 
 
 def policy_bundle(folder: Path, settings: Settings) -> "Finding":

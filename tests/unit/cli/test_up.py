@@ -12,7 +12,7 @@ def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) ->
     place = Place(tmp_path)
     workspace = tmp_path / "work"
     process = subprocess.Popen(
-        [*PALYRA, "up", "--port", "0", "--workspace", str(workspace)],
+        [*PALYRA, "up", "--port", "0", "--no-browser", "--workspace", str(workspace)],
         env=place.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -43,7 +43,7 @@ def test_an_unusable_start_is_one_document_with_its_exit_code(tmp_path: Path) ->
 def test_a_relative_workspace_is_where_the_person_stands(tmp_path: Path) -> None:
     place = Place(tmp_path)
     process = subprocess.Popen(
-        [*PALYRA, "up", "--port", "0", "--workspace", "here", "--json"],
+        [*PALYRA, "up", "--port", "0", "--no-browser", "--workspace", "here", "--json"],
         env=place.environment,
         cwd=tmp_path,
         stdout=subprocess.PIPE,
