@@ -19,11 +19,11 @@ PRINCIPALS = 6
 async def test_thirty_sessions_ten_times_leave_nothing(tmp_path: Path) -> None:
     async with browserd(tmp_path, ready=0, max_sessions=SESSIONS) as house:
         await one_round(house, 2)
-        before = (descendants(os.getpid()), own_descriptors())
+        before = (len(descendants(os.getpid())), own_descriptors())
         memory = []
         for _ in range(ROUNDS):
             await one_round(house, SESSIONS)
-            assert (descendants(os.getpid()), own_descriptors()) == before
+            assert (len(descendants(os.getpid())), own_descriptors()) == before
             assert list((tmp_path / "state" / "browser" / "sessions").iterdir()) == []
             assert list((tmp_path / "state" / "browser" / "processes").iterdir()) == []
             memory.append(resident_bytes(os.getpid()))
