@@ -1,6 +1,6 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -27,6 +27,9 @@ from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
+    from palyra.mcp.behind.definition import Listing
+    from palyra.mcp.behind.pinning import Pin
+    from palyra.mcp.behind.server_plan import ServerPlan
     from palyra.mcp.protocol_door import ProtocolDoor
     from palyra.nodes.node_desk import NodeDesk
     from palyra.nodes.pairing_desk import PairingDesk
@@ -102,6 +105,18 @@ class Fleet(Protocol):
     def workers(self) -> "list[WorkerRecord]": ...
 
 
+class ServersBehind(Protocol):
+    """The MCP servers behind Palyra, what they offer, and what of it was reviewed."""
+
+    def servers(self) -> "dict[str, tuple[ServerPlan, dict[str, Pin]]]": ...
+
+    def server(self, name: str) -> "tuple[ServerPlan, dict[str, Pin]]": ...
+
+    async def look(self, server: str, *, actor: str) -> "Listing": ...
+
+    async def approve(self, server: str, tools: Mapping[str, str], *, by: str, actor: str) -> "list[Pin]": ...
+
+
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
@@ -127,6 +142,7 @@ class ApiService:
         workers: "Callable[[], Fleet]",
         channels: Channels,
         mcp: "Callable[[], ProtocolDoor]",
+        mcp_servers: "ServersBehind",
         policy: PolicyPort,
         clock: Clock,
         status: Callable[[], dict[str, Any]],
@@ -144,6 +160,7 @@ class ApiService:
         self.workers = workers
         self.channels = channels
         self.mcp = mcp
+        self.mcp_servers = mcp_servers
         self.policy = policy
         self.clock = clock
         self.status = status

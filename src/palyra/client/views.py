@@ -294,5 +294,17 @@ class LeaseView(View, frozen=True, kw_only=True):
     output: dict[str, str] = {}
 
 
+class McpServerView(View, frozen=True, kw_only=True):
+    """A server behind Palyra; ``refused`` are tools of it that cannot be offered, each with the reason."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    workspace: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
+    refused: dict[str, str] | None = None
+
+
 class StatusView(View, frozen=True, kw_only=True):
     version: str = ""

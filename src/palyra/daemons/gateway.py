@@ -44,6 +44,8 @@ from palyra.identity import sqlite_schema, sqlite_tokens
 from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite import SqliteStore
+from palyra.mcp.behind import sqlite_pins
+from palyra.mcp.behind.server_tool import MCP_EXECUTOR
 from palyra.nodes import sqlite_state, state_file
 from palyra.policy.entities import EntityDirectory
 from palyra.secret import Secret
@@ -98,6 +100,7 @@ class Gateway:
                 *state_file.SCHEMA,
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
+                *sqlite_pins.SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
             checkpoint_seconds=settings.journal.checkpoint_seconds,
@@ -160,6 +163,16 @@ class Gateway:
                 protected_names=settings.workspace.protected_names,
                 clock=self.clock,
             )
+            self.mcp = McpParts(
+                settings,
+                state,
+                lambda: self.service,
+                store=self.store,
+                catalog=self.catalog,
+                egress=self.egress,
+                secrets=self.secrets,
+                actor=ACTOR,
+            )
             self.nodes = NodeParts(
                 settings.nodes,
                 store=self.store,
@@ -181,6 +194,7 @@ class Gateway:
                     PROCESS_EXECUTOR: self.processes,
                     FETCH_EXECUTOR: self._fetch,
                     WASM_EXECUTOR: self.wasm,
+                    MCP_EXECUTOR: self.mcp.servers,
                     NODE_EXECUTOR: NodeTool(self.nodes.devices),
                     WORKER_EXECUTOR: WorkerTier(
                         lambda: self.workers,
@@ -202,7 +216,6 @@ class Gateway:
         except BaseException:
             self.store.close()
             raise
-        self.mcp = McpParts(settings.mcp, state, lambda: self.service)
         self.service = ApiService(
             store=self.store,
             broker=self.broker,
@@ -213,6 +226,7 @@ class Gateway:
             workers=lambda: self.workers,
             channels=self.channels,
             mcp=self.mcp.door,
+            mcp_servers=self.mcp.servers,
             policy=self.policy,
             clock=self.clock,
             status=self.status,
@@ -388,6 +402,7 @@ class _LeavesNothing:
         try:
             await self._app(scope, receive, send)
         finally:
+            await self._gateway.mcp.close()
             await self._gateway.processes.close()
             await self._gateway.wasm.close()
 
