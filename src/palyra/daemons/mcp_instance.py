@@ -34,6 +34,7 @@ class McpInstance:
         self._used = asyncio.Event()
         self._calls = 0
         self._stderr = bytearray()
+        self._pipes: ServerPipes | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(
@@ -47,7 +48,6 @@ class McpInstance:
         return read_listing(self.server, await self._answered(session.tools()))
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Cancelled, it leaves nothing running: the server is ended, whatever it was doing."""
         session = await self._ready()
         answer: dict[str, Any] = await self._answered(session.call(name, arguments))
         return answer
@@ -56,6 +56,8 @@ class McpInstance:
         return await asyncio.shield(self._session)
 
     async def _answered(self, asking: Any) -> Any:
+        from palyra.mcp.behind.server_session import ServerGone
+
         self._calls += 1
         self._used.set()
         assert self._task is not None
@@ -66,12 +68,14 @@ class McpInstance:
                 answer.cancel()
                 await asyncio.wait([answer])
                 raise self.gone("it ended in the middle of a call")
-            return answer.result()
-        except asyncio.CancelledError:
-            answer.cancel()
-            await asyncio.shield(self.close())
-            raise
+            try:
+                return answer.result()
+            except ServerGone:
+                # With its last words, once they are all there.
+                await asyncio.wait([self._task])
+                raise self.gone("it ended in the middle of a call") from None
         finally:
+            answer.cancel()
             self._calls -= 1
             self._used.set()
 
@@ -83,6 +87,8 @@ class McpInstance:
     def gone(self, why: str) -> PalyraError:
         from palyra.mcp.behind.server_session import ServerGone
 
+        if self._pipes is not None and self._pipes.failure is not None:
+            return self._pipes.failure
         said = bytes(self._stderr[-500:]).decode("utf-8", "replace").strip()
         return ServerGone(f"{self.server}: {why}" + (f"; its last words: {said}" if said else ""))
 
@@ -93,7 +99,7 @@ class McpInstance:
 
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(writing, False)
-        pipes = ServerPipes(lambda data: _write_all(writing, data))
+        pipes = self._pipes = ServerPipes(lambda data: _write_all(writing, data))
         fed = ProcessCommand(command=command.command, args=command.args, live_input=reading)
         try:
             async with runner.started(profile, fed, sink=self._sink(pipes), door=door) as running:

@@ -100,12 +100,22 @@ class McpServers:
         server, _, tool = plan.tool.partition(".")
         definition = require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
         instance = await self._instance(server, plan)
+        try:
+            result = await self._called(instance, server, tool, definition.name, plan)
+        except asyncio.CancelledError:
+            # Whatever it was doing: a cancelled call leaves nothing running.
+            await asyncio.shield(instance.close())
+            raise
+        error = ToolFailed(f"{plan.tool} failed: {words_of(result)}") if result["is_error"] else None
+        return Outcome(result=result, receipt=instance.receipt, error=error)
+
+    async def _called(
+        self, instance: McpInstance, server: str, tool: str, name: str, plan: ExecutionPlan
+    ) -> dict[str, Any]:
         # By the very process that is about to be called: what it tells somebody else is of no use.
         await self._looked_at(server, await instance.listing())
         require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
-        result = result_of_server(await instance.call(definition.name, dict(plan.arguments)))
-        error = ToolFailed(f"{plan.tool} failed: {words_of(result)}") if result["is_error"] else None
-        return Outcome(result=result, receipt=instance.receipt, error=error)
+        return result_of_server(await instance.call(name, dict(plan.arguments)))
 
     async def look(self, server: str, *, actor: str) -> Listing:
         """Starts the server without hosts and secrets, and takes down what it offers."""

@@ -46,7 +46,7 @@ class ServerPipes:
         self._write = write
         self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
         self._to_client, self._inbound = create_context_streams[SessionMessage | Exception](MAX_WAITING_MESSAGES)
-        self.failure: Exception | None = None
+        self.failure: ServerFloods | None = None
 
     def take(self, data: bytes) -> None:
         for line in self._lines.feed(data):
@@ -65,6 +65,8 @@ class ServerPipes:
             self._to_client._inner.send_nowait((_context(), SessionMessage(message)))
         except anyio.WouldBlock:
             self.failure = ServerFloods(f"more than {MAX_WAITING_MESSAGES} messages wait to be read")
+        except ValueError as error:
+            raise ServerFailed(f"the server's answer is not one of the protocol: {error}"[:1000]) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
 
@@ -127,6 +129,8 @@ class ServerSession:
         try:
             return await self._client.session.send_request(request, kind)
         except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                raise ServerGone("the server ended") from error
             raise ServerFailed(f"the server answered {error.code}: {error.message}"[:1000]) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
             raise ServerGone("the server ended") from error
