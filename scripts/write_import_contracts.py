@@ -113,6 +113,7 @@ ADAPTERS = {
         "sqlite_faults",
         "sqlite_reader",
         "sqlite_schema",
+        "sqlite_search",
         "subscription",
         "transaction",
         "writer",
@@ -214,13 +215,14 @@ ADAPTERS = {
     ),
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519", "p256"),
-    "telemetry": ("prometheus",),
+    "telemetry": ("browser_prometheus", "prometheus"),
     "tools": (
         "broker",
         "builtin",
         "execution",
         "late_start",
         "sqlite_approvals",
+        "sqlite_call_search",
         "sqlite_calls",
         "sqlite_runs",
         "waiting",
@@ -311,7 +313,7 @@ ADAPTERS = {
 # System calls that the standard library lacks: no concept's own.
 SYSTEM_CALLS = ("palyra.workspace.openat2",)
 # Composition roots and doors: nothing below them may know them.
-OUTER = ("palyra.cli", "palyra.daemons", "palyra.api")
+OUTER = ("palyra.cli", "palyra.daemons", "palyra.api", "palyra.console")
 INPUT_OUTPUT = (
     *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
     *("cedarpy", "cryptography", "google", "grpc", "prometheus_client", "spake2", "starlette", "uvicorn", "uvloop"),
@@ -350,6 +352,7 @@ def contracts() -> str:
         ),
         _forbidden("inward", "Adapters know no door and no composition root", every_adapter, list(OUTER)),
         _forbidden("doors", "The API knows neither the daemons nor the command line", ["palyra.api"], list(OUTER[:2])),
+        _forbidden("console", "The console knows neither of them either", ["palyra.console"], list(OUTER[:2])),
     ]
     for concept, own in adapters().items():
         others = [name for name in every_adapter if name not in own and name not in SYSTEM_CALLS]

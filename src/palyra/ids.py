@@ -32,6 +32,28 @@ class Ulid(str):
         return cls(raw)
 
 
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TIME_CHARS = 10
+_RANDOM_CHARS = 16
+
+
+def ulid_at(instant_ms: int) -> str:
+    """The first of all ids of an instant: those that are made from then on are greater."""
+    chars = []
+    for _ in range(_TIME_CHARS):
+        instant_ms, digit = divmod(instant_ms, 32)
+        chars.append(_ALPHABET[digit])
+    return "".join(reversed(chars)) + "0" * _RANDOM_CHARS
+
+
+def instant_of(ulid: str) -> int:
+    """When an id was made, in milliseconds."""
+    instant_ms = 0
+    for char in ulid[:_TIME_CHARS]:
+        instant_ms = instant_ms * 32 + _ALPHABET.index(char)
+    return instant_ms
+
+
 class RunId(Ulid):
     __slots__ = ()
     noun = "run id"

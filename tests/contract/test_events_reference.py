@@ -10,6 +10,8 @@ from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene, numbere
 from fakes.house import open_house
 from fakes.journal_house import StillClock
 from fakes.memory_fleet import MemoryFleet
+from palyra.browser import session_log
+from palyra.daemons.browser_parts import RECORDED as BROWSER_TELLS
 from palyra.egress.events import EgressEvent
 from palyra.nodes.pairing import KIND_OF as PAIRINGS
 from palyra.skills.lifecycle import KIND_OF
@@ -24,11 +26,13 @@ KIND = re.compile(r"[a-z_]+\.[a-z_]+")
 WRITERS = {
     *("NewEvent", "note_pairing", "_note_code", "_append", "_record", "_event"),
     *("_note_grant", "note_worker", "note_lease", "end_lease"),
+    # Of the browser.
+    *("record", "_record_profile"),
 }
 # Concepts that have events: `policy.swapped` is one, `policy.dir` is a setting.
 CONCEPTS = (
     *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
-    *("channel.", "identity.", "worker.", "lease.", "pairing.", "nodes.", "node.", "state."),
+    *("channel.", "identity.", "worker.", "lease.", "pairing.", "nodes.", "node.", "console.", "state.", "browser."),
 )
 
 
@@ -79,7 +83,9 @@ def tagged() -> set[str]:
 
 
 def test_the_page_lists_what_the_source_appends() -> None:
-    assert documented().keys() == appended() | decided() | set(KIND_OF.values()) | set(PAIRINGS.values()) | tagged()
+    told = BROWSER_TELLS | {session_log.OPENED, session_log.CLOSED}
+    chosen = set(KIND_OF.values()) | set(PAIRINGS.values())
+    assert documented().keys() == appended() | decided() | chosen | tagged() | told
 
 
 async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> None:

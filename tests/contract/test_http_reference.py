@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from palyra.api.app import PROTOCOL, ROUTES, create_app
+from palyra.api.browser import NewProfileBody, TakeOverBody
 from palyra.api.calls import CallBody, RunBody
 from palyra.api.identity import AuthorityRotationBody
 from palyra.api.nodes import NodeCapabilityBody, RevokeNodeBody
@@ -56,6 +57,8 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
     [
         ("POST", "/v1/tool-calls", CallBody),
         ("POST", "/v1/runs", RunBody),
+        ("POST", "/v1/browser/profiles", NewProfileBody),
+        ("POST", "/v1/browser/sessions/{session}/takeover", TakeOverBody),
         ("POST", "/v1/approvals/{approval_id}/decision", DecisionBody),
         ("POST", "/v1/tokens", TokenBody),
         ("PUT", "/v1/vault/secrets/{ref:path}", SecretBody),
@@ -117,7 +120,7 @@ def test_every_code_that_is_named_exists() -> None:
         "nodes.code_seconds",
         "skills.trust_on_first_use",
     }
-    others |= {"journal.read", "channel.message", "device.manage", "node.invoke", "worker.lease"}
+    others |= {"journal.read", "channel.message", "device.manage", "browser.manage", "node.invoke", "worker.lease"}
     others |= {"approvals.max_ttl_seconds", "details.approval_id", "details.call_id"}
     assert named - others - PalyraError.registry.keys() == set()
 

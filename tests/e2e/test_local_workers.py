@@ -19,7 +19,7 @@ heartbeat_timeout_seconds = 3.0
 
 def _start(place: Place, workers: int) -> "subprocess.Popen[str]":
     process = subprocess.Popen(
-        [*PALYRA, "up", "--port", "0", "--workers", str(workers), "--json"],
+        [*PALYRA, "up", "--port", "0", "--no-browser", "--workers", str(workers), "--json"],
         env=place.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

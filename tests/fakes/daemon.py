@@ -70,8 +70,8 @@ class Place:
         )
 
     @contextmanager
-    def daemon(self) -> Iterator["Daemon"]:
-        daemon = Daemon(self)
+    def daemon(self, *, browser: bool = False) -> Iterator["Daemon"]:
+        daemon = Daemon(self, browser=browser)
         try:
             yield daemon
         finally:
@@ -79,10 +79,12 @@ class Place:
 
 
 class Daemon:
-    def __init__(self, place: Place) -> None:
+    """Without a browser daemon beside it unless asked for: few tests need one, and each has browsers that wait."""
+
+    def __init__(self, place: Place, *, browser: bool = False) -> None:
         self.place = place
         self.process = subprocess.Popen(
-            [*place.through, *PALYRA, "up", "--port", "0", "--json"],
+            [*place.through, *PALYRA, "up", "--port", "0", "--json", *([] if browser else ["--no-browser"])],
             env=place.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -225,3 +225,16 @@ async def open_tab(folder: Path) -> AsyncIterator[FixtureTab]:
         finally:
             await tab.close()
             await process.close(graceful=False)
+
+
+@contextlib.asynccontextmanager
+async def another_tab(process: ChromiumProcess) -> AsyncIterator[FixtureTab]:
+    """One more in the same Chromium."""
+    made = await process.cdp.send("Target.createTarget", {"url": "about:blank"})
+    tab = FixtureTab(process, str(made["targetId"]))
+    try:
+        await tab.open()
+        yield tab
+    finally:
+        await tab.close()
+        await process.cdp.send("Target.closeTarget", {"targetId": made["targetId"]})

@@ -62,3 +62,12 @@ def test_a_long_hostile_id_is_cut_in_the_message() -> None:
         CallId.parse("\x1b[31m" * 10_000)
     assert len(caught.value.message) < 400
     assert "\x1b" not in caught.value.message
+
+
+def test_an_id_begins_with_its_time() -> None:
+    from palyra.ids import instant_of, ulid_at
+
+    before = ulid_at(1_700_000_000_000)
+    assert len(before) == 26 and instant_of(before) == 1_700_000_000_000
+    made = str(CallId.new())
+    assert ulid_at(instant_of(made)) <= made < ulid_at(instant_of(made) + 1)

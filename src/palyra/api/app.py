@@ -11,7 +11,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import calls, channels, identity, mcp, mcp_servers, nodes, operator, pairing, skills, vault, workers
+from palyra.api import (
+    browser,
+    calls,
+    channels,
+    identity,
+    mcp,
+    mcp_servers,
+    nodes,
+    operator,
+    pairing,
+    skills,
+    vault,
+    workers,
+)
 from palyra.api.described import described, shape_told
 from palyra.api.http import (
     EXIT_CODE_HEADER,
@@ -92,6 +105,18 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/workers/{worker}/remove", workers.change_worker),
     ("GET", "/v1/leases", workers.list_leases),
     ("GET", "/v1/leases/{lease_id}", workers.show_lease),
+    ("GET", "/v1/browser/sessions", browser.list_sessions),
+    ("GET", "/v1/browser/sessions/{session}", browser.show_session),
+    ("POST", "/v1/browser/sessions/{session}/close", browser.close_session),
+    ("POST", "/v1/browser/sessions/{session}/takeover", browser.take_over),
+    ("POST", "/v1/browser/sessions/{session}/handback", browser.hand_back),
+    ("GET", "/v1/browser/sessions/{session}/downloads", browser.list_downloads),
+    ("POST", "/v1/browser/sessions/{session}/downloads/{download}/release", browser.release_download),
+    ("DELETE", "/v1/browser/sessions/{session}/downloads/{download}", browser.delete_download),
+    ("GET", "/v1/browser/profiles", browser.list_profiles),
+    ("POST", "/v1/browser/profiles", browser.create_profile),
+    ("POST", "/v1/browser/profiles/{profile}/reset", browser.reset_profile),
+    ("DELETE", "/v1/browser/profiles/{profile}", browser.delete_profile),
     ("GET", "/v1/channels/{name}/events", channels.follow_channel),
     ("GET", "/v1/status", operator.show_status),
 )

@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from palyra.api.caller import Caller
 from palyra.api.described import PrincipalText, UlidText, described
 from palyra.api.http import WrongShape, answer, read_into, read_query
 from palyra.api.service import ApiService
@@ -80,7 +81,14 @@ async def decide_request(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     caller.token.require(TokenScope.OPERATE)
     approval_id = ApprovalId.parse(request.path_params["approval_id"])
-    body = await read_into(request, DecisionBody)
+    return answer(await decide_approval(service, caller, approval_id, await read_into(request, DecisionBody)))
+
+
+async def decide_approval(
+    service: ApiService, caller: Caller, approval_id: ApprovalId, body: DecisionBody
+) -> ApprovalData:
+    """One person's answer, whichever door it came through; whoever waits for it is woken."""
+    caller.token.require(TokenScope.OPERATE)
     decider = caller.speaks_for(body.as_)
     approval = await asyncio.to_thread(read_approval, service.store, approval_id)
     await service.broker.freshen_catalog()
@@ -97,7 +105,7 @@ async def decide_request(service: ApiService, request: Request) -> Response:
     )
     decided = await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
     service.broker.waiting_room.ring(approval_id)
-    return answer(approval_view(decided))
+    return approval_view(decided)
 
 
 def _expiry(service: ApiService, body: DecisionBody) -> int | None:

@@ -1,5 +1,6 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
+import copy
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -117,6 +118,36 @@ class ServersBehind(Protocol):
     async def approve(self, server: str, tools: Mapping[str, str], *, by: str, actor: str) -> "list[Pin]": ...
 
 
+class Browsers(Protocol):
+    """What an operator does with browser sessions, their downloads and profiles. ``actor`` is that operator."""
+
+    async def sessions(self, actor: str) -> list[dict[str, Any]]: ...
+
+    async def session(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def close(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def downloads(self, session_id: str, actor: str) -> list[dict[str, Any]]: ...
+
+    async def release(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def delete(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def take_over(self, session_id: str, actor: str, reason: str) -> dict[str, Any]: ...
+
+    async def hand_back(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def profiles(self, actor: str) -> list[dict[str, Any]]: ...
+
+    async def create_profile(
+        self, principal: Principal, name: str, actor: str, *, colour: str = "", private: bool = False
+    ) -> dict[str, Any]: ...
+
+    async def delete_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
+
+
 class ApiStore(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
@@ -140,6 +171,7 @@ class ApiService:
         identity: "Callable[[], IdentityManager]",
         nodes: "Callable[[], Awaitable[DeviceDesks]]",
         workers: "Callable[[], Fleet]",
+        browser: Browsers,
         channels: Channels,
         mcp: "Callable[[], ProtocolDoor]",
         mcp_servers: "ServersBehind",
@@ -158,6 +190,7 @@ class ApiService:
         self.identity = identity
         self.nodes = nodes
         self.workers = workers
+        self.browser = browser
         self.channels = channels
         self.mcp = mcp
         self.mcp_servers = mcp_servers
@@ -171,6 +204,12 @@ class ApiService:
         self._rejected = 0
         self._rejections_recorded = float("-inf")
         self._on_rejected = on_rejected
+
+    def through(self, channel: str) -> "ApiService":
+        """The same service for another door: policy is told that requests come through ``channel``."""
+        other = copy.copy(self)
+        other.channel = channel
+        return other
 
     def caller(self, request: Request) -> Caller:
         return caller_of(request, self.store, self.clock)
@@ -259,12 +298,20 @@ class ApiService:
         caller.token.require(TokenScope.OPERATE)
         self._require(caller.principal, "device.manage", GATEWAY)
 
+    def require_browser_manager(self, caller: Caller) -> None:
+        caller.token.require(TokenScope.OPERATE)
+        self._require(caller.principal, "browser.manage", GATEWAY)
+
     def require_channel_listener(self, caller: Caller) -> None:
         """What skills say is part of the record."""
         self._require(caller.principal, "journal.read", GATEWAY)
 
     def require_status(self, caller: Caller) -> None:
         self._require(caller.principal, "status.read", GATEWAY)
+
+    def require_console(self, caller: Caller, action: str) -> None:
+        """``console.view``, ``console.operate`` or ``console.administer``."""
+        self._require(caller.principal, action, GATEWAY)
 
     @property
     def _directory(self) -> EntityDirectory:

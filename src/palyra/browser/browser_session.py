@@ -145,6 +145,8 @@ class BrowserSession:
             if isinstance(action, Type) and action.secret is not None:
                 self.parts.redactor.register(action.secret)
             outcome = await self.parts.pages.perform(action)
+            if outcome.media_type.startswith("image/"):
+                self.parts.meter.require("max_screenshot_bytes", len(outcome.content))
         except PalyraError as problem:
             self._metrics.acted(kind, problem.code)
             self.log.add(log.ACTED, text=kind, code=problem.code, tab=action.tab, caller=caller)

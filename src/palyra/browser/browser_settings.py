@@ -1,15 +1,20 @@
-"""The section ``browser`` of the settings: what sessions may reach, and which secrets may be typed where."""
+"""The section ``browser`` of the settings: what sessions may reach and use up, and which secrets are typed where."""
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from palyra.browser import engine_limits, service_limits
+from palyra.browser.budget import FIELDS, BadBudget, SessionBudget
 from palyra.egress.limits import MAX_HOST_CHARS
 from palyra.egress.refusal import EgressRefused, shown
 from palyra.egress.target import Target
 from palyra.errors import InvalidInput
 from palyra.vault.ref import SecretRef
+
+if TYPE_CHECKING:
+    from palyra.browser.download import DownloadRules
 
 _LONGEST_RULE: Final = MAX_HOST_CHARS + len("*.:65535")
 HostTexts = tuple[Annotated[str, Meta(min_length=1, max_length=_LONGEST_RULE)], ...]
@@ -60,6 +65,45 @@ class BrowserSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         tuple[TypingBinding, ...],
         _says("Secrets of the vault that may be typed into pages, and the origins of the pages each is for."),
     ] = ()
+    ready: Annotated[
+        int,
+        Meta(ge=0, le=engine_limits.MAX_READY_PROCESSES),
+        _says("Browsers that are started ahead of need; each costs about 60 MB."),
+    ] = engine_limits.READY_PROCESSES
+    max_sessions: Annotated[
+        int, Meta(ge=1, le=service_limits.HIGHEST_SESSIONS), _says("Sessions that may be open at once.")
+    ] = service_limits.MAX_SESSIONS
+    max_sessions_per_principal: Annotated[
+        int, Meta(ge=1, le=service_limits.HIGHEST_SESSIONS), _says("Sessions that one principal may have open at once.")
+    ] = service_limits.MAX_SESSIONS_PER_PRINCIPAL
+    engine: Annotated[str, _says("The Chromium program; empty looks where distributions put its headless shell.")] = ""
+    allow_no_sandbox: Annotated[
+        bool, _says("Whether Chromium may run without its own sandbox where the machine does not let it have one.")
+    ] = False
+    session_budget: Annotated[
+        dict[str, int],
+        _says("The most that sessions may ask for, by field of the session budget; others keep their default."),
+    ] = {}
+    download_types: Annotated[
+        tuple[str, ...], _says("Endings of files that may be downloaded, besides .txt, .csv, .pdf and .json.")
+    ] = ()
+    health_port: Annotated[
+        int, Meta(ge=0, le=65535), _says("Port of the browser daemon's health page on loopback; 0 takes any free one.")
+    ] = 0
+
+    def ceiling(self) -> SessionBudget:
+        """Raises ``BadBudget`` for fields that there are not, and values that they cannot have."""
+        unknown = next((name for name in self.session_budget if name not in FIELDS), None)
+        if unknown is not None:
+            raise BadBudget(f"a session budget has no field {unknown[:64]!r}")
+        return SessionBudget(**self.session_budget)
+
+    def downloads(self) -> "DownloadRules":
+        """Raises ``UnknownFileType`` for endings whose content cannot be checked."""
+        # What knows about types of files takes its time to load, and most commands have no use for it.
+        from palyra.browser.download import rules
+
+        return rules(self.download_types)
 
     def origins_of(self, secret_ref: str) -> tuple[str, ...]:
         """Where this secret may be typed; nowhere when it has no binding."""

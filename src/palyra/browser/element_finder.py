@@ -68,17 +68,19 @@ class ElementFinder:
         return Located(ref=ref, bound=bound, frame=frame)
 
     async def matching(self, target: ElementTarget) -> list[Located]:
-        """All that match a selector, over all frames; hidden ones only where no other does."""
+        """All that match a selector, over all frames: those that are seen before those that are not, and those that
+        match exactly before those that hold what was asked for."""
         asked = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
         frames = self._frames.all()
         answers = await asyncio.gather(*(self._ask(frame, asked) for frame in frames))
-        both: tuple[list[Located], list[Located]] = ([], [])
+        best: dict[int, list[Located]] = {}
         for frame, answer in zip(frames, answers, strict=True):
             if "problem" in answer:
                 raise BadSelector(f"{self._asked(target)} is no selector: {self._redact(answer['problem'])[:200]}")
-            for each in answer["elements"]:
-                both[bool(each["hidden"])].append(self.locate(frame, each))
-        return both[0] or both[1]
+            told = [self.locate(frame, each) for each in answer["elements"]]
+            if told:
+                best.setdefault(int(answer["rank"]), []).extend(told)
+        return best[min(best)] if best else []
 
     async def _ask(self, frame: FrameView, asked: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -58,6 +58,8 @@ class ElementInput:
         """Waits until the element can be acted on and gives the point to act at, with the guard armed."""
         loop = asyncio.get_running_loop()
         self._armed = self._armed or guard is not None
+        if located.frame.parent_id:
+            await self._frames.show(located.frame, if_unseen=True)
         while True:
             left = max(0.0, deadline - loop.time())
             spec = {

@@ -16,6 +16,8 @@ from palyra.browser.page_script import PageWorlds
 
 _HELD: Final = {MouseButton.LEFT: 1, MouseButton.RIGHT: 2, MouseButton.MIDDLE: 4}
 _LAST_EVENT: Final = {MouseButton.LEFT: "click", MouseButton.MIDDLE: "auxclick", MouseButton.RIGHT: "auxclick"}
+# A drag is over when it was dropped, or where the page drags by itself, when the button was let go.
+_DRAG_ENDS: Final = ("drop", "mouseup")
 
 
 class MouseActions:
@@ -32,7 +34,7 @@ class MouseActions:
         button = action.button if isinstance(action, Click) else MouseButton.LEFT
         times = 1 if isinstance(action, Click) else 2
         modifiers = modifier_mask(action.modifiers)
-        guard = {"kind": "mouse", "last": _LAST_EVENT[button] if times == 1 else "dblclick"}
+        guard = {"kind": "mouse", "last": [_LAST_EVENT[button] if times == 1 else "dblclick"]}
         at = await self._gate.ready(located, Needs(), deadline, guard)
         assert at is not None
         events = [mouse("mouseMoved", at, modifiers=modifiers)]
@@ -44,13 +46,12 @@ class MouseActions:
             await self._gate.judge(located)
 
     async def hover(self, located: Located, deadline: float) -> None:
-        at = await self._gate.ready(located, Needs(enabled=False), deadline)
+        at = await self._gate.ready(located, Needs(enabled=False), deadline, {"kind": "hover"})
         assert at is not None
         if not await self._gate.send(mouse("mouseMoved", at), deadline=deadline):
             return
-        # A mouse that moves presses nothing, so it is enough to look afterwards where it is.
-        still = await self._gate.ready(located, Needs(enabled=False, still=False), deadline)
-        if still is None:
+        seen = await self._gate.judge(located)
+        if seen is not None and not seen:
             raise InputStrayed(f"{self._finder.name(located)} moved away from the mouse", ref=located.ref)
 
     async def drag(self, action: Drag, source: Located, to: Located, deadline: float) -> None:
@@ -59,12 +60,14 @@ class MouseActions:
         end = await self._gate.ready(to, Needs(enabled=False), deadline)
         same = source.frame.frame_id == to.frame.frame_id
         bound = {"number": to.bound.number, "role": to.bound.role, "name": to.bound.name}
-        guard = {"kind": "mouse", "last": "", **({"to": bound} if same else {})}
+        guard = {"kind": "mouse", "last": _DRAG_ENDS, **({"to": bound} if same else {"leaves": True})}
         begin = await self._gate.ready(source, Needs(), deadline, guard)
         assert begin is not None
         # The first may have been scrolled away to show the second.
         end = await self._gate.ready(to, Needs(enabled=False, still=False), deadline)
         assert end is not None
+        if not same:
+            await self._worlds.call(to.frame, "arm", {"kind": "mouse", "last": _DRAG_ENDS, **bound})
         taken: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
         def heard(event: CdpEvent) -> None:
@@ -82,11 +85,12 @@ class MouseActions:
                 await self._gate.send(mouse("mouseMoved", _between(begin, end, step), **held), deadline=deadline)
                 if taken.done():
                     break
-            if taken.done():
-                await self._drop(taken.result(), end, deadline)
-            await self._gate.send(
-                mouse("mouseReleased", end, button="left", buttons=0, clickCount=1), deadline=deadline
-            )
+            if taken.done() or await self._worlds.call(source.frame, "dragging"):
+                async with asyncio.timeout_at(deadline):
+                    await self._drop(await taken, end, deadline)
+            else:
+                released = mouse("mouseReleased", end, button="left", buttons=0, clickCount=1)
+                await self._gate.send(released, deadline=deadline)
         finally:
             stop()
             await self._intercept(False)

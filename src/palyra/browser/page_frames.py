@@ -108,7 +108,7 @@ class PageFrames:
             x, y, at = lies.get("x", x), lies.get("y", y), parent
         return Point(x, y)
 
-    async def show(self, frame: FrameView) -> None:
+    async def show(self, frame: FrameView, *, if_unseen: bool = False) -> None:
         """Scrolls every frame around into view, from the outermost on."""
         around: list[tuple[FrameView, int]] = []
         at = frame
@@ -116,4 +116,4 @@ class PageFrames:
             around.append(owner)
             at = owner[0]
         for parent, number in reversed(around):
-            await self._worlds.call(parent, "showFrame", number)
+            await self._worlds.call(parent, "showFrame", number, if_unseen)

@@ -26,7 +26,7 @@ _CALLED: Final = {
             *("snapshot", "visibleText", "markup", "find", "candidates", "tell", "textShown", "changed", "numberOf"),
             *("ready", "arm", "disarm", "frameHit", "showFrame", "beginTyping", "setValue", "giveFocus", "choose"),
             *("fileField", "showElement", "pageSize", "watch", "changeAfter", "unwatch", "loaded", "placeIn"),
-            *("elementOf", "boxNow", "originNow"),
+            *("elementOf", "boxNow", "dragging", "originNow"),
         )
     },
     "scrollBy": "scrollBy_",

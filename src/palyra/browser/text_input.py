@@ -26,7 +26,7 @@ class TextInput:
         secret = action.secret is not None
         if secret:
             await self._check_origin(action, located)
-        guard = {"kind": "keys", "last": ""}
+        guard = {"kind": "keys"}
         await self._gate.ready(located, Needs(editable=True, still=False, hit=False), deadline, guard)
         began = await self._worlds.call(located.frame, "beginTyping", located.bound.number, action.clear, secret)
         if began.get("set"):
@@ -78,7 +78,7 @@ class TextInput:
         await self._strike(strokes, located, deadline)
 
     async def _strike(self, strokes: tuple[Stroke, ...], located: Located, deadline: float) -> None:
-        guard = {"kind": "keys", "last": "" if len(strokes) > 1 else "keydown"}
+        guard = {"kind": "keys", "last": [] if len(strokes) > 1 else ["keydown"]}
         await self._gate.ready(located, Needs(still=False, hit=False), deadline, guard)
         if not await self._worlds.call(located.frame, "giveFocus", located.bound.number):
             await self._gate.judge(located)

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "skill": LazyCommand("palyra.cli.skill:skill", "Install, review and approve signed WebAssembly tools."),
     "pair": LazyCommand("palyra.cli.pair:pair", "Let a new device join."),
     "node": LazyCommand("palyra.cli.node:node", "See and use devices, and be one."),
+    "browser": LazyCommand("palyra.cli.browser:browser", "Use a browser behind fences, look after its sessions."),
     "worker": LazyCommand("palyra.cli.worker:worker", "See and direct the workers that calls run on."),
     "identity": LazyCommand("palyra.cli.identity:identity", "See devices' certificates, replace their authority."),
     "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),

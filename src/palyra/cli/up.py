@@ -1,6 +1,7 @@
 """``palyra up``: everything embedded, in the foreground, until Ctrl-C."""
 
 import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -8,7 +9,7 @@ import click
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator
 
     from palyra.daemons.gateway import Gateway
     from palyra.secret import Secret
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
 )
+@click.option("--no-browser", is_flag=True, help="Do not start the browser daemon: no browser tools.")
 @click.option("--for-agents", is_flag=True, hidden=True, help="Stop after the last agent on stdio has left.")
 @json_option
 @pass_invocation
-def up(invocation: Invocation, port: int | None, workspace: str | None, workers: int, for_agents: bool = False) -> None:
+def up(
+    invocation: Invocation,
+    port: int | None,
+    workspace: str | None,
+    workers: int,
+    no_browser: bool,
+    for_agents: bool = False,
+) -> None:
     """Start everything embedded, in the foreground.
 
     Prints the address and the operator's token, and stops in order on Ctrl-C or SIGTERM: running calls finish or are
@@ -35,13 +44,13 @@ def up(invocation: Invocation, port: int | None, workspace: str | None, workers:
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
         invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
-    run_daemon(invocation, workers, for_agents=for_agents)
+    run_daemon(invocation, workers, browser=not no_browser, for_agents=for_agents)
 
 
-def run_daemon(invocation: Invocation, workers: int = 0, *, for_agents: bool = False) -> None:
+def run_daemon(invocation: Invocation, workers: int = 0, *, browser: bool = True, for_agents: bool = False) -> None:
     import uvloop
 
-    from palyra.daemons.server import nothing_beside, serve
+    from palyra.daemons.server import serve
 
     def announce(url: str, token: "Secret", gateway: "Gateway") -> None:
         started = {
@@ -54,15 +63,22 @@ def run_daemon(invocation: Invocation, workers: int = 0, *, for_agents: bool = F
         invocation.output.data(started, _greeting)
         invocation.output.flush()
 
-    def beside(gateway: "Gateway") -> "AbstractAsyncContextManager[None]":
-        if for_agents:
-            return gateway.mcp.leaving_with_agents()
-        if not workers:
-            return nothing_beside(gateway)
-        from palyra.daemons.local_workers import LocalWorkers
+    @asynccontextmanager
+    async def beside(gateway: "Gateway") -> "AsyncIterator[None]":
+        config, say = invocation.locations.existing_config_file(), invocation.output.note
+        async with AsyncExitStack() as stack:
+            if for_agents:
+                await stack.enter_async_context(gateway.mcp.leaving_with_agents())
+            if browser and invocation.settings.browser.enabled:
+                from palyra.daemons.local_browser import LocalBrowser
 
-        config = invocation.locations.existing_config_file()
-        return LocalWorkers(workers, gateway, config=config, say=invocation.output.note).running()
+                local = LocalBrowser(invocation.state_dir, config=config, say=say)
+                await stack.enter_async_context(local.running())
+            if workers:
+                from palyra.daemons.local_workers import LocalWorkers
+
+                await stack.enter_async_context(LocalWorkers(workers, gateway, config=config, say=say).running())
+            yield
 
     service = serve(
         invocation.located_settings,
@@ -78,7 +94,7 @@ def run_daemon(invocation: Invocation, workers: int = 0, *, for_agents: bool = F
 def _greeting(started: dict[str, str]) -> str:
     return (
         f"Palyra is up.\n"
-        f"  address    {started['url']}\n"
+        f"  console    {started['url']}/\n"
         f"  token      {started['token']}\n"
         f"  workspace  {started['workspace']}\n"
         f"  policies   {started['policy_dir']}\n"

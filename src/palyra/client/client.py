@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 import msgspec
 
 from palyra.client import (
+    browser_operations,
     identity_operations,
     mcp_operations,
     node_operations,
@@ -165,6 +166,14 @@ class Client:
     change_worker = _blocking(worker_operations.change_worker)
     leases = _blocking(worker_operations.leases)
     lease = _blocking(worker_operations.lease)
+    browser_sessions = _blocking(browser_operations.browser_sessions)
+    browser_session = _blocking(browser_operations.browser_session)
+    change_browser_session = _blocking(browser_operations.change_browser_session)
+    browser_downloads = _blocking(browser_operations.browser_downloads)
+    decide_browser_download = _blocking(browser_operations.decide_browser_download)
+    browser_profiles = _blocking(browser_operations.browser_profiles)
+    create_browser_profile = _blocking(browser_operations.create_browser_profile)
+    change_browser_profile = _blocking(browser_operations.change_browser_profile)
     status = _blocking(operations.status)
     health = _blocking(operations.health)
     ready = _blocking(operations.ready)
@@ -323,6 +332,14 @@ class AsyncClient:
     change_worker = _async(worker_operations.change_worker)
     leases = _async(worker_operations.leases)
     lease = _async(worker_operations.lease)
+    browser_sessions = _async(browser_operations.browser_sessions)
+    browser_session = _async(browser_operations.browser_session)
+    change_browser_session = _async(browser_operations.change_browser_session)
+    browser_downloads = _async(browser_operations.browser_downloads)
+    decide_browser_download = _async(browser_operations.decide_browser_download)
+    browser_profiles = _async(browser_operations.browser_profiles)
+    create_browser_profile = _async(browser_operations.create_browser_profile)
+    change_browser_profile = _async(browser_operations.change_browser_profile)
     status = _async(operations.status)
     health = _async(operations.health)
     ready = _async(operations.ready)

@@ -306,5 +306,47 @@ class McpServerView(View, frozen=True, kw_only=True):
     refused: dict[str, str] | None = None
 
 
+class BrowserSessionView(View, frozen=True, kw_only=True):
+    """Of a session that was closed only ``closed``, ``saved`` and ``problem_code`` are told."""
+
+    session_id: str
+    principal: str = ""
+    run_id: str = ""
+    state: str = ""
+    label: str = ""
+    created_ms: int = 0
+    ends_ms: int = 0
+    hosts: tuple[str, ...] = ()
+    tabs: tuple[dict[str, Any], ...] = ()
+    operator: str = ""
+    fences: tuple[dict[str, Any], ...] = ()
+    closed: bool = False
+    saved: bool = False
+    problem_code: str = ""
+
+
+class BrowserDownloadView(View, frozen=True, kw_only=True):
+    """``state`` is ready, incomplete, quarantined or refused."""
+
+    id: str
+    name: str = ""
+    size: int = 0
+    digest: str = ""
+    state: str = ""
+    reasons: tuple[str, ...] = ()
+    released_by: str = ""
+
+
+class BrowserProfileView(View, frozen=True, kw_only=True):
+    profile_id: str
+    principal: str = ""
+    name: str = ""
+    private: bool = False
+    revision: int = 0
+    size: int = 0
+    damaged: str = ""
+    session_id: str = ""
+
+
 class StatusView(View, frozen=True, kw_only=True):
     version: str = ""

@@ -390,11 +390,15 @@ def check_together(settings: Settings) -> None:
     for who in (*settings.mcp.deciders, *settings.mcp.deciders.values()):
         _explained("mcp.deciders", partial(Principal.parse, who))
     _check_egress(settings)
+    _explained("browser.session_budget", settings.browser.ceiling)
+    if settings.browser.download_types:
+        _explained("browser.download_types", settings.browser.downloads)
     _explained("node.commands", partial(check_commands, settings.node.commands))
     for name, path in (
         ("workspace.root", settings.workspace.root),
         ("policy.dir", settings.policy.dir),
         ("egress.ca_file", settings.egress.ca_file),
+        ("browser.engine", settings.browser.engine),
         ("vault.key_file", settings.vault.key_file),
         ("vault.passphrase_file", settings.vault.passphrase_file),
     ):

@@ -3,23 +3,23 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from palyra import limits
-from palyra.api.app import create_app
 from palyra.api.service import ApiService
 from palyra.clock import MS_PER_SECOND, SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.active_skills import ActiveSkills
+from palyra.daemons.browser_specs import BROWSER_EXECUTOR
+from palyra.daemons.browser_tier import BrowserTier
+from palyra.daemons.call_config import tool_call_config
 from palyra.daemons.channel_hub import ChannelHub
+from palyra.daemons.console_parts import CONSOLE_SCHEMA
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.entity_directory import directory_of
@@ -28,13 +28,12 @@ from palyra.daemons.instances import InstanceRegistry
 from palyra.daemons.mcp_parts import McpParts
 from palyra.daemons.node_parts import NodeParts, advertised_names
 from palyra.daemons.node_tool import NODE_EXECUTOR, DeviceCalls, NodeTool
-from palyra.daemons.operator_token import operator_token
 from palyra.daemons.policy_watch import LivePolicy
 from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
 from palyra.daemons.skill_calls import SkillCalls
 from palyra.daemons.skill_parts import SKILL_SCHEMA, make_skills
 from palyra.daemons.skill_tools import WASM_EXECUTOR
-from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog, file_spec
 from palyra.daemons.vault_parts import DecidedSecrets, key_sources, make_vault
 from palyra.daemons.wasm_tools import WasmTools
 from palyra.daemons.worker_hosts import HostsOnWorkers
@@ -47,15 +46,11 @@ from palyra.journal.sqlite import SqliteStore
 from palyra.mcp.behind import sqlite_pins
 from palyra.mcp.behind.server_tool import MCP_EXECUTOR
 from palyra.nodes import sqlite_state, state_file
-from palyra.policy.entities import EntityDirectory
-from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.telemetry import names
 from palyra.telemetry.prometheus import PrometheusMetrics
 from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
-from palyra.tools.budget import RunBudget
-from palyra.tools.call import ToolCallConfig
 from palyra.tools.spec import WORKER_EXECUTOR
 from palyra.vault import sqlite_vault
 from palyra.workers import sqlite_fleet
@@ -81,7 +76,10 @@ class Gateway:
         self.state = state
         self.clock = SystemClock()
         self.redactor = Redactor()
-        self.catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices())
+        self.browser = BrowserTier(settings, state, file_spec)
+        self.catalog = builtin_catalog(
+            settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices(), self.browser.specs
+        )
         self.metrics = PrometheusMetrics(self.catalog)
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
@@ -101,6 +99,7 @@ class Gateway:
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
                 *sqlite_pins.SCHEMA,
+                *CONSOLE_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
             checkpoint_seconds=settings.journal.checkpoint_seconds,
@@ -128,8 +127,16 @@ class Gateway:
                 secrets=self.secrets,
                 observer=JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
             )
+            self.browser.join(
+                store=self.store,
+                policy=self.policy,
+                directory=self.directory,
+                secrets=self.secrets,
+                serving=channel != "cli",
+                actor=ACTOR,
+            )
             # What a new policy no longer allows is cut, not only refused from the next connection on.
-            self.policy.on_change = self.egress.policy_changed
+            self.policy.on_change = lambda: (self.egress.policy_changed(), self.browser.parts.policy_changed())
             self.processes = ProcessExecutor(
                 settings.sandbox, settings.workspace.protected_names, state.path("sandbox"), self.egress
             )
@@ -196,6 +203,7 @@ class Gateway:
                     WASM_EXECUTOR: self.wasm,
                     MCP_EXECUTOR: self.mcp.servers,
                     NODE_EXECUTOR: NodeTool(self.nodes.devices),
+                    BROWSER_EXECUTOR: self.browser.tools,
                     WORKER_EXECUTOR: WorkerTier(
                         lambda: self.workers,
                         self.catalog,
@@ -224,6 +232,7 @@ class Gateway:
             identity=lambda: self.identity,
             nodes=self.nodes.opened,
             workers=lambda: self.workers,
+            browser=self.browser.desk,
             channels=self.channels,
             mcp=self.mcp.door,
             mcp_servers=self.mcp.servers,
@@ -293,6 +302,7 @@ class Gateway:
             "pending_approvals": self._pending(),
             "nodes": self.nodes.status(),
             "workers": self.workers.status(),
+            "browser": self.browser.parts.status(),
         }
 
     def missing(self) -> list[str]:
@@ -328,22 +338,6 @@ class Gateway:
         self._instance_lock.release(remove=True)
 
 
-def tool_call_config(settings: Settings, state: StateDir, directory: EntityDirectory) -> ToolCallConfig:
-    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else state.path("workspace")
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return ToolCallConfig(
-        directory=directory,
-        workspace=str(root.resolve()),
-        timeout_ms=settings.tools.timeout_ms,
-        max_timeout_ms=settings.tools.max_timeout_ms,
-        max_output_bytes=settings.tools.max_output_bytes,
-        max_concurrent_calls=settings.tools.max_concurrent_calls,
-        run_budget=msgspec.convert(settings.budget, RunBudget, from_attributes=True),
-        approval_ttl_ms=settings.approvals.ttl_seconds * MS_PER_SECOND,
-        max_approval_ttl_ms=settings.approvals.max_ttl_seconds * MS_PER_SECOND,
-    )
-
-
 @asynccontextmanager
 async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path) -> AsyncIterator[Gateway]:
     """A gateway with everything that runs beside the calls: recovery, policy watching, expiry; and an orderly end."""
@@ -377,6 +371,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
                 await gateway.broker.stop(limits.GRACEFUL_STOP_SECONDS)
                 await gateway.mcp.close()
                 await gateway.processes.close()
+                await gateway.browser.parts.close()
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
@@ -387,32 +382,5 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             await gateway.store.transact(
                 lambda tx: tx.append(NewEvent(kind="daemon.stopped", actor=ACTOR, payload={})), essential=True
             )
-    finally:
-        gateway.close()
-
-
-class _LeavesNothing:
-    """Ends what a request started together with the request: without a daemon there is nobody to look after it."""
-
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app = app
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            await self._gateway.mcp.close()
-            await self._gateway.processes.close()
-            await self._gateway.wasm.close()
-
-
-@contextmanager
-def embedded_app(settings: Settings, state: StateDir, policy_dir: Path) -> Iterator[tuple[ASGIApp, Secret]]:
-    """The same API without a daemon, for one command line: its calls come through the channel ``cli``."""
-    gateway = Gateway(settings, state, policy_dir, channel="cli")
-    try:
-        gateway.release_abandoned()
-        yield _LeavesNothing(create_app(gateway.service), gateway), operator_token(gateway.store, state, settings)
     finally:
         gateway.close()

@@ -69,6 +69,11 @@ class LivePolicy:
     def bundle_digest(self) -> str:
         return self._holder.bundle_digest
 
+    @property
+    def engine(self) -> CedarEngine:
+        """The policies in force at this moment: take it once for whatever has to fit together."""
+        return self._holder.current
+
     def decide(self, request: PolicyRequest) -> Decision:
         return self._holder.decide(request)
 

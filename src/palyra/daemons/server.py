@@ -13,10 +13,11 @@ from pathlib import Path
 
 import uvicorn
 
-from palyra.api.app import create_app
+from palyra.api.app import HostGuard, create_app
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.bounded_http import BoundedHttpProtocol
+from palyra.daemons.console_parts import Front
 from palyra.daemons.gateway import Gateway, running_gateway
 from palyra.daemons.instances import LOCK_FILE, take_daemon_lock
 from palyra.daemons.operator_token import operator_token
@@ -76,9 +77,11 @@ async def _serve(
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     url = f"http://{host}:{address[1]}"
     token = await asyncio.to_thread(operator_token, gateway.store, state, settings)
-    server = _Server(
+    server = ServerWithoutSignals(
         uvicorn.Config(
-            create_app(gateway.service, hosts=("localhost", "127.0.0.1", "[::1]", host)),
+            HostGuard(
+                Front(create_app(gateway.service), gateway), frozenset(("localhost", "127.0.0.1", "[::1]", host))
+            ),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -106,7 +109,7 @@ async def _serve(
         loop.remove_signal_handler(number)
 
 
-class _Server(uvicorn.Server):
+class ServerWithoutSignals(uvicorn.Server):
     """Uvicorn without its own signal handling: stopping is a matter of the calls first, and of the sockets second."""
 
     def __init__(self, config: uvicorn.Config) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from palyra.config.settings import EgressSettings, SandboxSettings, WasmSettings
+from palyra.daemons.browser_specs import browser_specs
 from palyra.daemons.fetch_tool import fetch_spec
 from palyra.daemons.node_tool import Devices, node_invoke_spec
 from palyra.daemons.plugin_run import plugin_run_spec
@@ -41,6 +42,11 @@ def file_tool_spec(tool: FileTool) -> ToolSpec:
     )
 
 
+def file_spec(name: str) -> ToolSpec:
+    """The spec of one file tool."""
+    return next(file_tool_spec(tool) for tool in FILE_TOOLS if tool.name == name)
+
+
 def _touched_by(tool: FileTool) -> Callable[[Mapping[str, Any]], Touches]:
     return lambda arguments: Touches(paths=tuple(tool.touches(dict(arguments))))
 
@@ -50,6 +56,7 @@ def builtin_catalog(
     egress: EgressSettings | None = None,
     wasm: WasmSettings | None = None,
     devices: Callable[[], Devices] | None = None,
+    browser: Sequence[ToolSpec] | None = None,
 ) -> Catalog:
     return Catalog(
         [
@@ -59,6 +66,7 @@ def builtin_catalog(
             fetch_spec(egress),
             plugin_run_spec(wasm or WasmSettings()),
             node_invoke_spec(devices),
+            *(browser_specs(None) if browser is None else browser),
         ]
     )
 

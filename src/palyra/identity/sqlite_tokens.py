@@ -73,10 +73,14 @@ def list_tokens(reader: Reader) -> list[TokenRecord]:
     return [_decode.decode(row[0]) for row in reader.read("SELECT record FROM api_tokens ORDER BY token_id")]
 
 
+def read_token(reader: Reader, token_id: str) -> TokenRecord | None:
+    rows = reader.read("SELECT record FROM api_tokens WHERE token_id = ?", (token_id,))
+    return _decode.decode(rows[0][0]) if rows else None
+
+
 def authenticate(reader: Reader, raw: str, now_ms: int) -> TokenRecord:
     token = ApiToken.parse(raw)
-    rows = reader.read("SELECT record FROM api_tokens WHERE token_id = ?", (token.token_id,))
-    return check_token(token, _decode.decode(rows[0][0]) if rows else None, now_ms)
+    return check_token(token, read_token(reader, token.token_id), now_ms)
 
 
 def _event(kind: str, actor: str, record: TokenRecord) -> NewEvent:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from palyra.canonical import canonical_json
-from palyra.journal.event import MAX_FIELD_CHARS
+from palyra.journal.event import MAX_FIELD_CHARS, NewEvent, Redacted
 from palyra.journal.needles import Needles
 from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
@@ -101,6 +101,18 @@ class Redactor:
             return actor, principal, run, call
         clean = [self.text(field)[:MAX_FIELD_CHARS] for field in (actor, principal, run, call)]
         return clean[0], clean[1], clean[2], clean[3]
+
+    def ahead(self, event: NewEvent) -> NewEvent:
+        """The event with its payload made ready to be recorded."""
+        # Counted first: a secret that is learned meanwhile makes it stale.
+        known = len(self._values)
+        return msgspec.structs.replace(event, redacted=Redacted(self.payload(event.payload), known))
+
+    def payload_of(self, event: NewEvent) -> bytes:
+        ready = event.redacted
+        if ready is not None and ready.known == len(self._values):
+            return ready.payload
+        return self.payload(event.payload)
 
     def payload(self, payload: Mapping[str, Any]) -> bytes:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""

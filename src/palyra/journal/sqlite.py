@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
-from palyra.journal.event import Event
+from palyra.journal.event import Event, NewEvent
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_reader import JournalReader
 from palyra.journal.sqlite_schema import open_writer
@@ -28,7 +28,8 @@ T = TypeVar("T")
 class SqliteStore:
     """Made with ``open``. Several processes may hold a store on one file; each extends the same chain."""
 
-    def __init__(self, reader: JournalReader, writer: Writer, ballast: Ballast) -> None:
+    def __init__(self, reader: JournalReader, writer: Writer, ballast: Ballast, redactor: Redactor) -> None:
+        self._redactor = redactor
         self._reader = reader
         self._writer = writer
         self._ballast = ballast
@@ -67,7 +68,7 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
-        return cls(reader, writer, ballast)
+        return cls(reader, writer, ballast, redactor)
 
     @staticmethod
     def open_reader(path: Path) -> JournalReader:
@@ -100,6 +101,10 @@ class SqliteStore:
         unit = Unit(work, asyncio.get_running_loop(), essential=essential)
         self._writer.submit(unit)
         return unit.future  # type: ignore[return-value]
+
+    def ahead(self, event: NewEvent) -> NewEvent:
+        """The event with its payload redacted and encoded, for who has time for it before the transaction."""
+        return self._redactor.ahead(event)
 
     def transact_blocking(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         """The same for a thread without an event loop; never call it on one."""

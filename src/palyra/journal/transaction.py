@@ -65,7 +65,7 @@ class Transaction:
         """Redacts, chains and records. The event is durable when the transaction's caller gets its result."""
         group = self._live()
         redactor, time_ms, seq, prev_hash, kind = group.redactor, self.now_ms, group.seq + 1, group.hash, new.kind
-        id_, payload = group.ids.next(time_ms), redactor.payload(new.payload)
+        id_, payload = group.ids.next(time_ms), redactor.payload_of(new)
         actor, principal, run, call = redactor.fields(new.actor, new.principal, new.run, new.call)
         hash_ = text_event_hash(seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash)
         event = Event(

@@ -50,6 +50,7 @@ def tool_request(
     session: str | None = None,
     device: Entity | None = None,
     skill: Entity | None = None,
+    browser_session: Entity | None = None,
 ) -> PolicyRequest:
     """A request for ``tool.execute``. What is absent stays out of the context, as the schema's optional attributes."""
     context: dict[str, Any] = {
@@ -67,12 +68,14 @@ def tool_request(
         context["device"] = device.uid
     if skill is not None:
         context["skill"] = skill.uid
+    if browser_session is not None:
+        context["browser_session"] = browser_session.uid
     return PolicyRequest(
         principal=principal,
         action=TOOL_EXECUTE,
         resource=tool,
         context=context,
-        entities=tuple(entity for entity in (channel, device, skill) if entity is not None),
+        entities=tuple(entity for entity in (channel, device, skill, browser_session) if entity is not None),
     )
 
 

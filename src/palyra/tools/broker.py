@@ -39,7 +39,7 @@ from palyra.tools.ending import Ended, conclude
 from palyra.tools.execution import Executor, execute, with_grants
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
-from palyra.tools.ports import Store, Transaction
+from palyra.tools.ports import CallStore, Transaction
 from palyra.tools.questions import decide_whole
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
@@ -80,7 +80,7 @@ class Broker:
         catalog: Catalog,
         executors: Mapping[str, Executor],
         policy: PolicyPort,
-        store: Store,
+        store: CallStore,
         signer: Signer,
         clock: Clock,
         instance: str,
@@ -141,7 +141,10 @@ class Broker:
         except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
             return await self._refuse(record, error)
         record = msgspec.structs.replace(record, argument_digest=arguments.digest)
-        asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
+        try:
+            asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
+        except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
+            return await self._refuse(record, error)
         if denial is not None:
             return await self._deny(asked, denial)
         assert plan is not None
@@ -306,7 +309,7 @@ class Broker:
                 return await self._finish(begun, entry.spec.executor, ended)
             record, booked = conclude(started, entry.spec.executor, ended, self._signer)
             begun = await asyncio.shield(
-                self._store.submit(lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked))
+                self._store.submit(lambda tx: sqlite_calls.start_and_finish(tx, late.asked, record, expected, booked))
             )
         except GrantsChanged:
             return None

@@ -129,19 +129,29 @@ class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
     skill: str = ""
 
 
+def tool_entity(directory: EntityDirectory, spec: ToolSpec) -> Entity:
+    """The tool as policies see it."""
+    return directory.tool(
+        str(spec.name),
+        frozenset(capability.value for capability in spec.metadata.capabilities),
+        spec.metadata.sensitive,
+        spec.tier.value,
+    )
+
+
 def policy_request_for(
-    config: ToolCallConfig, context: ToolRequestContext, spec: ToolSpec, arguments: Arguments, touches: Touches
+    config: ToolCallConfig,
+    context: ToolRequestContext,
+    spec: ToolSpec,
+    arguments: Arguments,
+    touches: Touches,
+    browser_session: Entity | None = None,
 ) -> PolicyRequest:
     """The question put to policy, made of entities rather than of answers worked out beforehand."""
     directory = config.directory
     return tool_request(
         directory.principal(context.principal),
-        directory.tool(
-            str(spec.name),
-            frozenset(capability.value for capability in spec.metadata.capabilities),
-            spec.metadata.sensitive,
-            spec.tier.value,
-        ),
+        tool_entity(directory, spec),
         directory.channel(context.channel),
         workspace=config.workspace,
         run=context.run,
@@ -151,6 +161,7 @@ def policy_request_for(
         session=context.session or None,
         device=Entity(uid=EntityRef("Device", context.device)) if context.device else None,
         skill=None if spec.skill is None else spec.skill.entity,
+        browser_session=browser_session,
     )
 
 

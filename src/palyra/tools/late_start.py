@@ -1,10 +1,14 @@
-"""Writes a call down as started once it has computed for a while: who looks at the ledger sees it, and may stop it."""
+"""What is done for a call without effects while it computes.
+
+Its first entries are made ready to be written. Once it has computed for a while it is written down as started: who
+looks at the ledger sees it, and may stop it.
+"""
 
 import asyncio
 from typing import Any, Final
 
 from palyra.tools import sqlite_calls
-from palyra.tools.ports import Store
+from palyra.tools.ports import CallStore
 from palyra.tools.sqlite_calls import Asked, Started
 
 # A call without effects that ends sooner is written down once, when it has ended.
@@ -12,22 +16,29 @@ UNRECORDED_SECONDS: Final = 0.02
 
 
 class LateStart:
-    """Made in the task that computes. ``begun`` is there if that took long enough."""
+    """Made in the task that computes. ``begun`` is there if that took long enough; ``asked`` is the call, with its
+    entries ready if the computing waited for anything."""
 
-    def __init__(self, store: Store, asked: Asked) -> None:
+    def __init__(self, store: CallStore, asked: Asked) -> None:
         self.begun: asyncio.Future[Started] | None = None
+        self.asked = asked
         self._store = store
-        self._asked = asked
         self._computing: asyncio.Task[Any] | None = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(UNRECORDED_SECONDS, self._begin)
+        loop = asyncio.get_running_loop()
+        self._soon = loop.call_soon(self._prepare)
+        self._timer = loop.call_later(UNRECORDED_SECONDS, self._begin)
 
     def computed(self) -> None:
         """To be called when the computing is over."""
         self._computing = None
+        self._soon.cancel()
         self._timer.cancel()
 
+    def _prepare(self) -> None:
+        self.asked = sqlite_calls.with_entries_ready(self.asked, self._store)
+
     def _begin(self) -> None:
-        self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self._asked)))
+        self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self.asked)))
         self.begun.add_done_callback(self._look)
 
     def _look(self, begun: asyncio.Future[Started]) -> None:

@@ -28,3 +28,8 @@ class Store(Protocol):
         """Hands the work over at once, and returns what ``transact`` would wait for."""
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+
+class CallStore(Store, Protocol):
+    def ahead(self, event: NewEvent) -> NewEvent:
+        """The event with the work done that need not wait for its transaction."""

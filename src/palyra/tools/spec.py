@@ -8,8 +8,10 @@ from typing import Any, Self
 import msgspec
 
 from palyra.errors import InvalidInput
+from palyra.identity.principal import Principal
 from palyra.limits import MAX_TOOL_INPUT_BYTES, MAX_TOOL_NAME_CHARS
-from palyra.policy.entities import Entity
+from palyra.policy.entities import Entity, EntityDirectory
+from palyra.policy.request import PolicyRequest
 from palyra.tools.budget import BudgetKind
 
 # The names of skills' tools begin like this, and no others do.
@@ -106,6 +108,26 @@ class DeviceOfCall(msgspec.Struct, frozen=True, kw_only=True):
     capability: str
 
 
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks for a call, for a tool whose questions to policy depend on it."""
+
+    principal: Principal
+    channel: str
+    run: str
+    directory: EntityDirectory
+    workspace: str = ""
+    # The tool itself, as policies see it.
+    tool: Entity
+
+
+class BrowserOfCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The browser session that a call acts in, as policies see it: none for one that opens it. ``questions`` are those
+    that have to be allowed besides the call itself, such as going to a host or typing a secret."""
+
+    session: Entity | None = None
+    questions: tuple[PolicyRequest, ...] = ()
+
+
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: ToolName
     title: str
@@ -123,6 +145,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     definition: str = ""
     # For a tool that uses a device: which one these arguments mean. It needs the decision ``node.invoke`` as well.
     device: Callable[[Mapping[str, Any]], DeviceOfCall] | None = None
+    # For a tool of the browser: the session these arguments mean, if it is the asker's own; raises when there is none.
+    browser: Callable[[Asker, Mapping[str, Any]], BrowserOfCall] | None = None
     # Fills in what a caller may leave open, before anything is decided: what is decided on and approved is the whole.
     complete: Callable[[dict[str, Any]], dict[str, Any]] = as_they_are
     max_input_bytes: int = MAX_TOOL_INPUT_BYTES

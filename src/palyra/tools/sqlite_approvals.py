@@ -28,6 +28,8 @@ SCHEMA = (
         ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS approvals_open ON approvals (state, principal, tool)",
     "CREATE INDEX IF NOT EXISTS approvals_due ON approvals (state, expires_ms)",
+    "CREATE INDEX IF NOT EXISTS approvals_by_state ON approvals (state, approval_id)",
+    "CREATE INDEX IF NOT EXISTS approvals_of_principal ON approvals (principal, approval_id)",
 )
 # One page of a person's list; the rest is reached by its cursor.
 MAX_LISTED = 500
@@ -134,15 +136,40 @@ def read_approval(store: Store, approval_id: str) -> Approval:
 
 
 def list_approvals(
-    store: Store, state: ApprovalState | None, *, principal: str | None = None, before: ApprovalId | None = None
+    store: Store,
+    state: ApprovalState | None,
+    *,
+    principal: str | None = None,
+    before: ApprovalId | None = None,
+    limit: int = MAX_LISTED,
 ) -> list[Approval]:
     """Newest first, a page at a time; ``before`` is the last one of the page before."""
+    asked = {
+        "state = ?": None if state is None else state.value,
+        "principal = ?": principal,
+        "approval_id < ?": None if before is None else str(before),
+    }
+    chosen = {clause: value for clause, value in asked.items() if value is not None}
+    where = f" WHERE {' AND '.join(chosen)}" if chosen else ""
     rows = store.read(
-        "SELECT record FROM approvals WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR principal = ?2)"
-        " AND (?3 IS NULL OR approval_id < ?3) ORDER BY approval_id DESC LIMIT ?4",
-        (None if state is None else state.value, principal, None if before is None else str(before), MAX_LISTED),
+        f"SELECT record FROM approvals{where} ORDER BY approval_id DESC LIMIT ?",  # noqa: S608 - clauses of ours
+        (*chosen.values(), min(limit, MAX_LISTED)),
     )
     return [_decode.decode(row[0]) for row in rows]
+
+
+def recent_yes(store: Store, principal: str, tool: str, *, limit: int) -> list[Approval]:
+    """What a person last said yes to for this principal and tool, the newest first."""
+    found = [
+        _decode.decode(row[0])
+        for state in (ApprovalState.APPROVED, ApprovalState.CONSUMED)
+        for row in store.read(
+            "SELECT record FROM approvals WHERE state = ? AND principal = ? AND tool = ?"
+            " ORDER BY approval_id DESC LIMIT ?",
+            (state.value, principal, tool, limit),
+        )
+    ]
+    return sorted(found, key=lambda approval: approval.id, reverse=True)[:limit]
 
 
 def count_pending(store: Store) -> int:

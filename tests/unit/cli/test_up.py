@@ -12,7 +12,7 @@ def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) ->
     place = Place(tmp_path)
     workspace = tmp_path / "work"
     process = subprocess.Popen(
-        [*PALYRA, "up", "--port", "0", "--workspace", str(workspace)],
+        [*PALYRA, "up", "--port", "0", "--no-browser", "--workspace", str(workspace)],
         env=place.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -22,7 +22,7 @@ def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) ->
     lines = [process.stdout.readline() for _ in range(7)]
     shown = dict(line.split(maxsplit=1) for line in lines[1:6])
     assert lines[0] == "Palyra is up.\n" and "palyra tour" in lines[6]
-    assert shown["address"].startswith("http://127.0.0.1:")
+    assert shown["console"].startswith("http://127.0.0.1:")
     assert shown["token"].strip() == (place.state / "operator.token").read_text().strip()
     assert shown["workspace"].strip() == str(workspace) and workspace.is_dir()
     assert shown["policies"].strip() == str(place.policies) and shown["state"].strip() == str(place.state)
@@ -43,7 +43,7 @@ def test_an_unusable_start_is_one_document_with_its_exit_code(tmp_path: Path) ->
 def test_a_relative_workspace_is_where_the_person_stands(tmp_path: Path) -> None:
     place = Place(tmp_path)
     process = subprocess.Popen(
-        [*PALYRA, "up", "--port", "0", "--workspace", "here", "--json"],
+        [*PALYRA, "up", "--port", "0", "--no-browser", "--workspace", "here", "--json"],
         env=place.environment,
         cwd=tmp_path,
         stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Answer, Outcome, Reason
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory, EntityRef
 from palyra.policy.obligations import Obligations
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import PolicyRequest, tool_request
 
 Ask = Callable[..., PolicyRequest]
 EngineOf = Callable[..., CedarEngine]
@@ -78,6 +78,7 @@ HOST = Entity(uid=EntityRef("Host", "h:443"), attrs={"name": "h", "port": 443})
 SKILL = Entity(
     uid=EntityRef("Skill", "s"), attrs={"publisher": "p", "version": "1", "trust": "first_use", "status": "approved"}
 )
+SESSION = Entity(uid=EntityRef("BrowserSession", "b"), attrs={"owner": "agent:bot", "hosts": ["h"]})
 TOOL = Entity(uid=EntityRef("Tool", "t"), attrs={"capabilities": [], "sensitive": True, "tier": "c"})
 
 
@@ -85,11 +86,7 @@ TOOL = Entity(uid=EntityRef("Tool", "t"), attrs={"capabilities": [], "sensitive"
     ("action", "resource", "context"),
     [
         ("skill.execute", SKILL, {"workspace": "", "run": "", "entrypoint": "e", "argument_bytes": 0}),
-        (
-            "browser.navigate",
-            HOST,
-            {"run": "", "scheme": "https", "browser_session": EntityRef("BrowserSession", "b")},
-        ),
+        ("browser.evaluate", SESSION, {"run": ""}),
         (
             "node.invoke",
             Entity(uid=EntityRef("Node", "n"), attrs={"name": "n", "capabilities": ["d"]}),
@@ -117,6 +114,48 @@ def test_every_other_action_can_be_asked_and_permitted(
     assert engine_of().decide(request).reasons == (Reason.NO_PERMIT,)
     opened = f'@id("open") permit(principal, action == Action::"{action}", resource);'
     assert engine_of(opened).decide(request).outcome is Outcome.ALLOW
+
+
+def test_a_browser_goes_to_its_hosts_and_uploads_only_what_a_person_approved(
+    engine_of: EngineOf, directory: EntityDirectory
+) -> None:
+    channel = directory.channel("cli")
+
+    def outcome(action: str, resource: Entity, policies: str = "", **context: Any) -> Outcome:
+        request = PolicyRequest(
+            principal=directory.principal(Principal.parse("agent:bot")),
+            action=action,
+            resource=resource,
+            context={"approved": False, "channel": channel.uid, "run": "", **context},
+            entities=(channel, SESSION),
+        )
+        return engine_of(policies).decide(request).outcome
+
+    going = {"scheme": "https", "browser_session": SESSION.uid}
+    assert outcome("browser.navigate", HOST, **going) is Outcome.ALLOW
+    closed = '@id("no") forbid(principal, action == Action::"browser.navigate", resource == Host::"h:443");'
+    assert outcome("browser.navigate", HOST, closed, **going) is Outcome.DENY
+    assert outcome("browser.upload", SESSION, paths=["a.txt"]) is Outcome.NEEDS_APPROVAL
+
+
+def test_a_call_inside_a_browser_session_is_not_asked_about_again(
+    engine_of: EngineOf, directory: EntityDirectory
+) -> None:
+    tool = directory.tool("fs.read", frozenset({"browser"}), sensitive=True, tier="browser")
+
+    def outcome(session: Entity | None) -> Outcome:
+        request = tool_request(
+            directory.principal(Principal.parse("agent:bot")),
+            tool,
+            directory.channel("cli"),
+            workspace="",
+            run="",
+            argument_bytes=0,
+            browser_session=session,
+        )
+        return engine_of().decide(request).outcome
+
+    assert (outcome(None), outcome(SESSION)) == (Outcome.NEEDS_APPROVAL, Outcome.ALLOW)
 
 
 def test_connecting_is_permitted_beside_the_list_of_hosts_and_can_be_taken_away(

@@ -34,6 +34,9 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.status",
         "baseline.operators",
         "baseline.allowed-hosts",
+        "baseline.browser-hosts",
+        "baseline.browser-uploads-with-approval",
+        "baseline.browser-operators",
         "baseline.secrets-of-others",
         "baseline.own-secrets",
         "baseline.shared-secrets-with-approval",
@@ -47,6 +50,8 @@ def test_the_defaults_are_valid_and_named(bundle_of: BundleOf) -> None:
         "baseline.worker-leases",
         "baseline.device-operators",
         "baseline.pairing-operators",
+        "baseline.console-operators",
+        "baseline.console-viewers",
     ]
 
 

@@ -8,6 +8,7 @@ import pytest
 from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.house import open_house
 from palyra.ids import RunId
+from palyra.secret import Secret
 from palyra.tools import late_start
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, ExecutionPlan
@@ -127,3 +128,21 @@ async def test_somebody_elses_run_gives_no_result(tmp_path: Path) -> None:
         record = await house.call("echo", {"text": "x"}, run_id=run_id)
         assert record.error is not None and record.error["code"] == "run.unknown" and record.result is None
         assert house.kinds(run=str(run_id)) == ["run.opened"]
+
+
+async def test_what_was_made_ready_while_it_computed_is_what_is_recorded(tmp_path: Path) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+
+        async def think(_: ExecutionPlan) -> str:
+            # Long enough for the entries to be made ready, and for a secret to become known after that.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            house.gateway.redactor.register(Secret("swordfish-and-more"))
+            return "done"
+
+        give_tool(house, think)
+        record = await house.call(TOOL, {}, session="swordfish-and-more")
+        events = house.gateway.store.events_since(0, 1_000, call=record.call_id)
+        assert [event.kind for event in events] == ENTRIES
+        assert not any(b"swordfish" in event.payload for event in events)
+        assert all(event.principal == record.principal and event.run == record.run_id for event in events)

@@ -1,6 +1,4 @@
 // Whether an element can be acted on, waited for frame by frame, and what is done to it that is no input event.
-const nextFrame = () => new Promise((resolve) => requestAnimationFrame(resolve));
-
 // The parts of the window in which an element is drawn, the largest first.
 function shownBoxes(element) {
   const boxes = [];
@@ -57,13 +55,15 @@ function editable(element) {
 // spec: {number, role, name, needs: {seen, enabled, editable, hit, still}, milliseconds, arm}
 async function ready(spec) {
   const until = performance.now() + spec.milliseconds;
+  // Where it was in an earlier frame: it is at rest when two frames have drawn it at one place.
   let before = null;
+  let frame = spec.needs.still ? await nextFrame() : 0;
   let scrolled = false;
   for (;;) {
     const was = changed(spec.number, spec.role, spec.name);
     if (was !== null) return { problem: "stale", ...was };
     const element = elementOf(spec.number);
-    const outcome = look(element, spec.needs, before);
+    const outcome = look(element, spec.needs, before?.frame < frame ? before.box : null);
     if (outcome.problem === "outside" && !scrolled) {
       scrolled = true;
       element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
@@ -73,11 +73,13 @@ async function ready(spec) {
       return outcome;
     } else {
       if (outcome.problem === "covered" && performance.now() > until) return { problem: "covered", by: coverOf(outcome.by) };
+      // What can never be typed into is not waited for.
+      if (outcome.problem === "readonly" && !element.readOnly) return outcome;
       scrolled = scrolled && outcome.problem !== "covered";
       if (performance.now() > until) return outcome;
-      before = outcome.box ?? null;
+      if (frame !== 0) before = { frame, box: outcome.box };
     }
-    await nextFrame();
+    frame = await nextFrame();
   }
 }
 
@@ -120,9 +122,11 @@ function placeIn(owner, x, y) {
   return { x: box.left + (left + x) * scaleX, y: box.top + (top + y) * scaleY };
 }
 
-function showFrame(number) {
+// `unseen`: only if nothing of it is in the window.
+function showFrame(number, unseen) {
   const owner = elementOf(number);
   if (!owner || !connected(owner)) return null;
+  if (unseen && shownBoxes(owner).length > 0) return true;
   owner.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
   return true;
 }

@@ -115,4 +115,15 @@ function whyHidden(element) {
   return "";
 }
 
+// The time of the next frame that is drawn. Chromium draws none of a document that is out of sight: then 0, later.
+const UNSEEN_MS = 100;
+const nextFrame = () =>
+  new Promise((resolve) => {
+    const later = setTimeout(() => resolve(0), UNSEEN_MS);
+    requestAnimationFrame((time) => {
+      clearTimeout(later);
+      resolve(time);
+    });
+  });
+
 const plain = (text) => text.replace(/[\s\u200b\u00ad\ufeff]+/g, " ").trim();

@@ -9,10 +9,11 @@ function* everyElement() {
   for (const root of rootsOf(document)) yield* root.querySelectorAll("*");
 }
 
+// Each way gives two lists: those that match exactly, and those that only hold what was asked for.
 function byCss(css) {
   const found = [];
   for (const root of rootsOf(document)) found.push(...root.querySelectorAll(css));
-  return found;
+  return [found, []];
 }
 
 // The innermost elements with that text: exactly, or else as a part and in any case.
@@ -28,7 +29,10 @@ function byText(text) {
     if (!own.toLowerCase().includes(low)) continue;
     (own === wanted ? exact : part).push(element);
   }
-  const found = exact.length ? exact : part;
+  return [innermost(exact), innermost(part)];
+}
+
+function innermost(found) {
   const all = new Set(found);
   const outer = new Set();
   for (const element of found) {
@@ -58,10 +62,10 @@ function byRole(role, name) {
     if (named === wanted) exact.push(element);
     else if (named.toLowerCase().includes(wanted.toLowerCase())) part.push(element);
   }
-  return exact.length ? exact : part;
+  return [exact, part];
 }
 
-// Those that are drawn; only where none is, those that are not.
+// The best there are: drawn before not drawn, then exact before a part. `rank` says which those are.
 function find(selector) {
   let found;
   try {
@@ -71,9 +75,10 @@ function find(selector) {
   } catch (problem) {
     return { problem: String(problem.message ?? problem) };
   }
-  const seen = found.filter((element) => !whyHidden(element));
-  const told = seen.length ? seen : found;
-  return { count: told.length, elements: told.slice(0, MAX_FOUND).map(described) };
+  const seen = found.map((each) => each.filter((element) => !whyHidden(element)));
+  const ranks = [...seen, ...found];
+  const rank = ranks.findIndex((each) => each.length > 0);
+  return { rank, elements: rank < 0 ? [] : ranks[rank].slice(0, MAX_FOUND).map(described) };
 }
 
 // What somebody who looked for this may have meant: of the same role, else anything that is pressed or filled in.
@@ -94,7 +99,7 @@ const tell = (number) => {
   return element && connected(element) ? described(element) : null;
 };
 
-const textShown = (text) => byText(text).some((element) => !whyHidden(element));
+const textShown = (text) => byText(text).flat().some((element) => !whyHidden(element));
 
 // Text and markup of what is seen, for the other two forms of an observation.
 const INLINE_DISPLAYS = new Set(["inline", "inline-block", "contents", "inline-flex", "inline-grid", "ruby", "none"]);

@@ -39,13 +39,14 @@ function targetOf(event) {
 }
 
 const MOUSE = ["pointerdown", "mousedown", "pointerup", "mouseup", "click", "auxclick", "contextmenu", "dblclick"];
+const MOVES = ["pointermove", "mousemove"];
 const DRAG = ["dragenter", "dragover", "drop"];
 const KEYS = ["keydown", "keypress", "beforeinput", "paste"];
 const RELEASES = new Set(["pointerup", "mouseup", "click"]);
 
-// spec: {kind: "mouse" | "keys" | "drag" | "nothing", number, role, name, last, to}
+// spec: {kind: "mouse" | "keys" | "hover" | "nothing", number, role, name, last: [types], to, leaves}
 function arm(spec) {
-  armed = { ...spec, seen: [], failed: null, captured: null, until: performance.now() + GUARD_MS };
+  armed = { ...spec, seen: [], failed: null, captured: null, drags: false, until: performance.now() + GUARD_MS };
   return true;
 }
 
@@ -61,8 +62,17 @@ function judge(event) {
     armed = null;
     return;
   }
+  if (MOVES.includes(event.type)) {
+    // One that only moves presses nothing, and Chromium makes such events itself when things move beneath the mouse.
+    // What it shows while it is there may well be part of its name.
+    const element = elementOf(armed.number);
+    if (armed.kind === "hover" && element && within(element, targetOf(event))) armed.seen.push(event.type);
+    return;
+  }
   const mouse = MOUSE.includes(event.type);
   if (armed.kind === "keys" ? mouse : armed.kind !== "nothing" && KEYS.includes(event.type)) return;
+  // What follows the last event is the page's own answer to it.
+  if (armed.over) return;
   const problem = armed.failed ?? problemWith(event);
   if (problem !== null) {
     armed.failed = problem;
@@ -71,12 +81,13 @@ function judge(event) {
     return;
   }
   armed.seen.push(event.type);
-  if (event.type === armed.last) armed = null;
+  if (armed.last?.includes(event.type)) armed.over = true;
 }
 
 function problemWith(event) {
   if (armed.kind === "nothing") return { change: "elsewhere", at: event.type };
   const dropped = armed.to && (DRAG.includes(event.type) || RELEASES.has(event.type));
+  if (armed.leaves && RELEASES.has(event.type)) return null;
   const bound = dropped ? armed.to : armed;
   if (dropped && event.type !== "drop" && event.type !== "mouseup" && event.type !== "pointerup") return null;
   // A page may take the source of a drag away while it is dragged.
@@ -91,7 +102,7 @@ function problemWith(event) {
   return { change: "elsewhere", at: event.type, over };
 }
 
-for (const type of [...MOUSE, ...DRAG, ...KEYS]) addEventListener(type, judge, { capture: true });
+for (const type of [...MOUSE, ...MOVES, ...DRAG, ...KEYS]) addEventListener(type, judge, { capture: true });
 addEventListener(
   "gotpointercapture",
   (event) => {
@@ -104,3 +115,15 @@ addEventListener(
   },
   { capture: true },
 );
+addEventListener(
+  "dragstart",
+  (event) => {
+    const now = armed;
+    // Whether the page refused it is known when all of its listeners have run.
+    if (now !== null && event.isTrusted) setTimeout(() => { now.drags = !event.defaultPrevented; });
+  },
+  { capture: true },
+);
+
+// Whether the browser's own kind of dragging began.
+const dragging = () => new Promise((resolve) => setTimeout(() => resolve(armed !== null && armed.drags)));

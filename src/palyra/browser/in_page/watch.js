@@ -13,7 +13,7 @@ function noteChange() {
   version += 1;
   if (isTold || waiting.length === 0) return;
   isTold = true;
-  requestAnimationFrame(() => {
+  nextFrame().then(() => {
     isTold = false;
     for (const resolve of waiting.splice(0)) resolve(version);
   });
@@ -40,7 +40,7 @@ function changeAfter(seen) {
   if (version !== seen) return Promise.resolve(version);
   return new Promise((resolve) => {
     waiting.push(resolve);
-    if (document.getAnimations().some((each) => each.playState === "running")) requestAnimationFrame(noteChange);
+    if (document.getAnimations().some((each) => each.playState === "running")) nextFrame().then(noteChange);
   });
 }
 

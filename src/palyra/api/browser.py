@@ -1,0 +1,117 @@
+"""``/v1/browser``: an operator's view of browser sessions, what they downloaded, and the profiles there are."""
+
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.api.described import PrincipalText, described
+from palyra.api.http import answer, read_into
+from palyra.api.service import ApiService
+from palyra.api.views.browsers import (
+    BrowserDownloadData,
+    BrowserDownloadList,
+    BrowserProfileData,
+    BrowserProfileList,
+    BrowserSessionData,
+    BrowserSessionList,
+    ClosedBrowserData,
+)
+from palyra.browser.service_limits import MAX_REASON_CHARS
+from palyra.browser.tool_limits import MAX_NAME_CHARS
+from palyra.identity.principal import Principal
+
+CREATED = 201
+
+
+class TakeOverBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
+
+
+class NewProfileBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    principal: PrincipalText
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
+    colour: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)] = ""
+    private: bool = False
+
+
+def _operator(service: ApiService, request: Request) -> str:
+    caller = service.caller(request)
+    service.require_browser_manager(caller)
+    return str(caller.principal)
+
+
+@described("Every browser session there is.", data=BrowserSessionList)
+async def list_sessions(service: ApiService, request: Request) -> Response:
+    return answer({"sessions": await service.browser.sessions(_operator(service, request))})
+
+
+@described("One browser session.", data=BrowserSessionData)
+async def show_session(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    return answer(await service.browser.session(request.path_params["session"], actor))
+
+
+@described("Ends a browser session.", data=ClosedBrowserData)
+async def close_session(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    return answer(await service.browser.close(request.path_params["session"], actor))
+
+
+@described("A person takes the session over.", body=TakeOverBody, data=BrowserSessionData)
+async def take_over(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    body = await read_into(request, TakeOverBody)
+    return answer(await service.browser.take_over(request.path_params["session"], actor, body.reason))
+
+
+@described("The person hands the session back.", data=BrowserSessionData)
+async def hand_back(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    return answer(await service.browser.hand_back(request.path_params["session"], actor))
+
+
+@described("What a session downloaded.", data=BrowserDownloadList)
+async def list_downloads(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    return answer({"downloads": await service.browser.downloads(request.path_params["session"], actor)})
+
+
+@described("Lets a download out of quarantine.", data=BrowserDownloadData)
+async def release_download(service: ApiService, request: Request) -> Response:
+    actor, where = _operator(service, request), request.path_params
+    return answer(await service.browser.release(where["session"], where["download"], actor))
+
+
+@described("Deletes a download.", data=BrowserDownloadData)
+async def delete_download(service: ApiService, request: Request) -> Response:
+    actor, where = _operator(service, request), request.path_params
+    return answer(await service.browser.delete(where["session"], where["download"], actor))
+
+
+@described("Every browser profile there is.", data=BrowserProfileList)
+async def list_profiles(service: ApiService, request: Request) -> Response:
+    return answer({"profiles": await service.browser.profiles(_operator(service, request))})
+
+
+@described("Makes a profile for a principal.", body=NewProfileBody, data=BrowserProfileData, status=CREATED)
+async def create_profile(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    body = await read_into(request, NewProfileBody)
+    made = await service.browser.create_profile(
+        Principal.parse(body.principal), body.name, actor, colour=body.colour, private=body.private
+    )
+    return answer(made, CREATED)
+
+
+@described("Empties a profile: its logins are gone.", data=BrowserProfileData)
+async def reset_profile(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    return answer(await service.browser.reset_profile(request.path_params["profile"], actor))
+
+
+@described("Deletes a profile with everything in it.", data=BrowserProfileData)
+async def delete_profile(service: ApiService, request: Request) -> Response:
+    actor = _operator(service, request)
+    return answer(await service.browser.delete_profile(request.path_params["profile"], actor))

@@ -1,0 +1,37 @@
+"""The ``palyra-browserd`` program: Chromium sessions for the agents of the palyrad on this machine."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Read settings from FILE.")
+@click.option("--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Keep state in DIR.")
+@click.option("--until-input-ends", is_flag=True, help="End when standard input does, as with `palyra up`.")
+@json_option
+@pass_invocation
+def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None, until_input_ends: bool) -> None:
+    """Serve browser sessions to the palyrad that has the same state directory.
+
+    `palyra up` starts it. It listens on a socket in the state directory and nowhere else; its health page on loopback
+    tells counts only. Stops in order on Ctrl-C or SIGTERM: sessions are closed, and persistent profiles saved.
+    """
+    import uvloop
+
+    from palyra.daemons.browserd_host import serve_browser
+
+    invocation.config_option = config
+    invocation.state_dir_option = state_dir
+
+    def announce(told: dict[str, Any]) -> None:
+        invocation.output.data(told, lambda data: f"The browser daemon is up; its health page is {data['health']}")
+        invocation.output.flush()
+
+    service = serve_browser(invocation.settings, invocation.state_dir, announce, until_input_ends=until_input_ends)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(service)

@@ -1,0 +1,1 @@
+"""The web console: where a person sees, decides and steps in."""

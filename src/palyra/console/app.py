@@ -1,0 +1,186 @@
+"""The console as one ASGI application."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palyra.api.http import MethodRefused, answer
+from palyra.console import live, login
+from palyra.console.assets import Assets
+from palyra.console.console import Console
+from palyra.console.errors import NoSuchPage, NotLoggedIn, RoleMissing
+from palyra.console.origin import check_origin
+from palyra.console.page import Listing, Page, Write
+from palyra.console.problem import answer_problem, problem_of
+from palyra.console.rendering import environment, query_of
+from palyra.console.sections import SECTIONS
+from palyra.console.visit import Visit, authenticate
+from palyra.console.writes import perform
+from palyra.errors import InternalError, PalyraError
+
+log = logging.getLogger("palyra.console")
+
+Handler = Callable[[Request], Awaitable[Response]]
+JSON_PREFIX = "/console/v1/"
+# No script, style, frame, font or connection but our own, and none of them inline.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types palyra"
+)
+SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-security-policy", CONTENT_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), clipboard-read=()"),
+)
+
+
+class ConsoleApp:
+    """Routes of all sections, each behind the same guard."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._assets = Assets.load()
+        self._templates = environment(self._assets)
+        self.pages = [page for section in SECTIONS for page in section.pages]
+        self.listings = [listing for section in SECTIONS for listing in section.listings]
+        self.writes = [write for section in SECTIONS for write in section.writes]
+
+    def routes(self) -> Sequence[Route]:
+        found = [Route(page.path, self._guarded(self._page(page))) for page in self.pages]
+        found += [Route(each.path, self._guarded(self._listing(each))) for each in self.listings]
+        found += [Route(write.path, self._guarded(self._write(write)), methods=[write.method]) for write in self.writes]
+        found += [
+            Route("/login", self._guarded(self._login_page)),
+            Route("/console/v1/session", self._guarded(self._with_console(login.log_in)), methods=["POST"]),
+            Route("/console/v1/session", self._guarded(self._with_console(login.log_out)), methods=["DELETE"]),
+            Route("/console/v1/session", self._guarded(self._with_console(login.show_session))),
+            Route("/console/v1/events", self._guarded(self._with_console(live.follow))),
+            Route("/static/{digest}/{name}", self._guarded(self._assets.serve)),
+        ]
+        return found
+
+    async def not_found(self, request: Request, _: Exception) -> Response:
+        return self._refusal(request, NoSuchPage(f"there is nothing at {request.url.path[:128]}"))
+
+    async def wrong_method(self, request: Request, error: Exception) -> Response:
+        refusal = self._refusal(request, MethodRefused(f"{request.method} is not for {request.url.path[:128]}"))
+        refusal.headers.update(getattr(error, "headers", None) or {})
+        return refusal
+
+    def _page(self, page: Page) -> Handler:
+        async def handle(request: Request) -> Response:
+            visit = await authenticate(self._console, request)
+            visit.require(page.role)
+            shown = await page.show(self._console, visit)
+            return self._render(page.template, visit, page=page, title=shown.pop("title", page.title), **shown)
+
+        return handle
+
+    def _listing(self, listing: Listing) -> Handler:
+        async def handle(request: Request) -> Response:
+            visit = await authenticate(self._console, request)
+            visit.require(listing.role)
+            return answer(await listing.show(self._console, visit))
+
+        return handle
+
+    def _write(self, write: Write) -> Handler:
+        async def handle(request: Request) -> Response:
+            return await perform(self._console, write, request)
+
+        return handle
+
+    def _with_console(self, endpoint: Callable[[Console, Request], Awaitable[Response]]) -> Handler:
+        async def handle(request: Request) -> Response:
+            return await endpoint(self._console, request)
+
+        return handle
+
+    async def _login_page(self, request: Request) -> Response:
+        try:
+            await authenticate(self._console, request)
+        except PalyraError:
+            return self._page_of("login.html", title="Log in", page=None)
+        return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+
+    def _render(self, template: str, visit: Visit, **shown: Any) -> Response:
+        given = dict(visit.request.query_params)
+        return self._page_of(
+            template,
+            visit=visit,
+            csrf=visit.secret.csrf(),
+            menu=[page for page in self.pages if page.menu],
+            counts=self._console.counts(),
+            query=lambda **changes: query_of(given, **changes),
+            **shown,
+        )
+
+    def _page_of(self, template: str, *, http_status: int = HTTPStatus.OK, **shown: Any) -> Response:
+        text = self._templates.get_template(template).render(**shown)
+        return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """Every request: from one of our own pages; and every error as its document, or as a page."""
+
+        async def respond(request: Request) -> Response:
+            try:
+                own = f"{request.url.scheme}://{request.headers.get('host', '')}"
+                check_origin(request.method, own, request.headers)
+                return await handler(request)
+            except PalyraError as error:
+                return self._refusal(request, error)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception:
+                log.exception("%s %s broke", request.method, request.url.path)
+                return self._refusal(request, InternalError("the page broke inside Palyra"))
+
+        return respond
+
+    def _refusal(self, request: Request, error: PalyraError) -> Response:
+        path = request.url.path
+        if path.startswith(JSON_PREFIX) or "text/html" not in request.headers.get("accept", ""):
+            return answer_problem(error)
+        if isinstance(error, NotLoggedIn) and request.method == "GET":
+            return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        return self._page_of(
+            "problem.html",
+            http_status=error.http_status,
+            title="Not for you" if isinstance(error, RoleMissing) else "That did not work",
+            problem=problem_of(error),
+            page=None,
+        )
+
+
+class SecurityHeaders:
+    """Puts the same headers on every answer, whatever made it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def create_console_app(console: Console) -> ASGIApp:
+    made = ConsoleApp(console)
+    app = Starlette(routes=made.routes(), exception_handlers={404: made.not_found, 405: made.wrong_method})
+    app.router.redirect_slashes = False
+    return SecurityHeaders(app)

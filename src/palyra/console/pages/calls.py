@@ -1,0 +1,187 @@
+"""Runs and calls: searched, followed along their timeline, and each call with its decision, receipt, output and
+attestation."""
+
+import asyncio
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from palyra.console.charts import Span
+from palyra.console.console import Console
+from palyra.console.errors import BadQuery
+from palyra.console.limits import PAGE_ROWS, SEARCH_ROWS
+from palyra.console.page import Listing, Page, Section, Write
+from palyra.console.roles import Role
+from palyra.console.visit import Visit
+from palyra.ids import CallId, RunId
+from palyra.tools.call import FINAL_STATES, CallState
+from palyra.tools.record import CallRecord
+from palyra.tools.sqlite_call_search import CallQuery, calls_of_run, list_runs, search_calls
+from palyra.tools.sqlite_calls import read_call
+from palyra.tools.sqlite_runs import read_run
+
+# Entries of one call that its page shows; a call has about five.
+EVENTS_OF_CALL = 200
+CALLS_OF_RUN = 200
+
+
+class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A write that needs nothing but its address."""
+
+
+async def show_calls(console: Console, visit: Visit) -> dict[str, Any]:
+    found = await _search(console, visit)
+    return {
+        "calls": found.calls,
+        "next": found.next,
+        "states": [state.value for state in CallState],
+        "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
+        "looked_at": SEARCH_ROWS,
+    }
+
+
+async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
+    found = await _search(console, visit)
+    return {"calls": [record.view() for record in found.calls], "next": found.next}
+
+
+async def _search(console: Console, visit: Visit) -> Any:
+    state, before = visit.query("state"), visit.query("before")
+    if state and state not in set(CallState):
+        raise BadQuery(f"there is no state {state!r}")
+    query = CallQuery(
+        state=CallState(state) if state else None,
+        tool=visit.query("tool"),
+        principal=visit.query("principal"),
+        text=visit.query("text"),
+        before=str(CallId.parse(before)) if before else "",
+    )
+    return await asyncio.to_thread(search_calls, console.store, query, limit=PAGE_ROWS, look_at=SEARCH_ROWS)
+
+
+async def show_call(console: Console, visit: Visit) -> dict[str, Any]:
+    call_id = CallId.parse(visit.path("call_id"))
+    record = await asyncio.to_thread(read_call, console.store, call_id, None)
+    events = await asyncio.to_thread(console.store.events_since, 0, limit=EVENTS_OF_CALL, call=str(call_id))
+    requested: dict[str, Any] = next((event.payload_value() for event in events if event.kind == "call.requested"), {})
+    return {
+        "title": f"{record.tool} by {record.principal}",
+        "record": record,
+        "view": record.view(),
+        "events": events,
+        "arguments": requested.get("arguments"),
+        "statement": statement_of(record.attestation),
+        "by_worker": statement_of(record.worker_attestation),
+        "policies": [console.policy.policy_text(name) for name in (record.decision or {}).get("policies", ())],
+        "ended": record.state in FINAL_STATES,
+    }
+
+
+async def show_runs(console: Console, visit: Visit) -> dict[str, Any]:
+    before = visit.query("before")
+    runs = await asyncio.to_thread(
+        list_runs, console.store, before=RunId.parse(before) if before else None, limit=PAGE_ROWS
+    )
+    return {"runs": runs, "next": runs[-1].run_id if len(runs) == PAGE_ROWS else None}
+
+
+async def show_run(console: Console, visit: Visit) -> dict[str, Any]:
+    run_id = RunId.parse(visit.path("run_id"))
+    after = visit.query("after")
+    run = await asyncio.to_thread(read_run, console.store, run_id, None)
+    calls = await asyncio.to_thread(
+        calls_of_run,
+        console.store,
+        str(run_id),
+        after=str(CallId.parse(after)) if after else "",
+        limit=CALLS_OF_RUN,
+    )
+    return {
+        "title": f"Run of {run.principal}",
+        "run": run,
+        "calls": list(zip(calls, spans_of(calls, console.service.clock.now_ms()), strict=True)),
+        "next": calls[-1].call_id if len(calls) == CALLS_OF_RUN else None,
+    }
+
+
+def spans_of(calls: list[CallRecord], now_ms: int) -> list[Span]:
+    """Each call's place between the first beginning and the last end of them all."""
+    if not calls:
+        return []
+    first = min(record.created_ms for record in calls)
+    last = max((record.ended_ms or now_ms) for record in calls)
+    whole = max(last - first, 1)
+    return [
+        Span(
+            waited=(
+                (record.created_ms - first) / whole,
+                ((record.started_ms or record.ended_ms or last) - first) / whole,
+            ),
+            ran=None
+            if record.started_ms is None
+            else ((record.started_ms - first) / whole, ((record.ended_ms or last) - first) / whole),
+            good=record.state in (CallState.SUCCEEDED, CallState.RUNNING),
+        )
+        for record in calls
+    ]
+
+
+def statement_of(envelope: dict[str, Any] | None) -> Any:
+    """What was signed, out of its envelope; None where there is none, or nothing readable."""
+    if envelope is None:
+        return None
+    try:
+        return msgspec.json.decode(base64.b64decode(str(envelope.get("payload", "")), validate=True))
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        return None
+
+
+async def cancel_call(console: Console, visit: Visit, _body: NoBody) -> dict[str, Any]:
+    call_id = CallId.parse(visit.path("call_id"))
+    await asyncio.to_thread(read_call, console.store, call_id, None)
+    await console.service.broker.cancel(call_id)
+    return (await asyncio.to_thread(read_call, console.store, call_id, None)).view()
+
+
+SECTION = Section(
+    pages=(
+        Page(
+            path="/calls",
+            template="calls.html",
+            title="Calls",
+            menu="Runs and calls",
+            icon="calls",
+            show=show_calls,
+            live=("call.",),
+        ),
+        Page(
+            path="/calls/{call_id}",
+            template="call.html",
+            title="Call",
+            above="/calls",
+            show=show_call,
+            live=("call.", "approval."),
+        ),
+        Page(path="/runs", template="runs.html", title="Runs", above="/calls", show=show_runs, live=("run.", "call.")),
+        Page(
+            path="/runs/{run_id}",
+            template="run.html",
+            title="Run",
+            above="/calls",
+            show=show_run,
+            live=("call.", "run."),
+        ),
+    ),
+    listings=(Listing(path="/console/v1/calls", show=list_as_json),),
+    writes=(
+        Write(
+            path="/console/v1/calls/{call_id}/cancel",
+            name="call.cancel",
+            act=cancel_call,
+            body=NoBody,
+            role=Role.OPERATOR,
+        ),
+    ),
+)

@@ -1,0 +1,136 @@
+"""Overview: what runs, what waits for a person, what was refused, whether all is well, and what is left of budgets."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from palyra.console.charts import Bar
+from palyra.console.console import Console
+from palyra.console.page import Listing, Page, Section
+from palyra.console.visit import Visit
+from palyra.ids import instant_of, ulid_at
+from palyra.journal.event import Event
+from palyra.journal.sqlite_search import EventQuery, search_events
+from palyra.tools.approval import Approval, ApprovalState
+from palyra.tools.call import CallState
+from palyra.tools.record import CallRecord
+from palyra.tools.sqlite_approvals import list_approvals
+from palyra.tools.sqlite_call_search import list_runs, running_calls, states_since, unusual_calls
+from palyra.tools.sqlite_runs import Run
+
+ROWS = 6
+HOURS = 24
+MS_PER_HOUR = 3_600_000
+# Calls that the chart counts at most: what a busy day has beyond them makes it no truer.
+COUNTED = 50_000
+REFUSED = (CallState.DENIED, CallState.REFUSED)
+# What an operator wants to hear of even though no call of theirs failed.
+TROUBLE = (
+    *("egress.refused", "worker.quarantined", "worker.violation_reported", "policy.rejected", "vault.use_denied"),
+    *("credential.rejected", "call.abandoned", "nodes.state_recovered", "skill.failed", "console.action_failed"),
+)
+_GROUP_OF = {
+    CallState.SUCCEEDED: "succeeded",
+    CallState.RUNNING: "succeeded",
+    CallState.NEEDS_APPROVAL: "waiting",
+}
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    running: list[CallRecord]
+    waiting: list[Approval]
+    refused: list[CallRecord]
+    trouble: list[Event]
+    runs: list[Run]
+    hours: list[Bar]
+
+    @property
+    def calls_today(self) -> int:
+        return sum(bar.total for bar in self.hours)
+
+    @property
+    def refused_today(self) -> int:
+        return sum(amount for bar in self.hours for name, amount in bar.parts if name == "refused")
+
+
+async def show_overview(console: Console, _visit: Visit) -> dict[str, Any]:
+    now_ms = console.service.clock.now_ms()
+    seen, status = await asyncio.gather(
+        asyncio.to_thread(_look, console, now_ms), asyncio.to_thread(console.service.status)
+    )
+    missing = console.service.ready()
+    return {"seen": seen, "status": status, "missing": missing, "problems": problems_of(status, missing)}
+
+
+async def show_as_json(console: Console, visit: Visit) -> dict[str, Any]:
+    shown = await show_overview(console, visit)
+    seen: Overview = shown["seen"]
+    return {
+        "status": shown["status"],
+        "problems": shown["problems"],
+        "running": [record.call_id for record in seen.running],
+        "waiting": [approval.id for approval in seen.waiting],
+        "calls_today": seen.calls_today,
+        "refused_today": seen.refused_today,
+    }
+
+
+def problems_of(status: dict[str, Any], missing: list[str]) -> list[str]:
+    """What is not as it should be, each as a sentence."""
+    found = [f"Calls are refused: {each}." for each in missing]
+    rejected = status["policy"]["rejected"]
+    if rejected is not None:
+        found.append(f"The newest policies were refused, the old ones are in force: {rejected['errors'][0]}")
+    return found
+
+
+def _look(console: Console, now_ms: int) -> Overview:
+    store = console.store
+    since = now_ms - (HOURS - 1) * MS_PER_HOUR
+    first_hour = since - since % MS_PER_HOUR
+    return Overview(
+        running=running_calls(store, limit=ROWS),
+        waiting=list_approvals(store, ApprovalState.PENDING, limit=ROWS),
+        refused=unusual_calls(store, REFUSED, limit=ROWS),
+        trouble=_trouble(console),
+        runs=list_runs(store, limit=ROWS),
+        hours=hours_of(states_since(store, ulid_at(first_hour), limit=COUNTED), first_hour),
+    )
+
+
+def hours_of(calls: list[tuple[str, CallState]], first_hour: int) -> list[Bar]:
+    counted = [{"succeeded": 0, "waiting": 0, "refused": 0} for _ in range(HOURS)]
+    for call_id, state in calls:
+        hour = (instant_of(call_id) - first_hour) // MS_PER_HOUR
+        if 0 <= hour < HOURS:
+            counted[hour][_GROUP_OF.get(state, "refused")] += 1
+    return [
+        Bar(label=f"{(first_hour // MS_PER_HOUR + number) % 24:02d}:00 UTC", parts=tuple(amounts.items()))
+        for number, amounts in enumerate(counted)
+    ]
+
+
+def _trouble(console: Console) -> list[Event]:
+    found = [
+        event
+        for kind in TROUBLE
+        for event in search_events(console.store, EventQuery(kind=kind), limit=ROWS, look_at=ROWS).events
+    ]
+    return sorted(found, key=lambda event: event.seq, reverse=True)[:ROWS]
+
+
+SECTION = Section(
+    pages=(
+        Page(
+            path="/",
+            template="overview.html",
+            title="Overview",
+            menu="Overview",
+            icon="overview",
+            show=show_overview,
+            live=("call.", "approval.", "run.", "policy.", "egress.", "worker.", "node", "vault."),
+        ),
+    ),
+    listings=(Listing(path="/console/v1/overview", show=show_as_json),),
+)

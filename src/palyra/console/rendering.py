@@ -1,0 +1,89 @@
+"""Pages out of templates. Everything that is not markup of ours is escaped."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from palyra.clock import rfc3339
+from palyra.console.assets import Assets
+from palyra.console.charts import bars, meter, span
+from palyra.console.event_words import said
+from palyra.console.limits import MAX_SHOWN_CHARS
+
+KIB = 1024
+
+
+def environment(assets: Assets) -> Environment:
+    made = Environment(
+        loader=PackageLoader("palyra.console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals.update(asset=assets.url, said=said, bars=bars, meter=meter, span=span)
+    made.filters.update(
+        when=when, shown_json=shown_json, clipped=clipped, short_id=short_id, size=size, words=words, duration=duration
+    )
+    return made
+
+
+def when(instant_ms: int | None) -> Markup:
+    """An instant. The page's script says how long ago that is; the whole is always there to point at."""
+    if instant_ms is None:
+        return Markup('<span class="muted">–</span>')
+    stamp = rfc3339(instant_ms)
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(stamp, f"{stamp[:10]} {stamp[11:19]}")
+
+
+def shown_json(value: Any) -> str:
+    return clipped(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def clipped(text: str) -> str:
+    """Control characters made visible, and no more than a page can bear."""
+    plain = "".join(char if char >= " " or char in "\n\t" else f"\\x{ord(char):02x}" for char in text[:MAX_SHOWN_CHARS])
+    return plain if len(text) <= MAX_SHOWN_CHARS else f"{plain}\n… {len(text) - MAX_SHOWN_CHARS} more characters"
+
+
+def short_id(value: str) -> str:
+    """The end of an id, which differs where the beginning, being the time, does not."""
+    return value[-8:] if value else "–"
+
+
+def size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < KIB or unit == "GiB":
+            return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
+        amount /= KIB
+    return f"{count} B"
+
+
+def words(value: str) -> str:
+    """``needs_approval`` as people write it."""
+    return value.replace("_", " ")
+
+
+def duration(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return "–"
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 120_000:
+        return f"{milliseconds / 1000:.1f} s"
+    if milliseconds < 7_200_000:
+        return f"{milliseconds / 60_000:.0f} min"
+    return f"{milliseconds / 3_600_000:.1f} h"
+
+
+def query_of(given: Mapping[str, str], **changes: str | None) -> str:
+    """The query of an address with some of it changed; what is empty is left out."""
+    from urllib.parse import urlencode
+
+    whole = {name: value for name, value in {**given, **changes}.items() if value}
+    return f"?{urlencode(whole)}" if whole else "?"

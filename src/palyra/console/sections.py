@@ -1,0 +1,10 @@
+"""Every section of the console, in the order of its menu. A new page is one more line here."""
+
+from palyra.console.page import Section
+from palyra.console.pages import approvals, calls, overview
+
+SECTIONS: tuple[Section, ...] = (
+    overview.SECTION,
+    approvals.SECTION,
+    calls.SECTION,
+)

@@ -1,0 +1,131 @@
+// News from the daemon. When something happened that this page shows, the page is fetched anew and what changed in it
+// is replaced, piece by piece: what a person types into a piece that stays the same stays too.
+import { say } from "./times.js";
+
+const GATHER_MS = 150;
+const html = window.trustedTypes
+  ? trustedTypes.createPolicy("palyra", { createHTML: (text) => text })
+  : { createHTML: (text) => text };
+// Each piece as the server sent it, to tell whether it changed.
+const sent = new WeakMap();
+let stream;
+let due;
+let fetching;
+
+export function listen() {
+  for (const region of regions(document)) remember(region);
+  open();
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return close();
+    open();
+    refresh();
+  });
+}
+
+function open() {
+  if (stream || document.hidden) return;
+  stream = new EventSource("/console/v1/events");
+  stream.addEventListener("ready", () => light("on"));
+  stream.addEventListener("news", (event) => {
+    const said = JSON.parse(event.data);
+    if (concerns(said)) soon();
+  });
+  stream.addEventListener("over", () => location.assign("/login"));
+  stream.addEventListener("stopping", () => light("off"));
+  stream.onerror = () => light("off");
+}
+
+function close() {
+  stream?.close();
+  stream = undefined;
+}
+
+function concerns(said) {
+  if (said.kind === "lost") return true;
+  return document.body.dataset.live.split(" ").some((start) => start && said.kind.startsWith(start));
+}
+
+function light(state) {
+  const lamp = document.querySelector("[data-lamp]");
+  if (!lamp) return;
+  if (state === "on" && lamp.dataset.lamp === "off") refresh();
+  lamp.dataset.lamp = state;
+  lamp.textContent = state === "on" ? "live" : "not connected";
+}
+
+function soon() {
+  due ??= setTimeout(() => {
+    due = undefined;
+    refresh();
+  }, GATHER_MS);
+}
+
+export async function refresh() {
+  // What happens while a fetch is under way is seen by the next one.
+  if (fetching) return soon();
+  fetching = true;
+  try {
+    const response = await fetch(location.href, {
+      credentials: "same-origin",
+      headers: { Accept: "text/html", "Palyra-Live": "1" },
+    });
+    if (response.redirected && new URL(response.url).pathname === "/login") return void location.assign("/login");
+    if (!response.ok) return;
+    const page = new DOMParser().parseFromString(html.createHTML(await response.text()), "text/html");
+    for (const region of regions(document)) {
+      const fresh = page.getElementById(region.id);
+      if (fresh) replace(region, fresh);
+    }
+    document.dispatchEvent(new CustomEvent("palyra:refreshed"));
+  } catch {
+    light("off");
+  } finally {
+    fetching = false;
+  }
+}
+
+const regions = (root) => root.querySelectorAll("[data-region]");
+
+function remember(region) {
+  sent.set(region, region.innerHTML);
+  for (const piece of region.children) sent.set(piece, piece.outerHTML);
+}
+
+function replace(region, fresh) {
+  if (sent.get(region) === fresh.innerHTML) return;
+  sent.set(region, fresh.innerHTML);
+  const old = new Map([...region.children].map((piece) => [piece.dataset.key ?? "", piece]));
+  const next = [...fresh.children].map((piece) => {
+    const kept = old.get(piece.dataset.key ?? "");
+    const text = piece.outerHTML;
+    if (kept && sent.get(kept) === text) return kept;
+    const made = document.importNode(piece, true);
+    if (kept) carryOver(kept, made);
+    sent.set(made, text);
+    say(made);
+    return made;
+  });
+  const focused = document.activeElement;
+  const chosen = region.contains(focused) ? [focused.id, focused.selectionStart, focused.selectionEnd] : [];
+  // Moving a node that stays would take the focus from it: only what differs is touched.
+  next.forEach((piece, at) => {
+    if (region.children[at] !== piece) region.insertBefore(piece, region.children[at] ?? null);
+  });
+  while (region.children.length > next.length) region.lastElementChild.remove();
+  if (!chosen[0] || focused.isConnected) return;
+  const again = document.getElementById(chosen[0]);
+  again?.focus();
+  if (chosen[1] !== null && again?.setSelectionRange) again.setSelectionRange(chosen[1], chosen[2]);
+}
+
+// What a person opened and typed in a piece that is replaced.
+function carryOver(old, made) {
+  const twin = (node) => made.querySelector(`#${CSS.escape(node.id)}`);
+  for (const open of old.querySelectorAll("details[open][id]")) twin(open)?.setAttribute("open", "");
+  for (const field of old.querySelectorAll("input[id], textarea[id], select[id]")) {
+    const next = twin(field);
+    if (!next || next.type !== field.type) continue;
+    if (field.type === "checkbox" || field.type === "radio") next.checked = field.checked;
+    else next.value = field.value;
+  }
+}

@@ -1,0 +1,16 @@
+// Instants as people say them. The exact one stays in the title.
+const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const words = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "narrow" });
+
+export function tellTimes(root) {
+  say(root);
+  setInterval(() => say(document), 10_000);
+}
+
+export function say(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
+    const [unit, length] = UNITS.find(([, length]) => Math.abs(seconds) >= length) ?? UNITS.at(-1);
+    time.textContent = words.format(Math.trunc(seconds / length), unit);
+  }
+}

@@ -1,0 +1,140 @@
+"""What an operator does with browsers: sees and ends sessions, decides about downloads, looks after profiles."""
+
+from typing import Any
+
+import msgspec
+
+from palyra.browser.download_record import DownloadRecord
+from palyra.browser.profile_errors import NoSuchProfile
+from palyra.browser.session_view import Caller, ProfileView, SessionView
+from palyra.daemons import browser_results as results
+from palyra.daemons.browser_parts import BrowserParts
+from palyra.identity.principal import Principal
+
+_HIDDEN_FIELDS = ("fences_json", "fences_waived")
+
+
+class BrowserDesk:
+    """``actor`` is the operator in person: it is recorded here and by the browser daemon."""
+
+    def __init__(self, parts: BrowserParts) -> None:
+        self._parts = parts
+
+    async def sessions(self, actor: str) -> list[dict[str, Any]]:
+        async with self._parts.connected() as client:
+            return [self._shown(view) for view in await client.sessions(Caller(operator=actor))]
+
+    async def session(self, session_id: str, actor: str) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            return self._shown(await client.get_session(Caller(operator=actor), session_id))
+
+    async def close(self, session_id: str, actor: str) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            owned = self._parts.book.find(session_id)
+            if owned is not None:
+                await self._parts.catch_up(owned, client)
+            report = await client.close_session(Caller(operator=actor), session_id)
+        if owned is not None:
+            await self._parts.ended(owned, reason=f"{actor} closed it", saved=report.saved)
+        return {"session_id": session_id, "closed": True, **msgspec.to_builtins(report)}
+
+    async def downloads(self, session_id: str, actor: str) -> list[dict[str, Any]]:
+        async with self._parts.connected() as client:
+            records = await client.downloads(Caller(operator=actor), session_id)
+        return [_download(record) for record in records]
+
+    async def release(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]:
+        """Out of quarantine: from now on the session's owner can have it. On record with its digest."""
+        async with self._parts.connected() as client:
+            record = await client.release_download(Caller(operator=actor), session_id, download_id)
+            await self._catch_up(session_id, client)
+        return _download(record)
+
+    async def delete(self, session_id: str, download_id: str, actor: str) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            record = await client.delete_download(Caller(operator=actor), session_id, download_id)
+            await self._catch_up(session_id, client)
+        return _download(record)
+
+    async def take_over(self, session_id: str, actor: str, reason: str) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            view = await client.take_over(Caller(operator=actor), session_id, reason)
+            await self._catch_up(session_id, client)
+        return self._shown(view)
+
+    async def hand_back(self, session_id: str, actor: str) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            view = await client.hand_back(Caller(operator=actor), session_id)
+            await self._catch_up(session_id, client)
+        return self._shown(view)
+
+    async def profiles(self, actor: str) -> list[dict[str, Any]]:
+        async with self._parts.connected() as client:
+            return [_profile(view) for view in await client.profiles(Caller(operator=actor))]
+
+    async def create_profile(
+        self, principal: Principal, name: str, actor: str, *, colour: str = "", private: bool = False
+    ) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            made = await client.create_profile(Caller(principal=str(principal)), name, colour=colour, private=private)
+        await self._record_profile("browser.profile_created", made, actor)
+        return _profile(made)
+
+    async def delete_profile(self, profile_id: str, actor: str) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            gone = await client.delete_profile(await _owner(client, profile_id, actor), profile_id)
+        await self._record_profile("browser.profile_deleted", gone, actor)
+        return _profile(gone)
+
+    async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]:
+        async with self._parts.connected() as client:
+            empty = await client.reset_profile(await _owner(client, profile_id, actor), profile_id)
+        await self._record_profile("browser.profile_reset", empty, actor)
+        return _profile(empty)
+
+    async def _record_profile(self, kind: str, view: ProfileView, actor: str) -> None:
+        await self._parts.record(
+            None,
+            kind,
+            actor=actor,
+            profile_id=view.profile_id,
+            owner=view.principal,
+            name=view.name,
+            private=view.private,
+        )
+
+    async def _catch_up(self, session_id: str, client: Any) -> None:
+        """What was just done is on record before it is told."""
+        owned = self._parts.book.find(session_id)
+        if owned is not None:
+            await self._parts.catch_up(owned, client)
+
+    def _shown(self, view: SessionView) -> dict[str, Any]:
+        shown: dict[str, Any] = msgspec.to_builtins(view)
+        for name in _HIDDEN_FIELDS:
+            del shown[name]
+        owned = self._parts.book.find(view.session_id)
+        fences = results.receipt_of(view, owned.reach) if owned is not None else ()
+        return {
+            **shown,
+            "tabs": results.tab_views(view.tabs),
+            **(owned.shown() if owned is not None else {"run_id": ""}),
+            "fences": list(fences),
+        }
+
+
+async def _owner(client: Any, profile_id: str, actor: str) -> Caller:
+    """On whose behalf a profile is changed."""
+    for view in await client.profiles(Caller(operator=actor)):
+        if view.profile_id == profile_id:
+            return Caller(principal=view.principal)
+    raise NoSuchProfile(f"there is no profile {profile_id[:64]!r}")
+
+
+def _download(record: DownloadRecord) -> dict[str, Any]:
+    return {**results.download_view(record), "released_by": record.released_by or ""}
+
+
+def _profile(view: ProfileView) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(view)
+    return shown

@@ -1,0 +1,88 @@
+"""The connection to the browser daemon: made when it is first needed, made anew when the daemon is another one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from palyra.browser.session_view import PROTOCOL_VERSION
+from palyra.errors import Unavailable
+
+if TYPE_CHECKING:
+    from palyra.browser.browser_client import BrowserClient
+
+START_HINT: Final = "start it with `palyra up`, which starts the browser daemon too, or with `palyra-browserd`"
+
+
+class BrowserUnavailable(Unavailable):
+    code = "browser.unavailable"
+    hint = START_HINT
+
+
+class BrowserNeedsDaemon(Unavailable):
+    code = "browser.needs_daemon"
+    hint = "a browser session outlives a single command: start the daemon with `palyra up`, then try again"
+
+
+class BrowserOff(Unavailable):
+    code = "browser.disabled"
+    hint = "the setting browser.enabled is false"
+
+
+class BrowserLink:
+    """``on_connect`` is awaited with each new connection, before anybody gets it."""
+
+    def __init__(self, folder: Path, on_connect: "Callable[[BrowserClient], Awaitable[None]]") -> None:
+        self._folder = folder
+        self._on_connect = on_connect
+        self._client: BrowserClient | None = None
+        self._connecting = asyncio.Lock()
+
+    @property
+    def connected(self) -> bool:
+        return self._client is not None
+
+    async def client(self) -> "BrowserClient":
+        """Raises ``BrowserUnavailable`` where no daemon answers."""
+        if self._client is not None:
+            return self._client
+        async with self._connecting:
+            if self._client is None:
+                self._client = await self._connect()
+            return self._client
+
+    async def lost(self, client: "BrowserClient") -> None:
+        """It does not answer, or is another daemon by now: the next one who asks connects anew."""
+        if self._client is client:
+            self._client = None
+            await client.close()
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _connect(self) -> "BrowserClient":
+        # gRPC is loaded by whoever uses a browser, and by nobody else.
+        from palyra.browser.browser_client import BrowserClient
+        from palyra.browser.socket_place import BrowserAway
+
+        try:
+            client = BrowserClient.at(self._folder)
+        except BrowserAway as away:
+            raise BrowserUnavailable(f"no browser daemon runs: {away.message}") from away
+        try:
+            health = await client.health()
+            if health.protocol_version != PROTOCOL_VERSION:
+                raise BrowserUnavailable(
+                    f"the browser daemon speaks version {health.protocol_version} and not {PROTOCOL_VERSION}",
+                    hint="stop it and start the one of this version",
+                )
+            await self._on_connect(client)
+        except BrowserAway as away:
+            await client.close()
+            raise BrowserUnavailable(f"no browser daemon runs: {away.message}") from away
+        except BaseException:
+            await client.close()
+            raise
+        return client

@@ -1,0 +1,258 @@
+"""The executor of the browser tools: what was decided, done by the browser daemon, told in the tools' own words."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from palyra.browser import session_log, tool_arguments
+from palyra.browser import tool_limits as limits
+from palyra.browser.action import (
+    Action,
+    ActionOutcome,
+    Back,
+    ExportPdf,
+    Forward,
+    LoadState,
+    Navigate,
+    PictureFormat,
+    Reload,
+    Screenshot,
+    WaitFor,
+)
+from palyra.browser.budget import TooLarge
+from palyra.browser.observation import ObserveAsk, SnapshotForm
+from palyra.browser.session_view import ActReport, SessionEvent, SessionState, SessionView, WatchAsk
+from palyra.clock import MS_PER_SECOND
+from palyra.daemons import browser_results as results
+from palyra.daemons.browser_opening import SessionOpening
+from palyra.daemons.browser_parts import BrowserParts
+from palyra.daemons.browser_specs import BROWSER_EXECUTOR
+from palyra.daemons.browser_supply import BrowserSupply
+from palyra.daemons.browser_work import BrowserWork, refusals
+from palyra.tools.budget import BudgetKind
+from palyra.tools.call import ExecutionPlan, Outcome
+
+_MOVES: Final[dict[str, type[Back | Forward | Reload]]] = {"back": Back, "forward": Forward, "reload": Reload}
+# The part of a call's time that is waited for a person: the rest is for telling that nobody came.
+_WAITING_PART: Final = 0.9
+
+
+class BrowserTools:
+    name = BROWSER_EXECUTOR
+    keeps_deadline = False
+
+    def __init__(self, parts: BrowserParts, opening: SessionOpening, supply: BrowserSupply) -> None:
+        self._parts = parts
+        self._opening = opening
+        self._supply = supply
+        self._tools: dict[str, Callable[[BrowserWork], Awaitable[dict[str, Any]]]] = {
+            "browser.close": self._close,
+            "browser.navigate": self._navigate,
+            "browser.snapshot": self._snapshot,
+            "browser.find": self._snapshot,
+            "browser.act": self._act,
+            "browser.wait": self._wait,
+            "browser.screenshot": self._screenshot,
+            "browser.tabs": self._tabs,
+            "browser.logs": self._logs,
+            "browser.downloads": self._downloads,
+            "browser.handoff": self._handoff,
+        }
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        async with self._parts.connected() as client:
+            if plan.tool == "browser.open":
+                return await self._opening.open(plan, client)
+            # It may have ended since the call was decided.
+            session = self._parts.book.of(plan.principal, plan.run_id, plan.arguments["session"])
+            work = BrowserWork(plan, client, session)
+            seen: tuple[SessionEvent, ...] = ()
+            try:
+                result = await self._tools[plan.tool](work)
+            finally:
+                # What was used is charged however the call ends, and what was refused is on record before it has.
+                plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
+                seen = await asyncio.shield(self._parts.catch_up(session, client))
+            return Outcome(
+                result=result,
+                receipt=results.receipt_of(session.view, session.reach, refusals(seen)),
+                error=work.problem,
+            )
+
+    async def _close(self, work: BrowserWork) -> dict[str, Any]:
+        discard = work.arguments.get("discard", False)
+        await self._parts.catch_up(work.session, work.client)
+        report = await work.client.close_session(work.caller, work.session.session_id, discard=discard)
+        await self._parts.ended(
+            work.session, reason="its owner closed it", saved=report.saved, problem=report.problem_code
+        )
+        result: dict[str, Any] = {"closed": True, "saved": report.saved}
+        if report.problem_code:
+            result["problem"] = f"{report.problem_code}: {report.problem_message}"
+        return result
+
+    async def _navigate(self, work: BrowserWork) -> dict[str, Any]:
+        given = work.arguments
+        common = {**work.common(), "wait": LoadState(given.get("wait", LoadState.LOADED))}
+        action: Action = Navigate(url=given["url"], **common) if "url" in given else _MOVES[given["to"]](**common)
+        outcome = await work.perform(action)
+        return {**results.outcome_view(outcome), **await work.snapshot_after(), **results.UNTRUSTED}
+
+    async def _snapshot(self, work: BrowserWork) -> dict[str, Any]:
+        given = work.arguments
+        ask = ObserveAsk(
+            tab=given.get("tab", ""),
+            form=SnapshotForm(given.get("form", SnapshotForm.TREE)),
+            within=tool_arguments.element(given.get("within")),
+            depth=given.get("depth", 0),
+            interactive_only=given.get("interactive_only", False),
+            find=given.get("text", ""),
+            since_last=given.get("since_last", False),
+            max_bytes=given.get("max_bytes", 0),
+        )
+        return {**await work.observe(ask), **results.UNTRUSTED}
+
+    async def _act(self, work: BrowserWork) -> dict[str, Any]:
+        steps = tool_arguments.steps_of(work.arguments)
+        actions = await self._supply.filled(work.plan, work.session, steps)
+        work.actions = len(actions)
+        report: ActReport = await work.client.act(
+            work.caller,
+            work.session.session_id,
+            actions,
+            picture_on_failure=work.arguments.get("picture_on_failure", False),
+        )
+        work.actions = min(len(actions), len(report.outcomes) + (report.problem is not None))
+        result: dict[str, Any] = {
+            "done": len(report.outcomes),
+            "outcomes": [results.outcome_view(outcome) for outcome in report.outcomes],
+            **results.UNTRUSTED,
+        }
+        if report.problem is not None:
+            work.problem = report.problem
+            result["problem"] = report.problem.as_dict()
+        if report.picture is not None and len(report.picture.content) <= work.most_picture_bytes:
+            result |= results.picture_view(report.picture)
+        return result | await work.snapshot_after(wanted=report.problem is None)
+
+    async def _wait(self, work: BrowserWork) -> dict[str, Any]:
+        given = work.arguments
+        outcome = await work.perform(
+            WaitFor(
+                **work.common(),
+                target=tool_arguments.element(given.get("target")),
+                text=given.get("text", ""),
+                url=given.get("url", ""),
+                state=LoadState(given["state"]) if "state" in given else None,
+                gone=given.get("gone", False),
+            )
+        )
+        return {**results.outcome_view(outcome), **await work.snapshot_after(), **results.UNTRUSTED}
+
+    async def _screenshot(self, work: BrowserWork) -> dict[str, Any]:
+        given = work.arguments
+        if given.get("format") == "pdf":
+            made = await work.perform(ExportPdf(**work.common()))
+            if len(made.content) > work.most_picture_bytes:
+                raise TooLarge(f"the document has {len(made.content)} bytes, which no result can hold")
+        else:
+            made = await self._picture(work)
+        return {
+            "tab": made.tab,
+            "url": made.url,
+            "title": results.outcome_view(made)["title"],
+            "bytes": len(made.content),
+            **results.picture_view(made),
+            **results.UNTRUSTED,
+        }
+
+    async def _picture(self, work: BrowserWork) -> ActionOutcome:
+        """In the format that was asked for; where that is too large for a result, once more as a small JPEG."""
+        given = work.arguments
+        ask = Screenshot(
+            **work.common(),
+            target=tool_arguments.element(given.get("target")),
+            full_page=given.get("full_page", False),
+            format=PictureFormat(given.get("format", PictureFormat.PNG)),
+            quality=given.get("quality", 80),
+        )
+        small = msgspec.structs.replace(ask, format=PictureFormat.JPEG, quality=limits.SMALL_PICTURE_QUALITY)
+        try:
+            made = await work.perform(ask)
+            if len(made.content) <= work.most_picture_bytes:
+                return made
+        except TooLarge:
+            if ask == small:
+                raise
+        made = await work.perform(small)
+        if len(made.content) > work.most_picture_bytes:
+            raise TooLarge(
+                f"the picture has {len(made.content)} bytes, which no result can hold",
+                hint="take it of what is in view, of one element, or in a smaller viewport",
+            )
+        return made
+
+    async def _tabs(self, work: BrowserWork) -> dict[str, Any]:
+        tabs = await work.client.tabs(work.caller, work.session.session_id)
+        return {"tabs": results.tab_views(tabs), **results.UNTRUSTED}
+
+    async def _logs(self, work: BrowserWork) -> dict[str, Any]:
+        kind, last = work.arguments.get("log", "console"), work.arguments.get("last", 50)
+        session_id = work.session.session_id
+        entries: Iterable[Any]
+        match kind:
+            case "console":
+                entries = await work.client.console_log(work.caller, session_id, last)
+            case "network":
+                entries = await work.client.network_log(work.caller, session_id, last)
+            case _:
+                entries = (await work.client.events(work.caller, session_id))[-last:]
+        shown = [{name: value for name, value in msgspec.to_builtins(each).items() if value} for each in entries]
+        return {"log": kind, "entries": shown, **results.UNTRUSTED}
+
+    async def _downloads(self, work: BrowserWork) -> dict[str, Any]:
+        records = await work.client.downloads(work.caller, work.session.session_id)
+        result: dict[str, Any] = {"downloads": [results.download_view(each) for each in records], **results.UNTRUSTED}
+        if "save" in work.arguments:
+            saved, record = await self._supply.save(work.plan, work.session, work.client, records)
+            await self._parts.record(
+                work.session,
+                "browser.download_saved",
+                call=work.plan.call_id,
+                download=record.id,
+                name=record.name,
+                digest=record.digest,
+                path=saved["path"],
+            )
+            result["saved"] = saved
+        return result
+
+    async def _handoff(self, work: BrowserWork) -> dict[str, Any]:
+        """Waits for a person to take over and hand back, for as long as the call may last."""
+        reason = work.arguments["reason"]
+        await self._parts.record(work.session, "browser.handoff_requested", call=work.plan.call_id, reason=reason)
+        state, by = await self._handed_back(work)
+        tabs = await work.client.tabs(work.caller, work.session.session_id)
+        return {"state": state, "by": by, "tabs": results.tab_views(tabs), **results.UNTRUSTED}
+
+    async def _handed_back(self, work: BrowserWork) -> tuple[str, str]:
+        session_id = work.session.session_id
+        now: SessionView = await work.client.get_session(work.caller, session_id)
+        by = now.operator
+        state = "taken_over" if now.state is SessionState.TAKEN_OVER else "waiting"
+        known = await work.client.events(work.caller, session_id)
+        ask = WatchAsk(events_after=known[-1].number if known else 0, frames=False)
+        try:
+            async with asyncio.timeout(work.plan.timeout_ms / MS_PER_SECOND * _WAITING_PART):
+                async for seen in work.client.watch(work.caller, session_id, ask):
+                    if not isinstance(seen, SessionEvent):
+                        continue
+                    if seen.kind == session_log.TAKEN_OVER:
+                        state, by = "taken_over", seen.actor
+                    elif seen.kind == session_log.HANDED_BACK:
+                        return "handed_back", seen.actor or by
+        except TimeoutError:
+            pass
+        return state, by

@@ -1,0 +1,88 @@
+"""The console on the daemon's own listener: imported when somebody first opens a page, so that nothing else waits."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from palyra.console import sqlite_requests, sqlite_sessions
+from palyra.daemons.policy_watch import LivePolicy
+from palyra.journal import sqlite_search
+
+if TYPE_CHECKING:
+    from palyra.daemons.gateway import Gateway
+
+CONSOLE_SCHEMA = (*sqlite_search.SCHEMA, *sqlite_sessions.SCHEMA, *sqlite_requests.SCHEMA)
+# The first word of every path that belongs to the console; all others are the API's.
+CONSOLE_PATHS = frozenset(
+    (
+        *("", "approvals", "browser", "calls", "console", "devices", "doctor", "egress", "journal", "login"),
+        *("policy", "runs", "skills", "static", "vault"),
+    )
+)
+
+
+class Front:
+    """Sends each request to the API or to the console, by the first word of its path."""
+
+    def __init__(self, api: ASGIApp, gateway: "Gateway") -> None:
+        self._api = api
+        self._gateway = gateway
+        self._console: ASGIApp | None = None
+        self._opening = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/") and self._is_console(scope["path"]):
+            app = self._console or await self._open()
+        else:
+            app = self._api
+        await app(scope, receive, send)
+
+    @staticmethod
+    def _is_console(path: str) -> bool:
+        return path.split("/", 2)[1] in CONSOLE_PATHS
+
+    async def _open(self) -> ASGIApp:
+        async with self._opening:
+            if self._console is None:
+                self._console = await asyncio.to_thread(make_console, self._gateway)
+            return self._console
+
+
+def make_console(gateway: "Gateway") -> ASGIApp:
+    from palyra.console.app import create_console_app
+    from palyra.console.console import Console
+
+    return create_console_app(Console(gateway.service, policy=PolicyDesk(gateway.policy)))
+
+
+class PolicyDesk:
+    """The policies in force, as the console shows them."""
+
+    def __init__(self, live: LivePolicy) -> None:
+        self._live = live
+
+    def overview(self) -> dict[str, Any]:
+        return self._live.status()
+
+    def policy_text(self, policy_id: str) -> dict[str, str] | None:
+        engine = self._live.engine
+        policy = engine.policies.get(policy_id)
+        if policy is None:
+            return None
+        return {
+            "id": policy.id,
+            "effect": policy.effect,
+            "location": str(policy.location),
+            "text": policy.text,
+            "comment": _comment_above(dict(engine.bundle.files).get(policy.location.file, ""), policy.location.line),
+        }
+
+
+def _comment_above(text: str, line: int) -> str:
+    """What its author wrote above a policy."""
+    lines = text.splitlines()[: max(0, line - 1)]
+    told: list[str] = []
+    while lines and lines[-1].strip().startswith("//"):
+        told.append(lines.pop().strip().removeprefix("//").strip())
+    return " ".join(reversed(told))

@@ -1,0 +1,136 @@
+"""Calls and runs as people look for them: newest first, a page at a time, never more than a bounded stretch at once."""
+
+from typing import Any
+
+import msgspec
+
+from palyra.ids import RunId
+from palyra.tools.budget import Account, BudgetKind
+from palyra.tools.call import CallState
+from palyra.tools.ports import Store
+from palyra.tools.record import CallRecord
+from palyra.tools.sqlite_calls import UNUSUAL
+from palyra.tools.sqlite_runs import Run
+
+_decode = msgspec.json.Decoder(CallRecord)
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class CallQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything given has to fit. ``text`` occurs anywhere in the record, in any case of ASCII letters."""
+
+    state: CallState | None = None
+    tool: str = ""
+    principal: str = ""
+    text: str = ""
+    before: str = ""
+
+
+class FoundCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """``next`` is where to go on; None when everything was looked at."""
+
+    calls: list[CallRecord]
+    next: str | None
+
+
+def search_calls(store: Store, query: CallQuery, *, limit: int, look_at: int) -> FoundCalls:
+    indexed = query.state is not None and query.state not in (CallState.RUNNING, CallState.SUCCEEDED)
+    inner: list[str] = []
+    params: list[Any] = []
+    if query.before:
+        inner.append("call_id < ?")
+        params.append(query.before)
+    if indexed and query.state is not None:
+        inner.append(f"state = ? AND {UNUSUAL}")
+        params.append(query.state.value)
+    outer, outer_params = _conditions(query)
+    stretch = f"FROM calls{_where(inner)} ORDER BY call_id DESC LIMIT ?"
+    rows = store.read(
+        f"SELECT record FROM (SELECT call_id, principal, state, record {stretch}){_where(outer)} LIMIT ?",  # noqa: S608
+        (*params, look_at, *outer_params, limit),
+    )
+    found = [_decode.decode(row[0]) for row in rows]
+    if len(found) == limit:
+        return FoundCalls(calls=_exact(found, query), next=found[-1].call_id)
+    last = store.read(f"SELECT call_id {stretch} OFFSET ?", (*params, 1, look_at - 1))
+    return FoundCalls(calls=_exact(found, query), next=last[0][0] if last else None)
+
+
+def _where(clauses: list[str]) -> str:
+    return f" WHERE {' AND '.join(clauses)}" if clauses else ""
+
+
+def _conditions(query: CallQuery) -> tuple[list[str], list[Any]]:
+    clauses: list[str] = []
+    params: list[Any] = []
+    if query.state is not None:
+        clauses.append("state = ?")
+        params.append(query.state.value)
+    if query.principal:
+        clauses.append("principal = ?")
+        params.append(query.principal)
+    if query.tool:
+        # What a result says may look the same: the record is looked at again once it is read.
+        clauses.append("instr(CAST(record AS TEXT), ?) > 0")
+        params.append(f'"tool":{_ENCODE(query.tool).decode()}')
+    if query.text:
+        clauses.append("instr(lower(CAST(record AS TEXT)), lower(?)) > 0")
+        params.append(query.text)
+    return clauses, params
+
+
+def _exact(found: list[CallRecord], query: CallQuery) -> list[CallRecord]:
+    return [record for record in found if not query.tool or record.tool == query.tool]
+
+
+def running_calls(store: Store, *, limit: int) -> list[CallRecord]:
+    rows = store.read("SELECT record FROM calls WHERE state = 'running' LIMIT ?", (limit,))
+    return [_decode.decode(row[0]) for row in rows]
+
+
+def unusual_calls(store: Store, states: tuple[CallState, ...], *, limit: int) -> list[CallRecord]:
+    """The newest of those states, which are neither running nor succeeded."""
+    found: list[CallRecord] = []
+    for state in states:
+        rows = store.read(
+            f"SELECT record FROM calls WHERE state = ? AND {UNUSUAL} ORDER BY call_id DESC LIMIT ?",  # noqa: S608
+            (state.value, limit),
+        )
+        found += [_decode.decode(row[0]) for row in rows]
+    return sorted(found, key=lambda record: record.call_id, reverse=True)[:limit]
+
+
+def states_since(store: Store, first_call_id: str, *, limit: int) -> list[tuple[str, CallState]]:
+    """Id and state of the newest calls from an instant on: an id begins with its time."""
+    rows = store.read(
+        "SELECT call_id, state FROM calls WHERE call_id >= ? ORDER BY call_id DESC LIMIT ?", (first_call_id, limit)
+    )
+    return [(call_id, CallState(state)) for call_id, state in rows]
+
+
+def calls_of_run(store: Store, run_id: str, *, after: str = "", limit: int) -> list[CallRecord]:
+    rows = store.read(
+        "SELECT record FROM calls WHERE run_id = ? AND call_id > ? ORDER BY call_id LIMIT ?", (run_id, after, limit)
+    )
+    return [_decode.decode(row[0]) for row in rows]
+
+
+def list_runs(store: Store, *, before: RunId | None = None, limit: int) -> list[Run]:
+    """The newest first, each with its budget."""
+    rows = store.read(
+        "SELECT run_id, principal, created_ms FROM runs WHERE run_id < ? ORDER BY run_id DESC LIMIT ?",
+        ("~" if before is None else str(before), limit),
+    )
+    if not rows:
+        return []
+    marks = ", ".join("?" * len(rows))
+    accounts: dict[str, dict[BudgetKind, Account]] = {row[0]: {} for row in rows}
+    for run_id, kind, cap, reserved, used in store.read(
+        f"SELECT run_id, kind, cap, reserved, used FROM run_budgets WHERE run_id IN ({marks})",  # noqa: S608
+        [row[0] for row in rows],
+    ):
+        accounts[run_id][BudgetKind(kind)] = Account(cap=cap, reserved=reserved, used=used)
+    return [
+        Run(run_id=run_id, principal=principal, created_ms=created_ms, budget=accounts[run_id])
+        for run_id, principal, created_ms in rows
+    ]

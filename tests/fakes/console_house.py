@@ -1,0 +1,64 @@
+"""The console in the test's own process: a visitor with a cookie, or whatever an attacker sends instead."""
+
+import json
+from collections.abc import Mapping
+from http.cookies import SimpleCookie
+from typing import Any
+
+from fakes.house import House
+from fakes.raw_http import RawAnswer, ask, make_token, operator
+from palyra.daemons.console_parts import make_console
+from palyra.identity.api_token import TokenScope
+
+ORIGIN = "http://localhost"
+
+
+class Visitor:
+    """A browser without a screen: keeps the cookie, sends what our pages send."""
+
+    def __init__(self, house: House, app: Any = None) -> None:
+        self.house = house
+        self.app = app or make_console(house.gateway)
+        self.cookie = ""
+        self.csrf = ""
+        self._keys = 0
+
+    async def log_in(self, token: str) -> RawAnswer:
+        got = await self.send("POST", "/console/v1/session", {"token": token})
+        if got.status == 201:
+            jar = SimpleCookie(got.headers["set-cookie"])
+            self.cookie = f"palyra_session={jar['palyra_session'].value}"
+            self.csrf = got.data["csrf"]
+        return got
+
+    async def get(self, path: str, **headers: str) -> RawAnswer:
+        return await ask(self.app, "GET", path, headers=self._headers({"accept": "text/html", **headers}))
+
+    async def page(self, path: str) -> str:
+        got = await self.get(path)
+        assert got.status == 200, (got.status, got.body[:2000])
+        return got.body.decode()
+
+    async def data(self, path: str) -> Any:
+        return (await self.get(path, accept="application/json")).data
+
+    async def post(self, path: str, body: object = None, **headers: str) -> RawAnswer:
+        return await self.send("POST", path, {} if body is None else body, **headers)
+
+    async def send(self, method: str, path: str, body: object, **headers: str) -> RawAnswer:
+        sent = {"content-type": "application/json", "origin": ORIGIN, "palyra-csrf": self.csrf, **headers}
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await ask(self.app, method, path, body=content, headers=self._headers(sent))
+
+    def _headers(self, given: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+        sent = {"cookie": self.cookie, **{name.replace("_", "-"): value for name, value in given.items()}}
+        return [(name.encode(), value.encode("latin-1")) for name, value in sent.items() if value]
+
+
+async def visitor(house: House, principal: str = "user:operator") -> Visitor:
+    """Somebody who is logged in: an operator, or with another principal whoever the settings say."""
+    made = Visitor(house)
+    token = await (operator(house) if principal == "user:operator" else make_token(house, principal, TokenScope.CALL))
+    got = await made.log_in(token)
+    assert got.status == 201, got.body
+    return made
