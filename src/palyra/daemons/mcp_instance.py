@@ -116,6 +116,7 @@ class McpInstance:
         except Exception as error:
             self.fail(error)
         finally:
+            pipes.close()
             os.close(reading)
             os.close(writing)
             self.fail(self.gone("it ended"))

@@ -74,15 +74,25 @@ class ServerPipes:
         """The server is gone: whoever waits for an answer hears of it."""
         self._to_client.close()
 
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._to_client.close()
+        self._inbound.close()
+
     @contextlib.asynccontextmanager
     async def transport(self) -> AsyncIterator[Any]:
         outbound, from_client = create_context_streams[SessionMessage](MESSAGES_AHEAD)
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._send, from_client)
-            try:
-                yield self._inbound, outbound
-            finally:
-                group.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._send, from_client)
+                try:
+                    yield self._inbound, outbound
+                finally:
+                    group.cancel_scope.cancel()
+        finally:
+            for stream in (from_client, outbound):
+                stream.close()
+            self.close()
 
     async def _send(self, from_client: ContextReceiveStream[SessionMessage]) -> None:
         with contextlib.suppress(OSError):
@@ -132,5 +142,7 @@ class ServerSession:
             if error.code == types.CONNECTION_CLOSED:
                 raise ServerGone("the server ended") from error
             raise ServerFailed(f"the server answered {error.code}: {error.message}"[:1000]) from error
+        except ValueError as error:
+            raise ServerFailed(f"the server's answer is not one of the protocol: {error}"[:1000]) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
             raise ServerGone("the server ended") from error
