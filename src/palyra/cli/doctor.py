@@ -1,6 +1,7 @@
 """``palyra doctor``: what this machine can enforce, and with ``--attack`` whether it does."""
 
 import asyncio
+import tempfile
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
+    from palyra.browser.fences import FenceReceipt
     from palyra.doctor.report import Finding, Probe, Report
     from palyra.sandbox.attacks.attack_report import AttackReport
     from palyra.sandbox.attacks.attempt import Attempt
@@ -80,6 +82,7 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
         ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
         ("cgroups", "limit whole process trees", False, kernel.cgroups),
         ("webassembly", "runs skills in confined workers", False, webassembly),
+        ("browser", "runs behind its fences", False, lambda: browser_fences(invocation)),
         ("daemon", "answers calls", False, lambda: running_daemon(invocation)),
     )
     return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
@@ -110,7 +113,6 @@ def _capabilities() -> "Capabilities":
 
 def webassembly() -> "Finding":
     """Compiles and runs the smallest guest, in a worker process as skills have it."""
-    import tempfile
     from pathlib import Path
 
     from palyra.doctor.report import missing, ok
@@ -134,6 +136,43 @@ def webassembly() -> "Finding":
             return ok(asyncio.run(tried(folder)))
     except (PalyraError, ImportError, OSError) as error:
         return missing(str(error), getattr(error, "hint", "") or "install Palyra again, with its dependencies")
+
+
+def browser_fences(invocation: Invocation) -> "Finding":
+    """Starts one as sessions have it, and reads every fence back from the running processes."""
+    from palyra.doctor.report import missing, ok, warn
+
+    browser = invocation.settings.browser
+    if not browser.enabled:
+        return ok("switched off by browser.enabled")
+
+    async def tried(folder: str) -> "tuple[str, FenceReceipt]":
+        from pathlib import Path
+
+        from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
+        from palyra.browser.process_notes import ProcessNotes
+        from palyra.daemons.browserd_parts import GuardListeners
+
+        listeners = GuardListeners()
+        try:
+            settings = ChromiumSettings(binary=browser.engine or None, allow_no_sandbox=browser.allow_no_sandbox)
+            process = await ChromiumLauncher(listeners, ProcessNotes(Path(folder)), settings).start()
+            try:
+                return process.product, process.receipt
+            finally:
+                await process.close(graceful=False)
+        finally:
+            await listeners.close()
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            product, receipt = asyncio.run(tried(folder))
+    except (PalyraError, OSError) as error:
+        return missing(str(error), getattr(error, "hint", "") or "apt install chromium-headless-shell bubblewrap")
+    held = ", ".join(str(line.fence).replace("_", " ") for line in receipt.lines if line.held)
+    if receipt.waived:
+        return warn(f"{product} without its own sandbox; up: {held}", "set browser.allow_no_sandbox to false")
+    return ok(f"{product}; up: {held}")
 
 
 def running_daemon(invocation: Invocation) -> "Finding":
