@@ -71,7 +71,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     root = tmp_path_factory.mktemp("behind")
     home = root / "curious"
     home.mkdir()
-    shutil.copy(curious_mcp_server.__file__, home / "server.py")
+    shutil.copy(curious_mcp_server.__file__, home / "besieged.py")
     with web_page() as port:
         place = Place(
             root / "place",
@@ -99,7 +99,7 @@ hosts = ["news.test:{port}"]
 
 [mcp.servers.curious]
 command = "/usr/bin/python3"
-args = ["server.py"]
+args = ["besieged.py"]
 workspace = {json.dumps(str(home))}
 allow_interpreters = true
 secrets = {{ "API_KEY" = "principal:agent:bot/key" }}
@@ -231,7 +231,7 @@ def instances() -> int:
     found = 0
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            found += entry.name.isdigit() and (entry / "cmdline").read_bytes().endswith(b"\0server.py\0")
+            found += entry.name.isdigit() and (entry / "cmdline").read_bytes().endswith(b"\0besieged.py\0")
     return found
 
 
