@@ -61,6 +61,7 @@ class BrowserParts:
         book: SessionBook,
         *,
         folder: Path,
+        trace: Path,
         store: SqliteStore,
         policy: PolicyPort,
         directory: EntityDirectory,
@@ -70,7 +71,7 @@ class BrowserParts:
         self.settings = settings
         self.ceiling = ceiling
         self.book = book
-        self._link = BrowserLink(folder, self._end_strangers)
+        self._link = BrowserLink(folder, trace, self._end_strangers)
         self._store = store
         self._policy = policy
         self._directory = directory
