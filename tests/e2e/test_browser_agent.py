@@ -6,6 +6,7 @@ Everything the agent is told, everything on record and every log is kept, and se
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,21 @@ class Scene:
         self.place = place
         self.daemon = daemon
         self.site = site
-        self.operator = daemon.client()
+        self._clients = ExitStack()
+        self.operator = self.client()
+
+    def client(self, token: str | None = None) -> Client:
+        return self._clients.enter_context(self.daemon.client(token))
 
     def agent(self, name: str) -> "Agent":
-        return Agent(self, self.operator.create_token(f"agent:{name}", ("call",)).token.reveal())
+        return Agent(self, self.operator.create_token(f"agent:{name}", scopes=("call",)).token.reveal())
+
+    def close(self) -> None:
+        self._clients.close()
 
     def record(self) -> str:
         """The whole journal and every log of this place, as text."""
-        told = self.place.palyra("journal", "export", "--output", "-").stdout
+        told = self.place.palyra("journal", "export").stdout
         return told + "".join(path.read_text(errors="replace") for path in self.place.state.glob("*.log"))
 
 
@@ -55,7 +63,7 @@ class Agent:
 
     def __init__(self, scene: Scene, token: str) -> None:
         self._scene = scene
-        self._client: Client = scene.daemon.client(token)
+        self._client = scene.client(token)
         self.run = self._client.start_run().run_id
         self.session = ""
         self.heard: list[Any] = []
@@ -63,7 +71,8 @@ class Agent:
 
     def call(self, tool: str, **arguments: Any) -> Any:
         """What the call returned; a person says yes where one is asked."""
-        given = {"session": self.session, **arguments} if self.session else arguments
+        is_inside = self.session and tool != "browser.open"
+        given = {"session": self.session, **arguments} if is_inside else arguments
         try:
             made = self._ask(tool, given)
         except NeedsApprovalError as needed:
@@ -103,7 +112,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         with place.daemon(browser=True) as daemon:
             put = place.palyra("vault", "put", SECRET, stdin=PASSWORD)
             assert put.status == 0, put.stderr
-            yield Scene(place, daemon, site)
+            scene = Scene(place, daemon, site)
+            yield scene
+            scene.close()
 
 
 def element(role: str, name: str) -> dict[str, str]:
@@ -241,12 +252,13 @@ def test_daemons_that_die_take_their_sessions_along_and_the_next_ones_work(tmp_p
         scene = Scene(place, daemon, site)
         agent = scene.agent("bot")
         agent.open("/")
-        browserd = int(msgspec.json.decode((place.state / "browser" / "browserd.json").read_bytes())["pid"])
+        browserd = int(msgspec.json.decode((place.state / "browser" / "daemon.json").read_bytes())["pid"])
         subprocess.run(["kill", "-9", str(browserd)], check=True)
         gone = agent.refused("browser.snapshot")
         assert gone["code"] in ("browser.unknown_session", "browser.unavailable")
         agent.session = ""
         agent.open("/")
+        scene.close()
         daemon.kill()
         with place.daemon(browser=True) as again:
             scene = Scene(place, again, site)
@@ -257,5 +269,5 @@ def test_daemons_that_die_take_their_sessions_along_and_the_next_ones_work(tmp_p
             later.open("/")
             (left,) = scene.operator.browser_sessions()
             assert left.session_id == later.session
-            assert again.process.poll() is None
+            scene.close()
         assert again.process.returncode in (0, -signal.SIGTERM)

@@ -43,6 +43,8 @@ class BrowserLink:
         self._trace = trace
         self._on_connect = on_connect
         self._client: BrowserClient | None = None
+        # Given up, and perhaps still in the hands of calls that are about to fail.
+        self._given_up: BrowserClient | None = None
         self._connecting = asyncio.Lock()
         self._since = time.monotonic()
 
@@ -62,13 +64,16 @@ class BrowserLink:
     async def lost(self, client: "BrowserClient") -> None:
         """It does not answer, or is another daemon by now: the next one who asks connects anew."""
         if self._client is client:
-            self._client = None
-            await client.close()
+            before, self._given_up, self._client = self._given_up, client, None
+            if before is not None:
+                await before.close()
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        clients = (self._client, self._given_up)
+        self._client = self._given_up = None
+        for client in clients:
+            if client is not None:
+                await client.close()
 
     async def _started(self) -> "BrowserClient":
         began = time.monotonic()
