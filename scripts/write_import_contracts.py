@@ -208,7 +208,7 @@ ADAPTERS = {
     ),
     "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519", "p256"),
-    "telemetry": ("browser_prometheus", "prometheus"),
+    "telemetry": ("browser_prometheus", "call_watch", "log_setup", "prometheus", "tracing"),
     "tools": (
         "broker",
         "builtin",

@@ -289,6 +289,7 @@ async def test_lists_come_in_pages_and_counts_by_state(backend: Backend, scene: 
     assert dict(ledger.counts()) == {State.REGISTERED: 4, State.REMOVED: 1}
     worker = await scene.ready(ledger, now_ms=clock.now)
     leases = [await scene.leased(ledger, now_ms=clock.now) for _ in range(2)]
+    assert ledger.open_leases() == 2 and [one.worker_id for one in ledger.holders()] == [worker.worker_id]
     assert ledger.leases() == leases[::-1] and ledger.leases(before=leases[1].lease_id) == leases[:1]
     await ledger.decide(scene.settle(leases[0], clock.now, worker.session))
     assert ledger.leases(WORKER) == leases[1:] and len(ledger.leases(only_open=False)) == 2

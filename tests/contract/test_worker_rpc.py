@@ -13,7 +13,7 @@ from palyra.errors import PalyraError
 from palyra.identity.device import DeviceKind
 from palyra.tools.attestation import execution_sha256
 from palyra.wire.worker.v1 import worker_pb2 as wire
-from palyra.workers import commands
+from palyra.workers import commands, limits
 from palyra.workers.lease import LeaseOutcome, LeaseState
 from palyra.workers.lease_ask import LeaseLost
 from palyra.workers.placement import NoWorker
@@ -406,6 +406,68 @@ async def test_output_is_kept_while_the_call_runs(house: WorkerHouse, worker: Ha
     await worker.settle(offer)
     await call
     assert len(house.parts.output) == 0
+
+
+async def test_nothing_is_kept_of_leases_that_end_without_their_worker(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"half"))
+    await worker.beat(workspaces=1)
+    assert len(house.parts.output) == 1 and house.parts.calls().in_flight == 1
+    await lost(house, worker)
+    with pytest.raises(LeaseLost):
+        await call
+    assert len(house.parts.output) == 0 and house.parts.calls().in_flight == 0
+
+
+async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_refused(
+    house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await worker.online()
+    ledger = house.parts.ledger
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    decide_all = ledger.decide_all
+
+    async def later(all_of: Any) -> Any:
+        if any(isinstance(one, commands.LeaseWork) for one in all_of):
+            asked.set()
+            await go_on.wait()
+        return await decide_all(all_of)
+
+    monkeypatch.setattr(ledger, "decide_all", later)
+    call = house.call()
+    await asked.wait()
+    draining = asyncio.create_task(decide_all([commands.DrainWorker(actor="user:o", worker_id=worker.worker_id)]))
+    await draining
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    go_on.set()
+    await house.until(lambda: house.parts.calls().in_flight == 0)
+    assert not house.events("lease.granted")
+
+
+async def test_what_ended_long_ago_is_forgotten_as_fast_as_it_came(
+    house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("palyra.workers.sqlite_fleet", "palyra.daemons.worker_parts"):
+        monkeypatch.setattr(f"{module}.MAX_PER_ROUND", 2)
+    await worker.online()
+    for number in range(5):
+        call = house.call(call_id=f"01CALL{number}")
+        await worker.settle(await worker.hear("lease"))
+        await call
+    call = house.call()
+    offer = await worker.hear("lease")
+    await house.parts.prune()
+    assert house.parts.ledger.lease(offer.lease_id).is_open
+    house.clock.ahead_ms += limits.KEPT_AFTER_END_MS + 1_000_000
+    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    await house.parts.prune()
+    assert [one.lease_id for one in house.parts.ledger.leases(only_open=False)] == [offer.lease_id]
+    with pytest.raises(PalyraError):
+        await call
 
 
 async def test_an_attestation_is_asked_for_again_before_it_lapses(house: WorkerHouse, worker: HandWorker) -> None:

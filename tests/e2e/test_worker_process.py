@@ -62,6 +62,11 @@ def test_a_worker_joins_runs_calls_on_real_files_and_leaves(home: Place, machine
             assert (workspace / "data" / "out.txt").read_text() == "from the daemon", "what it wrote came back"
             read = home.palyra("call", "fs.read", "--tier", "worker", "--input", '{"path":"data/in.txt"}', "--json")
             assert read.status == 0 and "from the daemon" in read.stdout, read.stdout
+            # Into a folder that is there and has nothing in it yet.
+            (workspace / "made").mkdir()
+            given = '{"path":"made/new.txt","content":"by a worker"}'
+            wrote = home.palyra("call", "fs.write", "--tier", "worker", "--input", given, "--json")
+            assert wrote.status == 0 and (workspace / "made" / "new.txt").read_text() == "by a worker", wrote.stdout
             assert scratches(machine) == []
             status = workerd(machine, "status", "--json").data
             assert (status["state"], status["worker_id"], status["open_leases"]) == ("online", worker_id, [])

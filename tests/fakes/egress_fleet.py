@@ -185,7 +185,7 @@ class ProxyProcess:
         words = [*before, sys.executable, *main, "run", "--policy", str(policy), "--socket", str(where), *options]
         source = str(Path(__file__).resolve().parents[2] / "src")
         self.process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source, "PALYRA_LOG": log}
+            words, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source, "PALYRA_LOG__LEVEL": log}
         )
         assert self.process.stdout is not None
         self.said: dict[str, Any] = json.loads(self.process.stdout.readline() or b"{}")

@@ -113,6 +113,12 @@ class MemoryFleet:
             and (not before or one.lease_id < before)
         ][:MAX_PER_ROUND]
 
+    def holders(self) -> list[WorkerRecord]:
+        return [one for one in self.shelf.workers.values() if one.open_leases or one.owes]
+
+    def open_leases(self) -> int:
+        return sum(one.is_open for one in self.shelf.leases.values())
+
     def counts(self) -> Mapping[WorkerLifecycleState, int]:
         return Counter(worker.state for worker in self.shelf.workers.values())
 

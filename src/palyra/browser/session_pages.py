@@ -29,7 +29,7 @@ from palyra.browser.page_logs import PageLogs
 from palyra.browser.page_outcome import Mark, OutcomeTeller
 from palyra.browser.page_port import PageActor, PageView, Redact, RequestJudge
 from palyra.browser.profile_record import TabState
-from palyra.browser.refusals import Refusals
+from palyra.browser.refusals import Refusal, Refusals
 from palyra.browser.session_actions import SessionActions
 from palyra.browser.tab_actions import TabActions
 from palyra.browser.tab_page import TabPage, shows_forbidden
@@ -97,7 +97,7 @@ class ChromiumPages:
         self._tab_actions = TabActions(cdp, meter, redact, allow_evaluate=self._settings.allow_evaluate)
         self._navigator = Navigator(self._interception, self._refusals, redact)
         self._live = ScreencastView(cdp, self.active_tab, self._quiet, clock.now_ms, redact)
-        self._teller = OutcomeTeller(self._refusals, self._logs, self._downloads, redact)
+        self._teller = OutcomeTeller(self._refusals, self._logs, self._downloads, self._targets.look, redact)
         self._actions = SessionActions(self, self._navigator, self._tab_actions)
 
     @classmethod
@@ -154,12 +154,13 @@ class ChromiumPages:
             tab = self.find_tab(ask.tab)
             self.require_no_dialog(tab)
             seen = await self.actor(tab).observe(ask, most, budget.max_visible_text_bytes)
+            await self._targets.look()
             return msgspec.structs.replace(
                 seen,
                 tab=tab.tab,
                 text=self._redact(seen.text),
-                url=shown_address(self._redact(seen.url)),
-                title=self._redact(seen.title),
+                url=self._view(tab).url,
+                title=self._view(tab).title,
                 tabs=self.tabs(),
             )
 
@@ -171,6 +172,15 @@ class ChromiumPages:
 
     def network_log(self) -> tuple[LogEntry, ...]:
         return self._logs.network.entries()
+
+    def refusals(self, since: int = 0) -> tuple[Refusal, ...]:
+        """What was refused after the first ``since``, as far as it is remembered."""
+        return self._refusals.since(since)
+
+    @property
+    def refused(self) -> int:
+        """How often something was refused in this session."""
+        return self._refusals.total
 
     async def cookies(self) -> tuple[dict[str, object], ...]:
         found = await self._cdp.send("Storage.getCookies")
@@ -314,13 +324,19 @@ class ChromiumPages:
     @asynccontextmanager
     async def _turn(self, timeout: float) -> AsyncIterator[None]:  # noqa: ASYNC109
         """One at a time, in the order of asking; while a person has the session, none."""
-        async with self._order:
-            await self._live.agents_turn(timeout)
-            try:
-                async with asyncio.timeout(timeout + GRACE_SECONDS):
-                    yield
-            except TimeoutError as late:
-                raise PageTimeout(f"the page did not do it within {timeout:.1f} s") from late
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            await self._live.agents_turn(max(0.0, deadline - self._clock.monotonic()))
+            async with self._order:
+                # Somebody may have taken it over while this one waited for its turn.
+                if self._live.taken_by:
+                    continue
+                try:
+                    async with asyncio.timeout(timeout + GRACE_SECONDS):
+                        yield
+                except TimeoutError as late:
+                    raise PageTimeout(f"the page did not do it within {timeout:.1f} s") from late
+                return
 
     async def _quiet(self) -> None:
         async with self._order:

@@ -18,6 +18,8 @@ from palyra.errors import LimitExceeded, PalyraError
 WORLD: Final = "palyra"
 # A navigation that a page asked for starts within this, or was none: a link to another program, for example.
 START_GRACE_SECONDS: Final = 0.25
+# The pipe's own deadline for a command that has one here: later than that, so that it is never the first.
+LATER_SECONDS: Final = 1.0
 _MAX_MESSAGE_CHARS: Final = 2_048
 _KINDS: Final = ("alert", "confirm", "prompt", "beforeunload")
 
@@ -43,6 +45,8 @@ class TabPage:
         self.session_id = session_id
         self.opener = opener
         self.title = ""
+        # Where it wanted to go, when it shows that this failed.
+        self.unreachable = ""
         self.load = PageLoad()
         self.frame_table = FrameTable(target_id, session_id)
         self.failure: PalyraError | None = None
@@ -64,7 +68,8 @@ class TabPage:
         return self.frame_table.main.url
 
     def view(self, *, active: bool) -> TabView:
-        return TabView(tab=self.tab, url=self.url, title=self.title, active=active, opener=self.opener)
+        url = self.unreachable or self.url
+        return TabView(tab=self.tab, url=url, title=self.title, active=active, opener=self.opener)
 
     def frames(self) -> tuple[FrameView, ...]:
         return self.frame_table.views()
@@ -129,18 +134,20 @@ class TabPage:
         except TimeoutError as late:
             raise PageTimeout(f"tab {self.tab} was waited for {timeout:.1f} s", tab=self.tab) from late
 
+    async def ask(self, method: str, params: dict[str, Any], timeout: float) -> dict[str, Any] | None:  # noqa: ASYNC109
+        """The answer to a command, or None when a dialog opened first: then it is answered much later, to nobody."""
+        asked = asyncio.ensure_future(self._cdp.send(method, params, self.session_id, timeout + LATER_SECONDS))
+        asked.add_done_callback(lambda _: self.changed())
+        try:
+            await self.until(asked.done, timeout)
+            return await asked if asked.done() else None
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
     async def answered(self, timeout: float) -> None:  # noqa: ASYNC109
         """Until the page's process has done what it was told before, or a dialog stops it."""
-        asked = asyncio.ensure_future(self._cdp.send("Page.enable", {}, self.session_id, timeout))
-        opened = asyncio.ensure_future(self._until_dialog())
-        try:
-            await asyncio.wait((asked, opened), return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                await asked
-        finally:
-            for task in (asked, opened):
-                task.cancel()
-            await asyncio.gather(asked, opened, return_exceptions=True)
+        await self.ask("Page.enable", {}, timeout)
 
     async def _until_dialog(self) -> None:
         while self._dialog is None:
@@ -200,6 +207,7 @@ class TabPage:
         if frame.frame_id == self.target_id:
             self.crashed = False
             self.title = ""
+            self.unreachable = str(params["frame"].get("unreachableUrl", ""))
             self.load.committed(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
             self._watcher.committed(self, frame.url, frame.loader_id)
 

@@ -1,6 +1,7 @@
 """The ``palyra-browserd`` program: Chromium sessions for the agents of the palyrad on this machine."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,26 @@ def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None
     import uvloop
 
     from palyra.daemons.browserd_host import serve_browser
+    from palyra.daemons.service_manager import ServiceManager, told_alive
+    from palyra.telemetry.log_setup import set_up_log
 
     invocation.config_option = config
     invocation.state_dir_option = state_dir
+    set_up_log(invocation.settings.log)
 
-    def announce(told: dict[str, Any]) -> None:
+    def announce(manager: ServiceManager, told: dict[str, Any]) -> None:
+        manager.ready("serving browser sessions")
         invocation.output.data(told, lambda data: f"The browser daemon is up; its health page is {data['health']}")
         invocation.output.flush()
 
-    service = serve_browser(invocation.settings, invocation.state_dir, announce, until_input_ends=until_input_ends)
+    async def serve() -> None:
+        async with told_alive() as manager:
+            await serve_browser(
+                invocation.settings,
+                invocation.state_dir,
+                partial(announce, manager),
+                until_input_ends=until_input_ends,
+            )
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(service)
+        runner.run(serve())

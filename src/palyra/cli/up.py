@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
 )
+@click.option("--as-service", is_flag=True, hidden=True, help="As palyrad: everything that is worth logging is logged.")
 @click.option("--no-browser", is_flag=True, help="Do not start the browser daemon: no browser tools.")
 @click.option("--for-agents", is_flag=True, hidden=True, help="Stop after the last agent on stdio has left.")
 @json_option
@@ -32,6 +33,7 @@ def up(
     workers: int,
     no_browser: bool,
     for_agents: bool = False,
+    as_service: bool = False,
 ) -> None:
     """Start everything embedded, in the foreground.
 
@@ -44,15 +46,29 @@ def up(
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
         invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
-    run_daemon(invocation, workers, browser=not no_browser, for_agents=for_agents)
+    run_daemon(invocation, workers, browser=not no_browser, for_agents=for_agents, as_service=as_service)
 
 
-def run_daemon(invocation: Invocation, workers: int = 0, *, browser: bool = True, for_agents: bool = False) -> None:
+def run_daemon(
+    invocation: Invocation,
+    workers: int = 0,
+    *,
+    browser: bool = True,
+    for_agents: bool = False,
+    as_service: bool = False,
+) -> None:
     import uvloop
 
+    from palyra.config.merge import OriginKind
     from palyra.daemons.server import serve
+    from palyra.telemetry.log_setup import set_up_log
+
+    # A person at a terminal is told of trouble only, unless the settings say otherwise.
+    chosen = as_service or invocation.loaded.origins["log.level"].kind is not OriginKind.DEFAULT
+    log = set_up_log(invocation.settings.log, at_least="debug" if chosen else "warning")
 
     def announce(url: str, token: "Secret", gateway: "Gateway") -> None:
+        log.redact_with(gateway.redactor.text)
         started = {
             "url": url,
             "token": token.reveal(),

@@ -63,15 +63,19 @@ def run(invocation: Invocation, slots: int | None, egress_socket: str | None) ->
 
     Leases that run then may end by themselves for a while; what is left is ended, cleaned up and reported.
     """
+    from palyra.daemons.service_manager import told_ready
     from palyra.daemons.worker_host import WorkerHost
+    from palyra.telemetry.log_setup import set_up_log
 
     if slots is not None:
         invocation.overrides["worker.slots"] = slots
     if egress_socket is not None:
         invocation.overrides["worker.egress_socket"] = egress_socket
+    set_up_log(invocation.settings.log)
 
     async def serve() -> Any:
-        return await WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation)).run()
+        async with told_ready("at work for the fleet"):
+            return await WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation)).run()
 
     end = asyncio.run(serve())
     if end.code:

@@ -26,6 +26,7 @@ from palyra.nodes import rpc_limits as nodes
 from palyra.nodes.host.command_plan import check_commands
 from palyra.nodes.host.host_settings import NodeHostSettings
 from palyra.sandbox import limits as sandbox
+from palyra.telemetry.log_settings import LogSettings
 from palyra.wasm import limits as wasm
 from palyra.workers.agent.agent_settings import WorkerAgentSettings
 from palyra.workers.fleet_settings import WorkerFleetSettings
@@ -336,6 +337,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     approvals: ApprovalsSettings = ApprovalsSettings()
     budget: BudgetSettings = BudgetSettings()
     journal: JournalSettings = JournalSettings()
+    log: LogSettings = LogSettings()
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):

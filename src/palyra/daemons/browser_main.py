@@ -1,7 +1,5 @@
 """``palyra-browserd``: Chromium sessions for agents, beside the palyrad of the same state directory."""
 
-import logging
-import os
 import sys
 
 
@@ -9,9 +7,6 @@ def main() -> None:
     from palyra.cli.browserd import browserd
     from palyra.cli.main import run_as_program
 
-    logging.basicConfig(
-        level=os.environ.get("PALYRA_LOG", "INFO").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     sys.exit(run_as_program(browserd, "palyra-browserd", sys.argv[1:]))
 
 

@@ -52,6 +52,7 @@ from palyra.policy.entities import EntityDirectory
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.telemetry import names
+from palyra.telemetry.call_watch import watch_calls
 from palyra.telemetry.prometheus import PrometheusMetrics
 from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
@@ -211,7 +212,7 @@ class Gateway:
                 signer=signer,
                 clock=self.clock,
                 instance=self._instance,
-                observer=self.metrics,
+                observer=watch_calls(self.metrics, self.catalog),
                 redact=self.redactor.result,
                 freshen=active_skills.freshen,
             )

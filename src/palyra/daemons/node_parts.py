@@ -186,6 +186,7 @@ class NodeParts:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _listen(self, opened: "OpenedNodes") -> None:
+        from palyra.egress.descriptor_limit import raise_descriptor_limit
         from palyra.identity.fingerprint import fingerprint_of
         from palyra.nodes.grpc_gate import PeerGate
         from palyra.nodes.grpc_server import DeviceListener
@@ -217,6 +218,8 @@ class NodeParts:
         told = _telling(opened.dispatcher, ended)
         listening = (told, service.ended, *self.on_ended)
         identity.on_ended += listening
+        # A process starts with a thousand descriptors, and a fleet may have more workers than that.
+        raise_descriptor_limit()
         listener = DeviceListener(identity, settings.host)
         try:
             self._port = await listener.start(services, self._ports.candidates("port", settings.port))

@@ -21,6 +21,7 @@ from palyra.daemons.console_parts import Front
 from palyra.daemons.gateway import Gateway, running_gateway
 from palyra.daemons.instances import LOCK_FILE, take_daemon_lock
 from palyra.daemons.operator_token import operator_token
+from palyra.daemons.service_manager import told_ready
 from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import GRACEFUL_STOP_SECONDS
 from palyra.secret import Secret
@@ -99,8 +100,9 @@ async def _serve(
         await server.listening.wait()
         state.write_atomic(ADDRESS_FILE, json.dumps({"url": url, "pid": os.getpid()}).encode())
         announce(url, token, gateway)
-        async with beside(gateway):
+        async with beside(gateway), told_ready(f"listening on {url}") as manager:
             await stop.wait()
+            manager.stopping("running calls end")
             gateway.service.end_streams()
             gateway.mcp.close_streams()
             await gateway.broker.stop(GRACEFUL_STOP_SECONDS)

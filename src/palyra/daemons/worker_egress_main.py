@@ -10,7 +10,6 @@ by --worker-uid, and the folder of --socket must let that user in.
 import argparse
 import asyncio
 import json
-import logging
 import os
 import sys
 import tomllib
@@ -19,9 +18,11 @@ from pathlib import Path
 
 from palyra.config.location import locate
 from palyra.config.state_dir import StateDir
+from palyra.daemons.service_manager import told_ready
 from palyra.daemons.worker_egress_host import EgressHost, EgressHostOptions, status_of
 from palyra.errors import PalyraError, exit_code_of
 from palyra.nodes.pairing_code import ServerAddress, parse_code
+from palyra.telemetry.log_setup import log_settings_of, set_up_log
 from palyra.workers.egress.errors import BadEgressPolicy
 from palyra.workers.egress.limits import MAX_POLICY_BYTES
 from palyra.workers.egress.policy import WorkerEgressPolicy
@@ -32,9 +33,7 @@ _SOCKET = "egress.sock"
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = _parse(argv)
-    logging.basicConfig(
-        level=os.environ.get("PALYRA_LOG", "INFO").upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    set_up_log(log_settings_of(os.environ))
     try:
         options.act(options)
     except PalyraError as error:
@@ -71,7 +70,12 @@ def _run(options: argparse.Namespace) -> None:
         worker_uids=frozenset(options.worker_uid or [os.geteuid()]),
         worker_id=options.worker,
     )
-    asyncio.run(EgressHost(state_dir, _say).run(host_options))
+
+    async def serve() -> None:
+        async with told_ready(f"doors at {host_options.socket}"):
+            await EgressHost(state_dir, _say).run(host_options)
+
+    asyncio.run(serve())
 
 
 def _status(options: argparse.Namespace) -> None:

@@ -47,39 +47,52 @@ def scope_of(spec: ToolSpec, paths: tuple[str, ...], workspace: str, *, read_onl
 
 def gather(
     scope: WorkerWorkspaceScope, protected: tuple[str, ...], store: ArtifactStore, cancelled: threading.Event
-) -> tuple[ArtifactRef, ...]:
-    """Blocking. Every regular file in the scope is in the store when this returns."""
-    found: dict[str, ArtifactRef] = {}
+) -> tuple[WorkerWorkspaceScope, tuple[ArtifactRef, ...]]:
+    """Blocking. Every regular file in the scope is in the store when this returns, and the scope names the folders that
+    are there without one."""
+    found: dict[tuple[str, ...], ArtifactRef] = {}
+    folders: set[tuple[str, ...]] = set()
     total = 0
     if not scope.allowed_paths:
-        return ()
+        return scope, ()
     with open_workspace(Path(scope.root), protected, read_only=True) as workspace:
         for path in map(WorkspacePath.parse, scope.allowed_paths):
-            for name, opened in _files(workspace, path, cancelled):
+            for names, opened in _entries(workspace, path, cancelled):
+                if opened is None:
+                    folders.add(names)
+                    continue
                 with opened() as descriptor:
-                    ref = _stored(name, descriptor, store, cancelled)
-                found[name] = ref
+                    ref = _stored("/".join(names), descriptor, store, cancelled)
+                found[names] = ref
                 total += ref.size
                 if len(found) > MAX_ARTIFACTS or total > MAX_ARTIFACTS_BYTES:
                     raise TooMuchForWorker(
                         f"more than {MAX_ARTIFACTS} files or {MAX_ARTIFACTS_BYTES} bytes would go to the worker"
                     )
-    return tuple(found[name] for name in sorted(found))
+    # Folders with something in them come with that, and the workspace itself is always there.
+    above = {(), *(names[:depth] for names in (*found, *folders) for depth in range(len(names)))}
+    bare = tuple("/".join(names) for names in sorted(folders - above))
+    if len(bare) > MAX_ARTIFACTS:
+        raise TooMuchForWorker(f"more than {MAX_ARTIFACTS} empty folders would go to the worker")
+    return scope.with_folders(bare), tuple(sorted(found.values(), key=lambda ref: ref.path))
 
 
-def _files(
+def _entries(
     workspace: Workspace, path: WorkspacePath, cancelled: threading.Event
-) -> Iterator[tuple[str, Callable[[], AbstractContextManager[int]]]]:
+) -> Iterator[tuple[tuple[str, ...], Callable[[], AbstractContextManager[int]] | None]]:
+    """Files, each with what opens it, and folders."""
     try:
         directory = workspace.open(path, OPEN_DIRECTORY)
     except NotFound:
+        yield _folder_above(workspace, path), None
         return
     except PalyraError:
         # Not a folder: the one file that is meant.
         if workspace.protected.match(path.names) is None:
-            yield str(path), lambda: open_regular(workspace.descriptor, path.encoded(), shown=path.shown())
+            yield path.names, lambda: open_regular(workspace.descriptor, path.encoded(), shown=path.shown())
         return
     with held(directory):
+        yield path.names, None
         for entry in walk(
             directory,
             recursive=True,
@@ -88,13 +101,37 @@ def _files(
             enter=lambda names: workspace.protected.match((*path.names, *names)) is None,
         ):
             names = (*path.names, *entry.names)
-            if stat.S_ISREG(entry.status.st_mode) and workspace.protected.match(names) is None:
+            if workspace.protected.match(names) is not None or not _is_text(names):
+                continue
+            if stat.S_ISDIR(entry.status.st_mode):
+                yield names, None
+            elif stat.S_ISREG(entry.status.st_mode):
                 yield (
-                    "/".join(names),
+                    names,
                     lambda entry=entry, names=names: open_regular(  # type: ignore[misc]
                         entry.directory, entry.encoded, shown="/".join(names), follow=False
                     ),
                 )
+
+
+def _folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, ...]:
+    """The last folder on the way that is there: a call may be about to write into it."""
+    for depth in range(len(path.names) - 1, 0, -1):
+        try:
+            with held(workspace.open(WorkspacePath(path.names[:depth]), OPEN_DIRECTORY)):
+                return path.names[:depth]
+        except PalyraError:
+            continue
+    return ()
+
+
+def _is_text(names: tuple[str, ...]) -> bool:
+    """Whether the name can be said in JSON: what is not UTF-8 came here as lone surrogates, and stays here."""
+    try:
+        names[-1].encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _stored(name: str, descriptor: int, store: ArtifactStore, cancelled: threading.Event) -> ArtifactRef:

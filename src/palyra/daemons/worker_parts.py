@@ -27,9 +27,10 @@ from palyra.workers.fleet import WorkerFleetManager
 from palyra.workers.fleet_desk import FleetDesk
 from palyra.workers.fleet_ports import FleetMetrics
 from palyra.workers.fleet_settings import WorkerFleetSettings
+from palyra.workers.lease import WorkerLease
 from palyra.workers.lease_calls import LeaseCalls
 from palyra.workers.lifecycle import WorkerLifecycleState
-from palyra.workers.limits import REAPER_INTERVAL_MS
+from palyra.workers.limits import MAX_PER_ROUND, REAPER_INTERVAL_MS
 from palyra.workers.output_tails import OutputTails
 from palyra.workers.record import WorkerRecord
 from palyra.workers.service_limits import PRUNE_SECONDS
@@ -94,7 +95,9 @@ class WorkerParts:
         self.egress = LeaseDesk()
         self.output = OutputTails()
         self.artifacts = ArtifactDesk(ArtifactStore(state.path(ARTIFACTS)), self.ledger.lease)
-        self._calls = LeaseCalls(self.desk, clock=clock, egress=self.egress, metrics=metrics)
+        self._calls = LeaseCalls(
+            self.desk, clock=clock, egress=self.egress, metrics=metrics, forget_output=self.output.forget
+        )
 
     @cached_property
     def keys(self) -> Any:
@@ -113,7 +116,7 @@ class WorkerParts:
     def join(self, nodes: NodeParts, metrics: Watches) -> None:
         """The fleet's services are on the listener of devices, behind its gate."""
         metrics.watch(names.WORKERS, "Workers connected now.", lambda: len(self.desk))
-        metrics.watch(names.LEASES_OPEN, "Calls that workers hold now.", self.open_leases)
+        metrics.watch(names.LEASES_OPEN, "Calls that workers hold now.", self.ledger.open_leases)
         metrics.watch(names.LEASES_WAITING, "Calls that wait for a worker.", lambda: self._calls.waiting)
         if self._settings.enabled:
             nodes.further += (self._work_service, self._reports_service, self._grants_service)
@@ -149,7 +152,7 @@ class WorkerParts:
         )
 
     def _open_leases_of(self, egress_id: str) -> list[LeaseRef]:
-        bound = [one for one in self.workers() if one.egress_id == egress_id]
+        bound = [one for one in self.ledger.holders() if one.egress_id == egress_id]
         leases = [self.ledger.lease(lease_id) for one in bound for lease_id in one.open_leases]
         return [LeaseRef(one.lease_id, one.fence) for one in leases]
 
@@ -170,9 +173,6 @@ class WorkerParts:
     def end_device(self, device_id: DeviceId, code: str) -> None:
         """For the identity manager: who is no longer let in is cut."""
         self.desk.end_device(str(device_id), code)
-
-    def open_leases(self) -> int:
-        return sum(len(one.open_leases) for one in self.workers())
 
     def counts(self) -> dict[str, int]:
         return {state.value: count for state, count in self.ledger.counts().items()}
@@ -213,12 +213,20 @@ class WorkerParts:
                 log.exception("the fleet could not be looked after")
             await asyncio.sleep(REAPER_INTERVAL_MS / MS_PER_SECOND)
 
+    async def prune(self) -> None:
+        """Forgets everything that ended long ago, in rounds between which others get their turn."""
+        while await self.ledger.prune() >= MAX_PER_ROUND:
+            pass
+        still_open: list[WorkerLease] = []
+        while page := self.ledger.leases(before=still_open[-1].lease_id if still_open else ""):
+            still_open += page
+        await self.artifacts.prune(still_open)
+
     async def _prune(self) -> None:
         while True:
             await asyncio.sleep(PRUNE_SECONDS)
             try:
-                await self.ledger.prune()
-                await self.artifacts.prune(self.ledger.leases())
+                await self.prune()
             except (PalyraError, OSError) as error:
                 log.error("what ended long ago could not be forgotten: %s", error)
 

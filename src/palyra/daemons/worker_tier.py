@@ -70,7 +70,7 @@ class WorkerTier:
         read_only = bool(plan.obligations.read_only)
         scope = scope_of(spec, touched, plan.workspace, read_only=read_only)
         store = self._parts().artifacts.store
-        inputs = await _in_thread(lambda stop: gather(scope, self._protected, store, stop))
+        scope, inputs = await _in_thread(lambda stop: gather(scope, self._protected, store, stop))
         hosts, egress_bytes, tunnels = self._hosts(plan)
         return LeaseAsk(
             run_id=plan.run_id,

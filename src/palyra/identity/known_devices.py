@@ -35,6 +35,7 @@ class KnownDevices:
             return []
         devices, certificates = changed_since(self._reader, self.revision)
         ended = []
+        changed = {device.device_id for device in devices}
         for device in devices:
             before = self._devices.get(device.device_id)
             if before is not None and before.state is DeviceState.ACTIVE and device.state is not DeviceState.ACTIVE:
@@ -43,10 +44,10 @@ class KnownDevices:
             for fingerprint in self._fingerprints.pop(device.device_id, ()):
                 del self._peers[fingerprint]
         for certificate in certificates:
-            owner = self._devices.get(DeviceId(certificate.device_id))
-            if owner is None:
-                # Added between the two reads: found by the next.
+            if certificate.device_id not in changed:
+                # Its device changed between the two reads: found by the next.
                 continue
+            owner = self._devices[DeviceId(certificate.device_id)]
             peer = PeerIdentity(
                 device_id=owner.device_id,
                 kind=owner.kind,

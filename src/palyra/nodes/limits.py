@@ -23,8 +23,9 @@ MAX_PENDING_PAIRINGS: Final = 32
 MAX_ENDED_CODES: Final = 64
 MAX_ENDED_PAIRINGS: Final = 128
 MAX_FINISHED_REQUESTS: Final = 256
-# Devices of one daemon; the state file is rewritten whole with every change.
-MAX_NODES: Final = 1_024
+# Devices of one daemon: a thousand workers, each with its proxy, and as many others. The state file is rewritten whole
+# with every change, which at this size takes some hundredths of a second.
+MAX_NODES: Final = 4_096
 
 # Text that a device says about itself.
 MAX_DEVICE_NAME_CHARS: Final = 64

@@ -55,7 +55,7 @@ SHORTEST_PING_MS: Final = 5_000
 HANDSHAKE_TIMEOUT_MS: Final = 10_000
 # Connections at once, those included whose other end has not shown who it is yet: four for each device there may be. It
 # is never more than half of the descriptors this process may have: the rest is for what is not devices.
-MAX_CONNECTIONS: Final = 4_096
+MAX_CONNECTIONS: Final = 16_384
 DESCRIPTOR_SHARE: Final = 2
 # Headers of a call; ours have none of their own.
 MAX_METADATA_BYTES: Final = 8 * KIB

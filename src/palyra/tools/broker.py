@@ -7,7 +7,7 @@ been.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -39,7 +39,7 @@ from palyra.tools.ending import Ended, conclude
 from palyra.tools.execution import Executor, execute, with_grants
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
-from palyra.tools.ports import CallStore, Transaction
+from palyra.tools.ports import CallObserver, CallStore, Transaction
 from palyra.tools.questions import decide_whole
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
@@ -47,10 +47,6 @@ from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
 from palyra.tools.waiting import WaitingRoom, asks_for
 
 R = TypeVar("R")
-
-
-class CallObserver(Protocol):
-    def call_ended(self, record: CallRecord) -> None: ...
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,12 +110,14 @@ class Broker:
 
     async def call(self, request: CallRequest) -> CallRecord:
         """The finished record of the call. Denials and failures are records too, with their error in them."""
-        record = await self._call(request)
-        self._observer.call_ended(record)
+        asked = self._asked(request)
+        with self._observer.watching(asked) as watch:
+            record = await self._call(asked, request)
+            watch.call_ended(record)
         return record
 
-    async def _call(self, request: CallRequest) -> CallRecord:
-        record = CallRecord(
+    def _asked(self, request: CallRequest) -> CallRecord:
+        return CallRecord(
             call_id=str(request.call_id or CallId.new()),
             run_id=str(request.run_id or RunId.new()),
             tool=request.tool[:128],
@@ -130,6 +128,8 @@ class Broker:
             state=CallState.REFUSED,
             created_ms=self._clock.now_ms(),
         )
+
+    async def _call(self, record: CallRecord, request: CallRequest) -> CallRecord:
         if not self._accepting:
             raise Stopping("the daemon is stopping and takes no more calls")
         if request.tool.startswith(SKILL_TOOLS):

@@ -1,9 +1,11 @@
 """What the tools' adapters need from the store, declared here by the consumer."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from palyra.journal.event import Event, NewEvent
+from palyra.tools.record import CallRecord
 
 T = TypeVar("T")
 
@@ -33,3 +35,13 @@ class Store(Protocol):
 class CallStore(Store, Protocol):
     def ahead(self, event: NewEvent) -> NewEvent:
         """The event with the work done that need not wait for its transaction."""
+
+
+class CallEnd(Protocol):
+    def call_ended(self, record: CallRecord) -> None: ...
+
+
+class CallObserver(Protocol):
+    """Watches calls from outside: counters, logs, spans."""
+
+    def watching(self, asked: CallRecord) -> AbstractContextManager[CallEnd]: ...

@@ -7,8 +7,9 @@ import hashlib
 import os
 import re
 import secrets
+import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -46,6 +47,10 @@ class ArtifactStore:
     def __init__(self, root: Path, *, max_bytes: int = MAX_STORED_BYTES) -> None:
         self._root = root
         self._max_bytes = max_bytes
+        # Counted when it is first asked for and with every round of pruning, and kept up in between: a folder of ten
+        # thousand files is not looked through for each one that comes in.
+        self._counted: int | None = None
+        self._lock = threading.Lock()
 
     def has(self, digest: str) -> bool:
         path = self._path(digest)
@@ -60,15 +65,17 @@ class ArtifactStore:
         return sorted({digest for digest in digests if not self.has(digest)})
 
     def receive(self, digest: str, size: int) -> "Incoming":
-        if size < 0 or self.stored_bytes() + size > self._max_bytes:
+        target = self._path(digest)
+        if size < 0 or not self._reserve(size):
             raise ArtifactsFull(f"the files of leases would take more than {self._max_bytes} bytes")
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             part = self._root / f"{_PART}{secrets.token_hex(16)}"
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:
+            self._give_back(size)
             raise ArtifactDiskFails(f"a file of a lease cannot be kept: {error.strerror}") from error
-        return Incoming(part, descriptor, self._path(digest), digest, size)
+        return Incoming(part, descriptor, target, digest, size, self._give_back)
 
     def add(self, content: Iterator[bytes], size: int, digest: str) -> None:
         """From this machine, where it is not there yet."""
@@ -95,6 +102,20 @@ class ArtifactStore:
     def stored_bytes(self) -> int:
         return sum(status.st_size for _, status in self._files())
 
+    def _reserve(self, size: int) -> bool:
+        with self._lock:
+            if self._counted is None:
+                self._counted = self.stored_bytes()
+            if self._counted + size > self._max_bytes:
+                return False
+            self._counted += size
+            return True
+
+    def _give_back(self, size: int) -> None:
+        with self._lock:
+            if self._counted is not None:
+                self._counted -= size
+
     def prune(self, needed: Collection[str]) -> int:
         """Removes what no open lease needs and nobody asked for lately; how many files that were."""
         oldest = time.time() - KEPT_ARTIFACT_SECONDS
@@ -103,6 +124,9 @@ class ArtifactStore:
             if path.name not in needed and status.st_mtime < oldest:
                 path.unlink(missing_ok=True)
                 gone += 1
+        with self._lock:
+            # What another process keeps here counts too, from now on.
+            self._counted = self.stored_bytes()
         return gone
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
@@ -131,7 +155,12 @@ class ArtifactStore:
 class Incoming:
     """One file while it comes in; it is dropped unless it was finished."""
 
-    def __init__(self, part: Path, descriptor: int, target: Path, digest: str, size: int) -> None:
+    def __init__(
+        self, part: Path, descriptor: int, target: Path, digest: str, size: int, give_back: Callable[[int], None]
+    ) -> None:
+        """``give_back``: so many bytes that were reserved are not taken."""
+        self._give_back = give_back
+        self._kept = False
         self._part = part
         self._descriptor = descriptor
         self._target = target
@@ -155,8 +184,12 @@ class Incoming:
     def finish(self) -> None:
         if self.received != self._size or self._sum.hexdigest() != self._digest:
             raise ArtifactDiffers("the bytes are not those of the digest and size that were said", digest=self._digest)
+        there = self._target.exists()
         os.rename(self._part, self._target)
+        self._kept = not there
 
     def close(self) -> None:
         os.close(self._descriptor)
         self._part.unlink(missing_ok=True)
+        if not self._kept:
+            self._give_back(self._size)

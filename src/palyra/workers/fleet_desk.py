@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from palyra.clock import Clock
+from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import Denied, PalyraError
 from palyra.identity.device import DeviceKind, actor_of
 from palyra.workers import commands, daemon_messages
@@ -23,6 +23,7 @@ from palyra.workers.limits import NONCE_HEX_CHARS
 from palyra.workers.placement import PlacementIndex
 from palyra.workers.reaper import ACTOR, due
 from palyra.workers.record import StaleSession, WorkerRecord
+from palyra.workers.service_limits import BEATS_GATHER_SHARE
 from palyra.workers.signed_statement import SignedStatement
 from palyra.workers.state_port import Beat, BeatAnswer, FleetLedger
 
@@ -103,7 +104,12 @@ class FleetDesk:
         self.ledger = ledger
         self.policy = policy
         self.index = PlacementIndex(policy)
-        self.batcher = CommandBatcher(ledger, self._decided, self._beaten)
+        self.batcher = CommandBatcher(
+            ledger,
+            self._decided,
+            self._beaten,
+            beats_gather_seconds=policy.heartbeat_interval_ms / MS_PER_SECOND * BEATS_GATHER_SHARE,
+        )
         self.watch: LeaseWatch | None = None
         self._clock = clock
         self._instance = instance
@@ -209,6 +215,7 @@ class FleetDesk:
     async def reap(self) -> int:
         """One round: everything that is due because time passed. How many commands that were."""
         now_ms = self._clock.now_ms()
+        await self.batcher.note_beats()
         found = due(self.ledger.candidates(now_ms), self.policy, now_ms, new_nonce)
         decided = [self.batcher.submit(command) for command in found]
         for future in decided:

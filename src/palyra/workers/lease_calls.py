@@ -1,17 +1,18 @@
 """Calls that workers run for the pipeline: a grant, a place, a lease, its offer, its end; again where that is safe."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import Denied, LimitExceeded, Unavailable
 from palyra.workers import commands, daemon_messages
+from palyra.workers.decision import FleetDecision
 from palyra.workers.egress.lease_grant import LeaseGrant
 from palyra.workers.fleet_desk import FleetDesk, Session, new_nonce
 from palyra.workers.fleet_ports import DeviceKeyOf, FleetMetrics
-from palyra.workers.grant import GrantId, WorkerApprovalGrant
+from palyra.workers.grant import GrantId, GrantUnknown, WorkerApprovalGrant
 from palyra.workers.lease import LOST_STATES, LeaseId, LeaseState, WorkerLease
 from palyra.workers.lease_ask import LeaseAsk, LeaseLost, LeaseNotTaken, LeaseReport
 from palyra.workers.leasing import CapabilityLacking
@@ -53,8 +54,17 @@ class _Place:
 
 
 class LeaseCalls:
-    def __init__(self, desk: FleetDesk, *, clock: Clock, egress: EgressDesk, metrics: FleetMetrics) -> None:
+    def __init__(
+        self,
+        desk: FleetDesk,
+        *,
+        clock: Clock,
+        egress: EgressDesk,
+        metrics: FleetMetrics,
+        forget_output: Callable[[str], None],
+    ) -> None:
         self._desk = desk
+        self._forget_output = forget_output
         self._clock = clock
         self._egress = egress
         self._metrics = metrics
@@ -67,10 +77,15 @@ class LeaseCalls:
     def waiting(self) -> int:
         return len(self._line)
 
+    @property
+    def in_flight(self) -> int:
+        """Leases that calls here wait for."""
+        return len(self._flights)
+
     def lease_of(self, lease_id: str) -> WorkerLease:
         """As it was granted, for what is bound to it; raises UnknownLease."""
         flight = self._flights.get(lease_id)
-        if flight is not None and flight.lease is not None:
+        if flight is not None and flight.lease is not None and not flight.end.done():
             return flight.lease
         return self._desk.ledger.lease(lease_id)
 
@@ -90,9 +105,17 @@ class LeaseCalls:
             expires_ms=now_ms + GRANT_VALID_MS,
             approval_id=ask.approval_id,
         )
-        await self._desk.decide(commands.IssueGrant(actor=ACTOR, grant_id=grant_id, grant=grant))
+        # Decided before the lease that uses it and, where a worker is free, with it: one wait for the disk, not two.
+        issuing = self._desk.batcher.submit(commands.IssueGrant(actor=ACTOR, grant_id=grant_id, grant=grant))
+        issuing.add_done_callback(_heard_of)
         while True:
-            flight = await self._leased(ask, grant_id, deadline)
+            try:
+                flight = await self._leased(ask, grant_id, deadline)
+            except GrantUnknown:
+                # Why it was not issued is the better answer.
+                if (refusal := (await issuing).refusal) is not None:
+                    raise refusal from None
+                raise
             lease, settled = await self._ended(flight)
             if settled is not None and flight.key is not None:
                 return LeaseReport(
@@ -131,19 +154,15 @@ class LeaseCalls:
                     max_output_bytes=ask.max_output_bytes,
                 )
             )
-            deciding.add_done_callback(partial(self._answered, worker_id))
+            deciding.add_done_callback(partial(self._answered, worker_id, lease_id))
             try:
                 decision = await asyncio.shield(deciding)
             except asyncio.CancelledError:
                 # Should it be granted all the same, its worker is told to stop at once.
                 flight.abandoned = True
                 raise
-            except BaseException:
-                self._flights.pop(lease_id, None)
-                raise
             if decision.refusal is None:
                 return flight
-            self._flights.pop(lease_id, None)
             refusal = decision.refusal
             if not isinstance(refusal, _TRY_ANOTHER):
                 raise refusal
@@ -151,8 +170,11 @@ class LeaseCalls:
                 self._desk.index.forget(worker_id)
         raise refusal
 
-    def _answered(self, worker_id: str, _decided: object) -> None:
+    def _answered(self, worker_id: str, lease_id: str, decided: "asyncio.Future[FleetDecision]") -> None:
         self._desk.index.answered(worker_id)
+        if decided.cancelled() or decided.exception() is not None or decided.result().refusal is not None:
+            # Nobody waits for it any more, whether or not its caller still does.
+            self._flights.pop(lease_id, None)
 
     async def _placed(self, ask: LeaseAsk, deadline: float) -> str:
         index = self._desk.index
@@ -186,16 +208,21 @@ class LeaseCalls:
         """Whoever waits longest and fits gets the free place."""
         index, now_ms = self._desk.index, self._clock.now_ms()
         chosen = ""
+        # Whole lines wait for the same: what nobody can be given is looked for once.
+        in_vain: set[frozenset[str]] = set()
 
         def fits(place: _Place) -> bool:
             nonlocal chosen
+            if place.needs in in_vain:
+                return False
             try:
                 chosen = index.choose(place.needs, now_ms)
             except NoWorker:
+                in_vain.add(place.needs)
                 return False
             return True
 
-        while self._line and (place := self._line.take(fits)) is not None:
+        while self._line and index.free and (place := self._line.take(fits)) is not None:
             if place.worker.done():
                 index.answered(chosen)
             else:
@@ -284,6 +311,7 @@ class LeaseCalls:
 
     def ended(self, lease: WorkerLease) -> None:
         self._egress.end(lease.lease_id)
+        self._forget_output(lease.lease_id)
         seconds = max(0, lease.ended_ms - lease.granted_ms) / MS_PER_SECOND
         self._metrics.lease_ended(lease.state.value, seconds)
         brought = self._results.pop(lease.lease_id, None)
@@ -325,3 +353,9 @@ class LeaseCalls:
             lease = self._desk.ledger.lease(lease_id)
             if lease.state in LOST_STATES or not lease.is_open:
                 self.ended(lease)
+
+
+def _heard_of(decided: "asyncio.Future[FleetDecision]") -> None:
+    """Its failure is told with that of the lease, if anybody still waits for that."""
+    if not decided.cancelled():
+        decided.exception()

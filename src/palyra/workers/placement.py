@@ -22,7 +22,7 @@ class NoWorker(Unavailable):
 
 
 class _Candidate:
-    __slots__ = ("capabilities", "load", "open", "pending", "room", "until_ms", "worker_id")
+    __slots__ = ("capabilities", "free", "load", "open", "pending", "room", "until_ms", "worker_id")
 
     def __init__(self, worker_id: str) -> None:
         self.worker_id = worker_id
@@ -33,6 +33,7 @@ class _Candidate:
         self.pending = 0
         self.until_ms = 0
         self.load = -1
+        self.free = 0
 
 
 class PlacementIndex:
@@ -41,6 +42,8 @@ class PlacementIndex:
         self._known: dict[str, _Candidate] = {}
         # By load; in each, the one that got a lease longest ago comes first.
         self._by_load: dict[int, dict[str, _Candidate]] = {}
+        # Places that nobody has, of all workers together: where there are none nobody need be looked at.
+        self.free = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -64,6 +67,7 @@ class PlacementIndex:
     def forget(self, worker_id: str) -> None:
         candidate = self._known.pop(worker_id, None)
         if candidate is not None:
+            self.free -= candidate.free
             self._take_out(candidate)
 
     def choose(self, needs: frozenset[str], now_ms: int) -> str:
@@ -89,11 +93,15 @@ class PlacementIndex:
 
     def _in_order(self) -> Iterator[_Candidate]:
         for load in sorted(self._by_load, reverse=self._policy.placement is PlacementRule.PACK):
-            yield from self._by_load[load].values()
+            if load < _LOAD_STEPS:
+                yield from self._by_load[load].values()
 
     def _sort_in(self, candidate: _Candidate) -> None:
         taken, places = candidate.open + candidate.pending, candidate.open + candidate.room
         load = taken * _LOAD_STEPS // places if places else _LOAD_STEPS
+        free = max(0, candidate.room - candidate.pending)
+        self.free += free - candidate.free
+        candidate.free = free
         if load != candidate.load:
             self._take_out(candidate)
             candidate.load = load

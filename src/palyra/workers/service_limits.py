@@ -21,6 +21,8 @@ MAX_MESSAGE_DOWN_BYTES: Final = 1 * MIB
 MAX_REFUSED_MESSAGES: Final = 256
 # Commands decided in one transaction, so that none waits long for its neighbours.
 MAX_DECIDED_TOGETHER: Final = 256
+# Heartbeats wait for others for this part of their interval: late by so little, none is missed.
+BEATS_GATHER_SHARE: Final = 0.05
 # Streams that end with the daemon, or are cut, get this long to hear why.
 GOODBYE_SECONDS: Final = 1.0
 

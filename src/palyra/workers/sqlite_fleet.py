@@ -38,6 +38,25 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS fleet_fence (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL) STRICT",
     "INSERT OR IGNORE INTO fleet_fence VALUES (1, 0)",
 )
+# Lists of leases, by whether only open ones are wanted and whether one worker's. Open ones are few and have an index;
+# those that ended are many, and none of them is looked at for it.
+_LEASES: Final = {
+    (True, True): (
+        "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE worker_id = ?1 AND ended_ms = 0"
+        " AND (?2 = '' OR lease_id < ?2) ORDER BY lease_id DESC LIMIT ?3"
+    ),
+    (True, False): (
+        "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE ended_ms = 0"
+        " AND (?2 = '' OR lease_id < ?2) ORDER BY lease_id DESC LIMIT ?3"
+    ),
+    (False, True): (
+        "SELECT record FROM fleet_leases WHERE worker_id = ?1 AND (?2 = '' OR lease_id < ?2)"
+        " ORDER BY lease_id DESC LIMIT ?3"
+    ),
+    (False, False): (
+        "SELECT record FROM fleet_leases WHERE (?2 = '' OR lease_id < ?2) ORDER BY lease_id DESC LIMIT ?3"
+    ),
+}
 _encode = msgspec.msgpack.Encoder().encode
 _worker = msgspec.msgpack.Decoder(WorkerRecord).decode
 _lease = msgspec.msgpack.Decoder(WorkerLease).decode
@@ -140,12 +159,18 @@ class SqliteFleet:
         return _lease(rows[0][0])
 
     def leases(self, worker_id: str = "", *, only_open: bool = True, before: str = "") -> list[WorkerLease]:
-        rows = self._store.read(
-            "SELECT record FROM fleet_leases WHERE (?1 = '' OR worker_id = ?1) AND (?2 = 0 OR ended_ms = 0)"
-            " AND (?3 = '' OR lease_id < ?3) ORDER BY lease_id DESC LIMIT ?4",
-            (worker_id, int(only_open), before, MAX_PER_ROUND),
-        )
+        rows = self._store.read(_LEASES[only_open, bool(worker_id)], (worker_id, before, MAX_PER_ROUND))
         return [_lease(row[0]) for row in rows]
+
+    def holders(self) -> list[WorkerRecord]:
+        rows = self._store.read("SELECT record, heard_ms FROM fleet_workers WHERE held > 0")
+        return [_worker_of(row) for row in rows]
+
+    def open_leases(self) -> int:
+        ((count,),) = self._store.read(
+            "SELECT COUNT(*) FROM fleet_leases INDEXED BY fleet_leases_open WHERE ended_ms = 0"
+        )
+        return int(count)
 
     def counts(self) -> Mapping[WorkerLifecycleState, int]:
         rows = self._store.read("SELECT state, COUNT(*) FROM fleet_workers GROUP BY state")

@@ -64,6 +64,12 @@ class FleetLedger(Protocol):
     def leases(self, worker_id: str = "", *, only_open: bool = True, before: str = "") -> list[WorkerLease]:
         """A page, newest first; ``before`` is the last one of the page before."""
 
+    def holders(self) -> list[WorkerRecord]:
+        """The workers that hold leases, or owe the cleanup of some."""
+
+    def open_leases(self) -> int:
+        """How many there are."""
+
     def counts(self) -> Mapping[WorkerLifecycleState, int]: ...
 
 

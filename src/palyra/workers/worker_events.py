@@ -115,7 +115,6 @@ class WorkerEvents:
             self._calls.drop(lease_id)
         if decision.refusal is not None:
             session.refused += 1
-        self._output.forget(lease_id)
         session.line.send(daemon_messages.settlement_answer(lease_id, decision.refusal))
 
     def _print(self, session: Session, sent: Any) -> None:

@@ -38,14 +38,23 @@ class ArtifactsTooLarge(LimitExceeded):
 
 
 class WorkerWorkspaceScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``allowed_paths`` are relative to ``root`` and cover what is beneath them; ``.`` is everything."""
+    """``allowed_paths`` are relative to ``root`` and cover what is beneath them; ``.`` is everything. ``folders`` are
+    there although no artifact lies in them: one to be written to, or an empty one."""
 
     root: str
     allowed_paths: tuple[str, ...] = (".",)
     read_only: bool = True
+    folders: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, root: str, allowed_paths: tuple[str, ...] = (".",), *, read_only: bool = True) -> Self:
+    def parse(
+        cls,
+        root: str,
+        allowed_paths: tuple[str, ...] = (".",),
+        *,
+        read_only: bool = True,
+        folders: tuple[str, ...] = (),
+    ) -> Self:
         """Paths in their one spelling; raises for what could mean something else on another machine."""
         if not root.startswith("/") or len(root) > limits.MAX_SCOPE_ROOT_CHARS or "\0" in root:
             raise BadScope("the root of a scope is an absolute path")
@@ -55,7 +64,20 @@ class WorkerWorkspaceScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         if len(allowed_paths) > limits.MAX_SCOPE_PATHS:
             raise ScopeTooLarge(f"the scope names {len(allowed_paths)} paths")
         paths = tuple(sorted({str(WorkspacePath.parse(path)) for path in allowed_paths}))
-        return cls(root="/" + "/".join(name for name in names if name), allowed_paths=paths, read_only=read_only)
+        scope = cls(root="/" + "/".join(name for name in names if name), allowed_paths=paths, read_only=read_only)
+        return scope if not folders else scope.with_folders(folders)
+
+    def with_folders(self, folders: tuple[str, ...]) -> Self:
+        """Raises for folders that are neither in the scope nor on the way to it."""
+        if len(folders) > limits.MAX_ARTIFACTS:
+            raise ScopeTooLarge(f"the scope has {len(folders)} folders without files")
+        tops = [WorkspacePath.parse(one).names for one in self.allowed_paths]
+        for folder in folders:
+            names = WorkspacePath.parse(folder).names
+            if not names or not any(names[: len(top)] == top[: len(names)] for top in tops):
+                raise BadScope("a folder of a scope is in it, or above what it covers", path=folder[:200])
+        spelled = tuple(sorted({str(WorkspacePath.parse(folder)) for folder in folders}))
+        return msgspec.structs.replace(self, folders=spelled)
 
     def require(self, path: str, *, write: bool) -> None:
         """Raises unless the call may read, or write, this path."""

@@ -1,6 +1,7 @@
 """Files out of the workspace and back: bounded, and never outside of it. The rest is in test_worker_tier."""
 
 import hashlib
+import os
 import threading
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     root.mkdir()
     for number in range(3):
         (root / str(number)).write_text("same")
-    assert len(gather(scope(root, "."), (), store, GO_ON)) == 3 and store.stored_bytes() == 4
+    assert len(gather(scope(root, "."), (), store, GO_ON)[1]) == 3 and store.stored_bytes() == 4
     monkeypatch.setattr(worker_files, "MAX_ARTIFACTS", 2)
     with pytest.raises(TooMuchForWorker):
         gather(scope(root, "."), (), store, GO_ON)
@@ -40,6 +41,26 @@ def test_a_call_that_was_stopped_stops_reading(tmp_path: Path) -> None:
     stopped.set()
     with pytest.raises(PalyraError):
         gather(scope(tmp_path / "w", "."), (), ArtifactStore(tmp_path / "a"), stopped)
+
+
+def test_folders_without_files_go_along_and_names_that_cannot_be_told_stay(tmp_path: Path) -> None:
+    root, store = tmp_path / "w", ArtifactStore(tmp_path / "a")
+    for folder in ("empty", "data/inner", "full", ".git/hooks"):
+        (root / folder).mkdir(parents=True)
+    (root / "full" / "file").write_text("x")
+    (root / os.fsdecode(b"\xff")).write_text("x")
+    (root / os.fsdecode(b"\xfe")).mkdir()
+
+    def told(*paths: str) -> tuple[tuple[str, ...], list[str]]:
+        found, files = gather(scope(root, *paths), (".git",), store, GO_ON)
+        return found.folders, [one.path for one in files]
+
+    assert told(".") == (("data/inner", "empty"), ["full/file"])
+    # A file that is about to be written: the folder it goes to is there, as far as it is.
+    assert told("data/new.txt") == (("data",), [])
+    assert told("data/not/there/new.txt") == (("data",), [])
+    assert told("new.txt") == ((), []) and told("full/file") == ((), ["full/file"])
+    assert told("empty") == (("empty",), [])
 
 
 @pytest.mark.parametrize("path", ["link/x", "../x", "linked"])

@@ -1,3 +1,5 @@
+from typing import Any
+
 from fakes.identity_house import ACTOR, DeviceKey, IdentityHouse
 from palyra.identity.device import DeviceId, DeviceKind
 from palyra.identity.known_devices import KnownDevices
@@ -31,6 +33,38 @@ async def test_an_end_is_told_once_and_only_of_devices_that_were_let_in(house: I
     ended = known.refresh()
     assert [(row.device_id, row.state) for row in ended] == [(first, DeviceState.REVOKED)]
     assert known.refresh() == []
+
+
+class Hurried:
+    """The certificates are read a moment after the devices: by then ``late`` has changed as well."""
+
+    def __init__(self, house: IdentityHouse) -> None:
+        self._store = house.store()
+        self.late = ""
+
+    def read(self, sql: str, params: Any = ()) -> list[tuple[Any, ...]]:
+        rows = self._store.read(sql, params)
+        if self.late and "FROM identity_certificates WHERE" in sql:
+            columns = sql.partition(" WHERE ")[0]
+            rows += self._store.read(f"{columns} WHERE device_id = ?", (self.late,))
+        return rows
+
+
+async def test_a_device_that_changes_between_two_reads_is_known_once(house: IdentityHouse) -> None:
+    manager, reader = house.manager(), Hurried(house)
+    known = KnownDevices(reader)
+    issued = [await manager.issue(DeviceKind.WORKER, DeviceId.new(), DeviceKey().csr(), actor=ACTOR) for _ in range(2)]
+    known.refresh()
+    first, second = (known.find(one.fingerprint) for one in issued)
+    assert first is not None and second is not None
+    reader.late = str(second.peer.device_id)
+    await manager.used(first.peer)
+    known.refresh()
+    reader.late = ""
+    await manager.used(second.peer)
+    known.refresh()
+    found = known.find(issued[1].fingerprint)
+    assert found is not None and found.device.used_generation == 1
 
 
 async def test_certificates_that_are_gone_are_forgotten(house: IdentityHouse) -> None:

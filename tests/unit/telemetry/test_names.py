@@ -31,5 +31,14 @@ def test_the_names_are_the_published_ones() -> None:
         "LEASES_ENDED": "palyra_leases_ended",
         "LEASE_SECONDS": "palyra_lease_seconds",
         "WORKER_REFUSALS": "palyra_worker_refusals",
+        "BROWSER_SESSIONS_OPENED": "palyra_browser_sessions_opened",
+        "BROWSER_SESSIONS_CLOSED": "palyra_browser_sessions_closed",
+        "BROWSER_SESSIONS": "palyra_browser_sessions",
+        "BROWSER_READY": "palyra_browser_ready",
+        "BROWSER_ACTIONS": "palyra_browser_actions",
+        "BROWSER_ACTION_ERRORS": "palyra_browser_action_errors",
+        "BROWSER_CONNECTIONS": "palyra_browser_connections",
+        "BROWSER_REFUSALS": "palyra_browser_refusals",
+        "BROWSER_BYTES": "palyra_browser_bytes",
     }
     assert all(re.fullmatch(r"palyra_[a-z_]+", value) for value in published.values())

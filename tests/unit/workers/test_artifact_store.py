@@ -57,6 +57,37 @@ def test_the_store_has_an_end_and_what_is_not_there_is_told(store: ArtifactStore
         store.read(DIGEST)
 
 
+def test_what_did_not_stay_does_not_count_and_the_folder_is_not_looked_through_each_time(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    count = ArtifactStore.stored_bytes
+
+    def counted(self: ArtifactStore) -> int:
+        nonlocal looked
+        looked += 1
+        return count(self)
+
+    monkeypatch.setattr(ArtifactStore, "stored_bytes", counted)
+    for _ in range(5):
+        with pytest.raises(ArtifactDiffers):
+            store.add(iter((b"other",)), CHUNK_BYTES, "00" * 32)
+        # The same file on two ways at once takes its place once.
+        first, second = store.receive(DIGEST, 7), store.receive(DIGEST, 7)
+        for incoming in (first, second):
+            incoming.write(b"content")
+            incoming.finish()
+            incoming.close()
+    put(store, b"a" * (2 * CHUNK_BYTES - 7))
+    with pytest.raises(ArtifactsFull):
+        store.receive(hashlib.sha256(b"b").hexdigest(), 1)
+    assert looked == 1
+    # Gone in another way, which the next round sees.
+    (tmp_path / "artifacts" / DIGEST).unlink()
+    store.prune(())
+    put(store)
+
+
 def test_what_nobody_needs_goes_after_a_while(store: ArtifactStore, tmp_path: Path) -> None:
     kept, fresh, old = put(store, b"kept"), put(store, b"fresh"), put(store, b"old")
     long_ago = time.time() - KEPT_ARTIFACT_SECONDS - 1

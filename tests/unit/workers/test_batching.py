@@ -40,13 +40,16 @@ class Ledger:
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, gather_seconds: float = 3_600) -> None:
         self.ledger = Ledger()
         self.told: list[str] = []
         self.answers: list[BeatAnswer] = []
         ledger: Any = self.ledger
         self.batcher = CommandBatcher(
-            ledger, lambda command, _decision: self.told.append(command.worker_id), self.answers.append
+            ledger,
+            lambda command, _decision: self.told.append(command.worker_id),
+            self.answers.append,
+            beats_gather_seconds=gather_seconds,
         )
 
     def submit(self, name: str, *, begins: bool = False) -> "asyncio.Future[FleetDecision]":
@@ -93,6 +96,24 @@ async def test_one_that_breaks_the_transaction_fails_alone() -> None:
     assert isinstance(done[1], Broken) and scene.told == ["a", "b"]
     with pytest.raises(PalyraError):
         await scene.submit("bad")
+
+
+async def test_heartbeats_wait_for_each_other_and_commands_for_none_of_them() -> None:
+    scene = Scene()
+    scene.batcher.beat(Beat(worker_id="v", session=1))
+    await scene.submit("a")
+    scene.batcher.beat(Beat(worker_id="w", session=1))
+    assert scene.ledger.beats == []
+    await scene.batcher.note_beats()
+    assert len(scene.ledger.beats) == 2 and len(scene.answers) == 1
+    # Those that come later gather anew, and are noted by themselves.
+    scene = Scene(gather_seconds=0.001)
+    for number in range(3):
+        scene.batcher.beat(Beat(worker_id=f"w{number}", session=1))
+        while len(scene.ledger.beats) <= number:
+            await asyncio.sleep(0.001)
+    await scene.batcher.settle()
+    assert len(scene.answers) == 3
 
 
 async def test_heartbeats_gather_and_a_later_one_replaces_an_earlier() -> None:

@@ -134,6 +134,15 @@ def test_every_free_place_is_given_out_and_no_other(shapes: list[tuple[int, int]
     fleet = [worker(n + 1, slots=slots, leases=min(leases, slots)) for n, (slots, leases) in enumerate(shapes)]
     made = index(*fleet, rule=rule)
     free = Counter({one.worker_id: one.room(POLICY) for one in fleet if one.room(POLICY)})
+    assert made.free == free.total()
     assert Counter(made.choose(NEEDS, NOW) for _ in range(free.total())) == free
     with pytest.raises(NoWorker):
         made.choose(NEEDS, NOW)
+    assert made.free == 0
+    for one in fleet:
+        for _ in range(free[one.worker_id]):
+            made.answered(one.worker_id)
+    assert made.free == free.total()
+    for one in fleet:
+        made.forget(one.worker_id)
+    assert made.free == 0 and len(made) == 0

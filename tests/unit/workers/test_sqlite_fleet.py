@@ -103,6 +103,26 @@ async def test_what_is_due_is_found_by_index(store: SqliteStore) -> None:
         assert all("USING INDEX" in str(row[3]) for row in plan), plan
 
 
+async def test_open_leases_are_found_without_a_look_at_those_that_ended(store: SqliteStore) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    class Watched:
+        transact = store.transact
+
+        def read(self, sql: str, params: Any = ()) -> list[tuple[Any, ...]]:
+            asked.append((sql, params))
+            return store.read(sql, params)
+
+    ledger = SqliteFleet(Watched(), WorkerFleetManager(POLICY))
+    assert ledger.leases() == ledger.leases("w") == ledger.leases("w", before="x") == ledger.holders() == []
+    assert ledger.open_leases() == 0
+    leases = [one for one in asked if "fleet_leases" in one[0]]
+    assert len(leases) == 4
+    for sql, params in leases:
+        plan = store.read("EXPLAIN QUERY PLAN " + sql, params)
+        assert "fleet_leases_open" in str(plan[0][3]), plan
+
+
 async def test_records_are_stored_whole(store: SqliteStore, house: JournalHouse, scene: FleetScene) -> None:
     ledger = SqliteFleet(store, WorkerFleetManager(POLICY))
     worker = await scene.ready(ledger, now_ms=house.clock.now)

@@ -83,3 +83,15 @@ def test_artifacts_lie_in_the_scope() -> None:
 def test_artifacts_that_are_none_or_too_many(artifacts: tuple[ArtifactRef, ...], refusal: type[PalyraError]) -> None:
     with pytest.raises(refusal):
         require_artifacts(artifacts, SCOPE, written=False)
+
+
+def test_folders_are_in_the_scope_or_on_the_way_to_it() -> None:
+    scope = WorkerWorkspaceScope.parse("/srv", ("src/a.txt", "out"), folders=("out//x/", "src", "out/x"))
+    assert scope.folders == ("out/x", "src")
+    for path in (".", "other", "src/b", "outer"):
+        with pytest.raises(BadScope):
+            scope.with_folders((path,))
+    with pytest.raises(BadPath):
+        scope.with_folders(("../out",))
+    with pytest.raises(ScopeTooLarge):
+        scope.with_folders(tuple(f"out/{number}" for number in range(limits.MAX_ARTIFACTS + 1)))

@@ -57,11 +57,16 @@ class LeaseRunner:
         self._connected = connected
         self._proof_of = proof_of
         self._working: dict[str, asyncio.Task[tuple[CallEnd, Gathered]]] = {}
+        # Leases whose place is being made, and those of them that are not to begin after all.
+        self._beginning: set[str] = set()
+        self._called_off: set[str] = set()
 
     def stop(self, lease_id: str) -> None:
-        """Ends the call. Its cleanup and its end follow."""
+        """Ends the call, or does not let it begin. Its cleanup and its end follow."""
         if (task := self._working.get(lease_id)) is not None:
             task.cancel()
+        elif lease_id in self._beginning:
+            self._called_off.add(lease_id)
 
     async def run(self, offer: LeaseOffer, *, grace_ms: int, sink: OutputSink, stopped: bool = False) -> LeaseEnd:
         """Never raises. ``stopped``: it is already to be stopped, and is not begun."""
@@ -70,9 +75,10 @@ class LeaseRunner:
         scratch: Scratch | None = None
         end, gathered = _failed(InternalError("the lease ended without a word")), Gathered()
         try:
-            if stopped:
+            if not stopped:
+                scratch = await self._begin(offer.lease_id)
+            if scratch is None:
                 raise CallCancelled("the lease was cancelled before it began")
-            scratch = await asyncio.to_thread(self._scratches.make, offer.lease_id)
             work = asyncio.create_task(
                 self._work(offer, scratch, deadline, grace_ms / MS_PER_SECOND, sink), name=f"work {offer.lease_id}"
             )
@@ -107,6 +113,16 @@ class LeaseRunner:
             cleanup=proof,
         )
 
+    async def _begin(self, lease_id: str) -> Scratch | None:
+        """The place for the call; None if it was stopped meanwhile."""
+        self._beginning.add(lease_id)
+        try:
+            scratch = await asyncio.to_thread(self._scratches.make, lease_id)
+            return None if lease_id in self._called_off else scratch
+        finally:
+            self._beginning.discard(lease_id)
+            self._called_off.discard(lease_id)
+
     async def interrupted(self, note: LeaseNote) -> LeaseNote:
         """The end of a lease that an earlier life of this worker did not finish."""
         ended_ms = max(note.begun_ms, self._clock.now_ms())
@@ -125,6 +141,7 @@ class LeaseRunner:
         self, offer: LeaseOffer, scratch: Scratch, deadline: float, grace: float, sink: OutputSink
     ) -> tuple[CallEnd, Gathered]:
         await asyncio.to_thread(scratch.require_room, offer.inputs)
+        await asyncio.to_thread(scratch.make_folders, offer.scope)
         try:
             async with asyncio.timeout_at(self._loop_time(deadline)):
                 for artifact in offer.inputs:

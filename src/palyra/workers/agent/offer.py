@@ -44,7 +44,10 @@ def require_sound(offer: LeaseOffer) -> None:
     """Raises for what cannot be run as it was meant."""
     try:
         LeaseId.parse(offer.lease_id)
-        scope = WorkerWorkspaceScope.parse(offer.scope.root, offer.scope.allowed_paths, read_only=offer.scope.read_only)
+        said = offer.scope
+        scope = WorkerWorkspaceScope.parse(
+            said.root, said.allowed_paths, read_only=said.read_only, folders=said.folders
+        )
         require_artifacts(offer.inputs, scope, written=False)
     except PalyraError as error:
         raise BadOffer(error.message, reason=error.code) from error

@@ -87,6 +87,11 @@ class Scratch:
         if free.f_bavail * free.f_frsize < wanted:
             raise NoRoom(f"the files of the lease need {wanted} bytes of free space")
 
+    def make_folders(self, scope: WorkerWorkspaceScope) -> None:
+        for folder in scope.folders:
+            with self._folder_of(WorkspacePath.parse(folder).names):
+                pass
+
     @contextmanager
     def lay_out(self, artifact: ArtifactRef) -> Iterator["ArtifactWriter"]:
         """Writes one file. Leaving the block checks it; one that is not what was named does not stay."""

@@ -85,6 +85,7 @@ def _offered(sent: Any) -> Offered | Unreadable:
                     root=sent.scope.root,
                     allowed_paths=tuple(sent.scope.allowed_paths),
                     read_only=sent.scope.read_only,
+                    folders=tuple(sent.scope.folders),
                 ),
                 inputs=tuple(artifact_of(each) for each in sent.inputs),
                 nonce=sent.nonce,

@@ -49,12 +49,6 @@ class LeaseGrantService(LeaseGrantServiceServicer):
         self._gate = gate
         self._desk = desk
         self._open_leases = open_leases
-        self._news = asyncio.Event()
-        desk.changed = self.wake
-
-    def wake(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
 
     async def FollowLeases(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         fingerprint = await self._gate.fingerprint(context, _FOLLOW)
@@ -62,7 +56,9 @@ class LeaseGrantService(LeaseGrantServiceServicer):
         await self._gate.identities.used(peer)
         egress_id = str(peer.device_id)
         whole, queue = self._desk.attach(egress_id, self._open_leases(egress_id))
-        self.wake()
+        # Its own: what one proxy is told is no news for a thousand others.
+        news = asyncio.Event()
+        queue.changed = news.set
         bundle = b""
         orders: Orders | None = whole
         try:
@@ -72,7 +68,7 @@ class LeaseGrantService(LeaseGrantServiceServicer):
                 told, bundle = bundle, self._gate.identities.ca_bundle_pem()
                 if orders is not None or bundle != told:
                     yield _message(orders or Orders(), bundle if bundle != told else b"")
-                news = self._news
+                news.clear()
                 orders = queue.take()
                 if orders is None:
                     await _wait(news)

@@ -14,9 +14,13 @@ from palyra.workers.egress.order_messages import Orders
 
 
 class OrderQueue:
-    """What one connected proxy has not been told yet. One that does not read is given up, not waited for."""
+    """What one connected proxy has not been told yet. One that does not read is given up, not waited for.
+
+    ``changed`` is called when there is something new, or somebody else follows in its place.
+    """
 
     def __init__(self) -> None:
+        self.changed: Callable[[], None] = _nobody
         self._granted: list[LeaseGrant] = []
         self._ended: list[LeaseRef] = []
         self.overrun = False
@@ -28,6 +32,7 @@ class OrderQueue:
             self._granted.append(granted)
         elif ended is not None:
             self._ended.append(ended)
+        self.changed()
 
     def take(self) -> Orders | None:
         if not self._granted and not self._ended:
@@ -39,13 +44,9 @@ class OrderQueue:
 
 
 class LeaseDesk:
-    """Grants in force, by proxy. Who follows has a queue; the newest follower of an identity is the one.
-
-    ``changed`` is called when a queue has something new.
-    """
+    """Grants in force, by proxy. Who follows has a queue; the newest follower of an identity is the one."""
 
     def __init__(self) -> None:
-        self.changed: Callable[[], None] = _nobody
         self._grants: dict[str, tuple[str, LeaseGrant]] = {}
         self._queues: dict[str, OrderQueue] = {}
 
@@ -57,7 +58,6 @@ class LeaseDesk:
         queue = self._queues.get(egress_id)
         if queue is not None:
             queue.add(granted=grant)
-            self.changed()
         return queue is not None
 
     def end(self, lease_id: str) -> None:
@@ -66,14 +66,16 @@ class LeaseDesk:
         queue = self._queues.get(egress_id)
         if grant is not None and queue is not None:
             queue.add(ended=LeaseRef(grant.lease_id, grant.fence))
-            self.changed()
 
     def __len__(self) -> int:
         return len(self._grants)
 
     def attach(self, egress_id: str, still_open: Iterable[LeaseRef]) -> tuple[Orders, OrderQueue]:
         """The whole list for a proxy that begins to follow, and where what changes from now on gathers."""
+        older = self._queues.get(egress_id)
         queue = self._queues[egress_id] = OrderQueue()
+        if older is not None:
+            older.changed()
         granted = tuple(grant for whose, grant in self._grants.values() if whose == egress_id)
         listed = {*still_open, *(LeaseRef(each.lease_id, each.fence) for each in granted)}
         ordered = tuple(sorted(listed, key=lambda each: each.lease_id))

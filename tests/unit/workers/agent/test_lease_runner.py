@@ -174,6 +174,27 @@ async def test_a_lease_that_was_stopped_before_it_began_does_not_begin(tmp_path:
     assert end.outcome is LeaseOutcome.CANCELLED and not house.calls.begun.is_set() and end.cleanup.workspace == ""
 
 
+async def test_a_lease_that_is_stopped_while_its_place_is_made_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path, Calls(), Line())
+    house.calls.forever = True
+    loop, make = asyncio.get_running_loop(), house.scratches.make
+
+    async def stop() -> None:
+        house.runner.stop(OFFER.lease_id)
+
+    def stopped_meanwhile(lease_id: str) -> Any:
+        made = make(lease_id)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
+        return made
+
+    monkeypatch.setattr(house.scratches, "make", stopped_meanwhile)
+    end = await house.run()
+    assert end.outcome is LeaseOutcome.CANCELLED and not house.calls.begun.is_set()
+    assert house.scratches.names() == []
+
+
 async def test_a_call_that_breaks_is_an_end_too(tmp_path: Path) -> None:
     def broken(_workspace: Path) -> None:
         raise RuntimeError("inner words")

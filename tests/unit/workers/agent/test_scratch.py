@@ -169,3 +169,10 @@ def test_each_lease_has_one_folder_and_every_folder_can_be_removed(folder: Scrat
     for name in folder.names():
         folder.remove(name)
     assert folder.count() == 0 and tmp_path.exists()
+
+
+def test_folders_are_made_for_what_is_to_be_written_and_are_no_result(scratch: Scratch) -> None:
+    scope = WorkerWorkspaceScope.parse("/srv", (".",), read_only=False, folders=("data/inner", "empty"))
+    scratch.make_folders(scope)
+    assert (scratch.workspace / "data" / "inner").is_dir() and (scratch.workspace / "empty").is_dir()
+    assert scratch.gather((), scope).artifacts == ()

@@ -221,14 +221,16 @@ class Artifact(_message.Message):
     def __init__(self, path: _Optional[str] = ..., digest_sha256: _Optional[str] = ..., size: _Optional[int] = ..., executable: _Optional[bool] = ...) -> None: ...
 
 class WorkspaceScope(_message.Message):
-    __slots__ = ("root", "allowed_paths", "read_only")
+    __slots__ = ("root", "allowed_paths", "read_only", "folders")
     ROOT_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_PATHS_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    FOLDERS_FIELD_NUMBER: _ClassVar[int]
     root: str
     allowed_paths: _containers.RepeatedScalarFieldContainer[str]
     read_only: bool
-    def __init__(self, root: _Optional[str] = ..., allowed_paths: _Optional[_Iterable[str]] = ..., read_only: _Optional[bool] = ...) -> None: ...
+    folders: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, root: _Optional[str] = ..., allowed_paths: _Optional[_Iterable[str]] = ..., read_only: _Optional[bool] = ..., folders: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LeaseOffer(_message.Message):
     __slots__ = ("lease_id", "fence", "run_id", "call_id", "principal", "tool", "arguments_json", "argument_digest", "tier", "obligations_json", "scope", "inputs", "nonce", "timeout_ms", "max_output_bytes")

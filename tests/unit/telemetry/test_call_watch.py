@@ -1,0 +1,68 @@
+"""What watches calls: counters, log, spans; and that a whole gateway has it."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from fakes.house import open_house
+from palyra.daemons import gateway
+from palyra.telemetry.call_context import current_call
+from palyra.telemetry.call_watch import CallWatch
+from palyra.telemetry.log_lines import JsonLines
+from palyra.telemetry.tracing import CallTracing
+from palyra.tools.call import CallState
+from palyra.tools.record import CallRecord
+
+
+def record(**more: Any) -> CallRecord:
+    fields: dict[str, Any] = {
+        "call_id": "01CALL", "run_id": "01RUN", "tool": "echo", "principal": "agent:bot", "actor": "agent:bot",
+        "channel": "api", "state": CallState.SUCCEEDED, "created_ms": 1, "started_ms": 2, "ended_ms": 7,
+    }  # fmt: skip
+    return CallRecord(**{**fields, **more})
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.ended: list[CallRecord] = []
+
+    def call_ended(self, record: CallRecord) -> None:
+        self.ended.append(record)
+
+
+def test_the_end_of_a_call_is_counted_and_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
+    counted = Counted()
+    caplog.set_level(logging.INFO, "palyra.calls")
+    with CallWatch(counted, None).watching(record()) as watch:
+        assert (call := current_call()) is not None and call.call_id == "01CALL"
+        watch.call_ended(record(result={"text": "PRIVATE"}, error={"code": "call.denied", "message": "PRIVATE"}))
+        line = json.loads(JsonLines().format(caplog.records[0]))
+    assert current_call() is None and len(counted.ended) == 1
+    assert (line["message"], line["code"], line["duration_ms"]) == ("echo succeeded", "call.denied", 5)
+    assert line["call_id"] == "01CALL" and "PRIVATE" not in json.dumps(line)
+
+
+async def test_a_gateway_logs_its_calls_and_makes_spans_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    tracing = CallTracing(provider.get_tracer("test"), {"echo"})
+    monkeypatch.setattr(gateway, "watch_calls", lambda counters, _known: CallWatch(counters, tracing))
+    caplog.set_level(logging.INFO, "palyra.calls")
+    async with open_house(tmp_path) as house:
+        ended = await house.call("echo", {"text": "PRIVATE"}, principal="user:operator")
+        metrics = house.gateway.metrics.render().decode()
+    (span,) = kept.get_finished_spans()
+    assert span.attributes is not None and span.attributes["gen_ai.tool.call.id"] == ended.call_id
+    assert span.attributes["palyra.status"] == ended.state.value
+    assert f'palyra_calls_total{{state="{ended.state.value}",tool="echo"}} 1.0' in metrics
+    assert [one.getMessage() for one in caplog.records] == [f"echo {ended.state.value}"]
+    assert "PRIVATE" not in span.to_json() + caplog.text
