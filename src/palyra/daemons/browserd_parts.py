@@ -45,7 +45,6 @@ from palyra.telemetry.browser_prometheus import BrowserMetrics
 log = logging.getLogger("palyra.browserd")
 
 FOLDER: Final = "browser"
-LOCK_FILE: Final = "browser/daemon.lock"
 _PROFILES: Final = "browser/profiles"
 _SESSIONS: Final = "browser/sessions"
 _NOTES: Final = "browser/processes"
