@@ -64,7 +64,7 @@ class PagePictures:
     async def _clip(self, located: Located, deadline: float) -> dict[str, float]:
         """In the page's own pixels, so the part that is scrolled away counts too."""
         await self._frames.show(located.frame)
-        await self._gate.ready(located, Needs(enabled=False, hit=False), deadline)
+        await self._gate.ready(located, Needs(enabled=False), deadline)
         await self._worlds.call(located.frame, "showElement", located.bound.number)
         box = await self._worlds.call(located.frame, "boxNow", located.bound.number)
         if box is None:
