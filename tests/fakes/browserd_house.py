@@ -1,5 +1,6 @@
 """A whole browser daemon in the test's own loop: real Chromium, real guard, real socket, and palyrad's client of it."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -51,6 +52,13 @@ class BrowserdHouse:
         """May reach the shop and its neighbour, which are on this machine."""
         hosts = tuple(f"{name}:{self.site.port}" for name in (SHOP, OTHER))
         return SessionAsk(**{"hosts": hosts, "private_targets": hosts, "allow_evaluate": True, **more})
+
+    def until(self, seconds: float) -> asyncio.Timeout:
+        """A bound for what happens in a moment, on a machine that may be very busy."""
+        return asyncio.timeout(seconds)
+
+    async def turn(self) -> None:
+        await asyncio.sleep(0.02)
 
     async def open(self, caller: Caller = ANNA, **more: Any) -> SessionView:
         return await self.client.create_session(caller, self.ask(**more))

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,8 @@ SHOP = "shop.test"
 OTHER = "other.test"
 # Resolves like the others; neither the judge nor the guard lets anybody go there.
 EVIL = "evil.test"
+# Names under it are allowed; a test says where they lead.
+REBOUND = "rebind.test"
 SECRET = "hunter2-of-the-vault"
 
 
@@ -41,7 +42,7 @@ class NotAllowed(Denied):
 
 
 class ListedJudge:
-    """Lets a session go to the listed hosts, and remembers what it was asked."""
+    """Lets a session go to the listed hosts, with ``*`` anywhere, and remembers what it was asked."""
 
     def __init__(self, *hosts: str) -> None:
         self.hosts = set(hosts)
@@ -58,7 +59,7 @@ class ListedJudge:
         self._judge(url)
 
     def _judge(self, url: str) -> None:
-        if urlsplit(url).hostname not in self.hosts:
+        if "*" not in self.hosts and urlsplit(url).hostname not in self.hosts:
             raise NotAllowed(f"{urlsplit(url).hostname} is not on the list")
 
 
@@ -104,6 +105,8 @@ class WebSite:
         self.heads: list[str] = []
         # Paths that are not answered before the event.
         self.held: dict[str, asyncio.Event] = {}
+        # Paths whose answer tells no length, and does not end.
+        self.unsized: set[str] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -126,6 +129,8 @@ class WebSite:
         named = {"Content-Type": kind, "Content-Length": str(len(raw)), "Cache-Control": "no-store"} | {
             name: value.replace("PORT", str(self.port)) for name, value in headers.items()
         }
+        if path.split("?")[0] in self.unsized:
+            del named["Content-Length"]
         lines = [f"HTTP/1.1 {status} x", *(f"{name}: {value}" for name, value in named.items())]
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + raw
 
@@ -143,7 +148,8 @@ class PageScene:
         self.judge = judge
         self.pages: ChromiumPages
         self.meter: SessionMeter
-        self._fresh = itertools.count()
+        # How much had been refused when the test began.
+        self.mark = 0
 
     async def open(
         self, settings: PageSettings | None = None, downloads: DownloadSandboxSession | None = None, **budget: int
@@ -192,7 +198,7 @@ async def page_scene(folder: Path) -> AsyncIterator[PageScene]:
         site.port = port
         process = await launcher.start()
         names = (SHOP, OTHER, EVIL, "localhost")
-        rules = [f"{name}:{port}" for name in names if name != EVIL]
+        rules = [f"{name}:{port}" for name in (SHOP, OTHER, f"*.{REBOUND}", "localhost")]
         guarded = Guarded(dict.fromkeys(names, ("127.0.0.1",)), *rules)
         guarded.serve(process)
         scene = PageScene(process, guarded, site, ListedJudge(SHOP, OTHER, "localhost"))

@@ -17,7 +17,7 @@ from palyra.browser.download_record import DownloadRecord
 from palyra.browser.live import LiveFrame, OperatorInput
 from palyra.browser.live_view import TooManyWatchers
 from palyra.browser.observation import ChromiumObserveSnapshot, ObserveAsk
-from palyra.browser.page_port import SessionPages
+from palyra.browser.page_port import RequestJudge, SessionPages
 from palyra.browser.profile_record import BrowserProfileRecord
 from palyra.browser.session_log import SessionLog
 from palyra.browser.session_ports import SessionGuard, SessionMetrics
@@ -49,6 +49,7 @@ class SessionParts(msgspec.Struct, kw_only=True):
     process: ChromiumProcess
     guard: SessionGuard
     pages: SessionPages
+    judge: RequestJudge
     downloads: DownloadSandboxSession
     redactor: Redactor
     log: SessionLog

@@ -43,7 +43,10 @@ class ElementFinder:
             if changed is not None:
                 await self.stale(located, changed)
             return located
-        matched = await self.matching(target)
+        return await self.the_one(target, await self.matching(target))
+
+    async def the_one(self, target: ElementTarget, matched: list[Located]) -> Located:
+        """Of those that match, if it is one."""
         if len(matched) == 1:
             return matched[0]
         if matched:

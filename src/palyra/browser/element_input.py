@@ -52,29 +52,13 @@ class ElementInput:
 
     # Before an action.
 
-    async def ready(
+    async def point(
         self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any] | None = None
-    ) -> Point | None:
+    ) -> Point:
         """Waits until the element can be acted on and gives the point to act at, with the guard armed."""
         loop = asyncio.get_running_loop()
-        self._armed = self._armed or guard is not None
-        if located.frame.parent_id:
-            await self._frames.show(located.frame, if_unseen=True)
         while True:
-            left = max(0.0, deadline - loop.time())
-            spec = {
-                "number": located.bound.number,
-                "role": located.bound.role,
-                "name": located.bound.name,
-                "needs": msgspec.to_builtins(needs),
-                "milliseconds": left * 1000,
-                "arm": guard,
-            }
-            outcome = await self._unless_dialog(self._worlds.call(located.frame, "ready", spec, seconds=left))
-            if "problem" in outcome:
-                await self._refuse(located, outcome)
-            if not needs.hit:
-                break
+            outcome = await self._ready(located, needs, deadline, guard)
             at = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
             if isinstance(at, Point):
                 if guard is not None:
@@ -85,9 +69,66 @@ class ElementInput:
             shown = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
             if isinstance(shown, FrameHidden) and loop.time() >= deadline:
                 await self._covered(located, shown.frame, shown.by)
+
+    async def approach(
+        self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any], modifiers: int
+    ) -> Point:
+        """The same, with the mouse there already. It goes while the element is watched: what it sets going by being
+        there is then part of what is seen."""
+        aimed = None if located.frame.parent_id else await self._worlds.call(located.frame, "aim", located.bound.number)
+        if aimed is None:
+            at = await self.point(located, needs, deadline, guard)
+            await self.send(mouse("mouseMoved", at, modifiers=modifiers), deadline=deadline)
+            return at
+        moved = mouse("mouseMoved", Point(aimed["x"], aimed["y"]), modifiers=modifiers)
+        ready = self.point(located, needs, deadline, guard)
+        _, at_last = await asyncio.gather(self.send(moved, deadline=deadline), ready, return_exceptions=True)
+        if isinstance(at_last, BaseException):
+            raise at_last
+        if at_last != Point(aimed["x"], aimed["y"]):
+            await self.send(mouse("mouseMoved", at_last, modifiers=modifiers), deadline=deadline)
+        return at_last
+
+    async def ready(
+        self,
+        located: Located,
+        needs: Needs,
+        deadline: float,
+        guard: dict[str, Any] | None = None,
+        typing: dict[str, bool] | None = None,
+    ) -> dict[str, Any]:
+        """Waits until the element can be acted on without the mouse. ``typing`` gives it the focus in the same
+        moment and tells how it takes text."""
+        outcome = await self._ready(located, msgspec.structs.replace(needs, hit=False), deadline, guard, typing)
         if guard is not None:
             await self._arm_others(located)
-        return None
+        return outcome
+
+    async def _ready(
+        self,
+        located: Located,
+        needs: Needs,
+        deadline: float,
+        guard: dict[str, Any] | None,
+        typing: dict[str, bool] | None = None,
+    ) -> dict[str, Any]:
+        self._armed = self._armed or guard is not None
+        if located.frame.parent_id:
+            await self._frames.show(located.frame, if_unseen=True)
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        spec = {
+            "number": located.bound.number,
+            "role": located.bound.role,
+            "name": located.bound.name,
+            "needs": msgspec.to_builtins(needs),
+            "milliseconds": left * 1000,
+            "arm": guard,
+            "typing": typing,
+        }
+        outcome = await self._unless_dialog(self._worlds.call(located.frame, "ready", spec, seconds=left))
+        if "problem" in outcome:
+            await self._refuse(located, outcome)
+        return dict(outcome)
 
     async def _refuse(self, located: Located, outcome: dict[str, Any]) -> NoReturn:
         problem, name = str(outcome["problem"]), self._finder.name(located)

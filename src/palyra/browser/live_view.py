@@ -13,9 +13,10 @@ from typing import Any, Final
 from palyra.browser.action import BadAction, MouseButton
 from palyra.browser.cdp_codec import CdpEvent
 from palyra.browser.cdp_pipe import CdpPipe
+from palyra.browser.keys import chord
 from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
 from palyra.browser.page_address import shown_address
-from palyra.browser.page_errors import NotTakenOver, TakenOver
+from palyra.browser.page_errors import DialogOpen, NotTakenOver, TakenOver
 from palyra.browser.page_port import Redact
 from palyra.browser.tab_page import TabPage
 from palyra.errors import LimitExceeded, PalyraError
@@ -24,25 +25,12 @@ MAX_WATCHERS: Final = 8
 # A picture beyond this is not handed on: 1280 by 800 in this quality has about a tenth.
 MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
 MAX_TYPED_CHARS: Final = 4_096
+# A page that is busy for longer does not get the input.
+OPERATE_SECONDS: Final = 5.0
+# To a dialog, which Chromium draws nowhere here.
+_ANSWERS: Final = {"Enter": True, "Escape": False}
 _SCREENCAST: Final = {"format": "jpeg", "quality": 60, "maxWidth": 1280, "maxHeight": 1280}
 _BUTTONS: Final = {MouseButton.LEFT: 1, MouseButton.RIGHT: 2, MouseButton.MIDDLE: 4}
-# Keys that are no character: Chromium's name, its code and the number of old.
-_KEYS: Final = {
-    "Enter": ("Enter", 13, "\r"),
-    "Tab": ("Tab", 9, ""),
-    "Backspace": ("Backspace", 8, ""),
-    "Delete": ("Delete", 46, ""),
-    "Escape": ("Escape", 27, ""),
-    "ArrowLeft": ("ArrowLeft", 37, ""),
-    "ArrowUp": ("ArrowUp", 38, ""),
-    "ArrowRight": ("ArrowRight", 39, ""),
-    "ArrowDown": ("ArrowDown", 40, ""),
-    "Home": ("Home", 36, ""),
-    "End": ("End", 35, ""),
-    "PageUp": ("PageUp", 33, ""),
-    "PageDown": ("PageDown", 34, ""),
-    "Space": ("Space", 32, " "),
-}
 
 
 class TooManyWatchers(LimitExceeded):
@@ -107,8 +95,16 @@ class ScreencastView:
         if self._taken_by != who or not who:
             raise NotTakenOver("the session was not taken over", by=self._taken_by)
         tab = self._active()
+        dialog = tab.dialog()
+        if dialog is not None:
+            if given.key not in _ANSWERS:
+                raise DialogOpen(f"the page shows a dialog ({dialog.kind})", hint="press Enter or Escape")
+            answer = {"accept": _ANSWERS[given.key]}
+            await self._cdp.send("Page.handleJavaScriptDialog", answer, tab.session_id)
+            return
         for method, params in _commands(given):
-            await self._cdp.send(method, params, tab.session_id)
+            if await tab.ask(method, params, OPERATE_SECONDS) is None:
+                return
 
     async def frames(self) -> AsyncIterator[LiveFrame]:
         if len(self._watchers) >= MAX_WATCHERS:
@@ -191,9 +187,6 @@ def _commands(given: OperatorInput) -> list[tuple[str, dict[str, Any]]]:
                 raise BadAction(f"1 to {MAX_TYPED_CHARS} characters are typed at once")
             return [("Input.insertText", {"text": given.text})]
         case OperatorDoes.KEY:
-            if given.key not in _KEYS:
-                raise BadAction(f"{given.key[:32]!r} is none of: {', '.join(_KEYS)}")
-            code, number, text = _KEYS[given.key]
-            key = {"key": given.key if code != "Space" else " ", "code": code, "windowsVirtualKeyCode": number}
-            down = {"type": "keyDown" if text else "rawKeyDown", **key, **({"text": text} if text else {})}
-            return [("Input.dispatchKeyEvent", down), ("Input.dispatchKeyEvent", {"type": "keyUp", **key})]
+            strokes = [stroke.events() for stroke in chord(given.key)]
+            events = [down for down, _ in strokes] + [up for _, up in reversed(strokes)]
+            return [("Input.dispatchKeyEvent", each) for each in events]

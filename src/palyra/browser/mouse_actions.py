@@ -35,9 +35,8 @@ class MouseActions:
         times = 1 if isinstance(action, Click) else 2
         modifiers = modifier_mask(action.modifiers)
         guard = {"kind": "mouse", "last": [_LAST_EVENT[button] if times == 1 else "dblclick"]}
-        at = await self._gate.ready(located, Needs(), deadline, guard)
-        assert at is not None
-        events = [mouse("mouseMoved", at, modifiers=modifiers)]
+        at = await self._gate.approach(located, Needs(), deadline, guard, modifiers)
+        events = []
         for count in range(1, times + 1):
             held = {"button": button.value, "clickCount": count, "modifiers": modifiers}
             events.append(mouse("mousePressed", at, buttons=_HELD[button], **held))
@@ -46,8 +45,7 @@ class MouseActions:
             await self._gate.judge(located)
 
     async def hover(self, located: Located, deadline: float) -> None:
-        at = await self._gate.ready(located, Needs(enabled=False), deadline, {"kind": "hover"})
-        assert at is not None
+        at = await self._gate.point(located, Needs(enabled=False), deadline, {"kind": "hover"})
         if not await self._gate.send(mouse("mouseMoved", at), deadline=deadline):
             return
         seen = await self._gate.judge(located)
@@ -57,15 +55,13 @@ class MouseActions:
     async def drag(self, action: Drag, source: Located, to: Located, deadline: float) -> None:
         """As a person would: pressed on one, moved, let go over the other. A page's own kind of dragging sees the
         mouse; the browser's kind is taken up where Chromium would hand it to a desktop, and dropped by hand."""
-        end = await self._gate.ready(to, Needs(enabled=False), deadline)
+        await self._gate.point(to, Needs(enabled=False), deadline)
         same = source.frame.frame_id == to.frame.frame_id
         bound = {"number": to.bound.number, "role": to.bound.role, "name": to.bound.name}
         guard = {"kind": "mouse", "last": _DRAG_ENDS, **({"to": bound} if same else {"leaves": True})}
-        begin = await self._gate.ready(source, Needs(), deadline, guard)
-        assert begin is not None
+        begin = await self._gate.point(source, Needs(), deadline, guard)
         # The first may have been scrolled away to show the second.
-        end = await self._gate.ready(to, Needs(enabled=False, still=False), deadline)
-        assert end is not None
+        end = await self._gate.point(to, Needs(enabled=False, still=False), deadline)
         if not same:
             await self._worlds.call(to.frame, "arm", {"kind": "mouse", "last": _DRAG_ENDS, **bound})
         taken: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -107,14 +103,14 @@ class MouseActions:
     async def scroll(self, action: Scroll, located: Located | None, deadline: float) -> None:
         """Moves what can be moved at once. Where nothing can, as in a map, a real wheel turns over it."""
         if located is not None and not action.dx and not action.dy:
-            await self._gate.ready(located, Needs(seen=False, enabled=False, still=False, hit=False), deadline)
+            await self._gate.ready(located, Needs(seen=False, enabled=False, still=False), deadline)
             await self._frames.show(located.frame)
             await self._worlds.call(located.frame, "showElement", located.bound.number)
             return
         frame = located.frame if located is not None else self._frames.main
         number = located.bound.number if located is not None else 0
         if located is not None:
-            await self._gate.ready(located, Needs(enabled=False, still=False, hit=False), deadline)
+            await self._gate.ready(located, Needs(enabled=False, still=False), deadline)
         if await self._worlds.call(frame, "scrollBy", number, action.dx, action.dy):
             return
         at = await self._middle(located, deadline)
@@ -122,9 +118,7 @@ class MouseActions:
 
     async def _middle(self, located: Located | None, deadline: float) -> Point:
         if located is not None:
-            at = await self._gate.ready(located, Needs(enabled=False, still=False), deadline)
-            assert at is not None
-            return at
+            return await self._gate.point(located, Needs(enabled=False, still=False), deadline)
         size = await self._worlds.call(self._frames.main, "pageSize")
         width, height = size["view"]
         return Point(width / 2, height / 2)

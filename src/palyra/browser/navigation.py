@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from palyra.browser.action import LoadState
 from palyra.browser.interception import Interception
@@ -12,10 +13,12 @@ from palyra.browser.page_errors import NavigationFailed, NavigationTimeout, NoHi
 from palyra.browser.page_port import Redact
 from palyra.browser.refusals import Refusals
 from palyra.browser.tab_page import TabPage
+from palyra.errors import PalyraError
 
 # What Chromium answers when a download, or no content at all, came instead of a document.
-_NO_DOCUMENT = "net::ERR_ABORTED"
-_BLOCKED = "net::ERR_BLOCKED_BY_CLIENT"
+_NO_DOCUMENT: Final = "net::ERR_ABORTED"
+_BLOCKED: Final = "net::ERR_BLOCKED_BY_CLIENT"
+_STOP_SECONDS: Final = 1.0
 
 
 class Navigator:
@@ -28,7 +31,7 @@ class Navigator:
         """The address is judged before Chromium hears of it, and every redirect of it when Chromium asks."""
         deadline = time.monotonic() + timeout
         mark, commits = self._refusals.total, tab.load.commits
-        if require_tab_address(url) is AddressKind.WEB:
+        if self._required(tab, url) is AddressKind.WEB:
             await self._judged(tab, url, deadline)
         answer = await self._asked(tab, "Page.navigate", {"url": url}, deadline)
         if answer is None:
@@ -38,6 +41,13 @@ class Navigator:
             self._raise(tab, url, error, mark)
         elif answer.get("loaderId") and not error:
             await self._loaded(tab, lambda: tab.load.commits > commits, wait, deadline)
+
+    def _required(self, tab: TabPage, url: str) -> AddressKind:
+        try:
+            return require_tab_address(url)
+        except SchemeRefused as refused:
+            self._refusals.add(url, refused, frame=tab.target_id, document=True)
+            raise
 
     async def reload(self, tab: TabPage, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
         deadline = time.monotonic() + timeout
@@ -76,19 +86,18 @@ class Navigator:
 
     async def _asked(self, tab: TabPage, method: str, params: dict[str, Any], deadline: float) -> dict[str, Any] | None:
         """The answer, which comes when the navigation committed or failed; None when a dialog came in between."""
-        asked = asyncio.ensure_future(tab.cdp.send(method, params, tab.session_id, _left(deadline) + 1.0))
-        asked.add_done_callback(lambda _: tab.changed())
+        # A page that crashed comes back with the next document.
+        tab.crashed = False
         try:
-            await tab.until(asked.done, _left(deadline))
-            return await asked if asked.done() else None
+            return await tab.ask(method, params, _left(deadline))
         except PageTimeout as late:
-            await tab.cdp.send("Page.stopLoading", {}, tab.session_id)
-            tab.load.abandoned()
+            await self._given_up(tab)
             raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
-        finally:
-            # With a dialog open the command is answered much later, and nobody waits for that.
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+
+    async def _given_up(self, tab: TabPage) -> None:
+        with suppress(PalyraError):
+            await tab.cdp.send("Page.stopLoading", {}, tab.session_id, _STOP_SECONDS)
+        tab.load.abandoned()
 
     async def _loaded(self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float) -> None:
         """That document, or the one that it went on to by itself."""
@@ -107,8 +116,7 @@ class Navigator:
         try:
             await tab.until(lambda: moved() or tab.load.ends > ends, _left(deadline))
         except PageTimeout as late:
-            await tab.cdp.send("Page.stopLoading", {}, tab.session_id)
-            tab.load.abandoned()
+            await self._given_up(tab)
             raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
         refused = self._refusals.of_document(tab.target_id, mark)
         if refused is not None:

@@ -117,16 +117,17 @@ class ElementActor:
             return None
         if target.ref is not None:
             return self._finder.by_ref(target.ref)
-        if not await self._finder.matching(target):
+        matched = await self._finder.matching(target)
+        if not matched:
 
-            async def there() -> bool | None:
-                return bool(await self._finder.matching(target)) or None
+            async def there() -> list[Located] | None:
+                return await self._finder.matching(target) or None
 
-            await self._wait.until(there, deadline)
-        return await self._finder.find(target)
+            matched = await self._wait.until(there, deadline) or []
+        return await self._finder.the_one(target, matched)
 
     async def _select(self, action: Select, located: Located, deadline: float) -> None:
-        await self._gate.ready(located, Needs(still=False, hit=False), deadline)
+        await self._gate.ready(located, Needs(still=False), deadline)
         outcome = await self._worlds.call(located.frame, "choose", located.bound.number, list(action.values))
         match outcome.get("problem"):
             case None:
@@ -143,7 +144,7 @@ class ElementActor:
 
     async def _set_files(self, action: SetFileInput, located: Located, deadline: float) -> None:
         """A file input is often hidden behind a button that looks better, so it need not be seen."""
-        await self._gate.ready(located, Needs(seen=False, still=False, hit=False), deadline)
+        await self._gate.ready(located, Needs(seen=False, still=False), deadline)
         handle = await self._worlds.handle(located.frame, "fileField", located.bound.number)
         if not handle:
             raise NotFileInput(f"{self._finder.name(located)} takes no files", ref=located.ref)

@@ -1,5 +1,7 @@
 """What is told after an action: where the tab is now, and everything that happened since the action began."""
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -7,7 +9,6 @@ import msgspec
 from palyra.browser.action import ActionOutcome, Dialog, TabView
 from palyra.browser.page_address import shown_address
 from palyra.browser.page_downloads import PageDownloads
-from palyra.browser.page_errors import PageTimeout
 from palyra.browser.page_logs import PageLogs
 from palyra.browser.page_port import Redact
 from palyra.browser.refusals import Refusals
@@ -17,7 +18,6 @@ from palyra.errors import PalyraError
 
 # How long an outcome waits for a popup to have its address, and for a download to end.
 NEWS_SECONDS: Final = 1.0
-_ASK_SECONDS: Final = 2.0
 MAX_CONSOLE_ERRORS: Final = 10
 MAX_REFUSED: Final = 20
 _MAX_LINE_CHARS: Final = 300
@@ -34,7 +34,15 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutcomeTeller:
-    def __init__(self, refusals: Refusals, logs: PageLogs, downloads: PageDownloads, redact: Redact) -> None:
+    def __init__(
+        self,
+        refusals: Refusals,
+        logs: PageLogs,
+        downloads: PageDownloads,
+        look: Callable[[], Awaitable[None]],
+        redact: Redact,
+    ) -> None:
+        self._look = look
         self._refusals = refusals
         self._logs = logs
         self._downloads = downloads
@@ -45,19 +53,21 @@ class OutcomeTeller:
     ) -> ActionOutcome:
         for each in new_tabs:
             await self._arrived(each)
-        if len(self._downloads.begun) > mark.downloads:
+        if self._downloads.busy:
             await self._downloads.settled(NEWS_SECONDS)
-        url, title = await self._place(tab)
+        with suppress(PalyraError):
+            await self._look()
+        shown = self.view(tab, active=active)
         errors = [text[:_MAX_LINE_CHARS] for text in self._logs.errors(mark.console)]
         refused = list(dict.fromkeys(each.line for each in self._refusals.since(mark.refusals)))
         return ActionOutcome(
             tab=tab.tab,
-            url=url,
-            title=title,
+            url=shown.url,
+            title=shown.title,
             status=tab.load.status,
             loading=tab.load.busy,
             dialog=self._dialog(tab.dialog()),
-            new_tabs=tuple(self.view(each, active=active and each is tab) for each in new_tabs),
+            new_tabs=tuple(self.view(each, active=False) for each in new_tabs),
             downloads=tuple(self._downloads.begun[mark.downloads :]),
             console_errors=tuple(errors[-MAX_CONSOLE_ERRORS:]),
             refused=tuple(refused[:MAX_REFUSED]),
@@ -74,18 +84,8 @@ class OutcomeTeller:
         """A popup's address is known when it has committed."""
         try:
             await tab.until(lambda: tab.ready.is_set() and not tab.load.moving, NEWS_SECONDS)
-        except (PageTimeout, PalyraError):
+        except PalyraError:
             return
-
-    async def _place(self, tab: TabPage) -> tuple[str, str]:
-        """As the browser's own process knows it, also when the page does not answer."""
-        try:
-            history = await tab.cdp.send("Page.getNavigationHistory", {}, tab.session_id, _ASK_SECONDS)
-            entry = history["entries"][int(history["currentIndex"])]
-        except (PalyraError, IndexError):
-            return self._shown(tab.url), self._titled(tab.title)
-        tab.title = str(entry.get("title", ""))
-        return self._shown(str(entry.get("url", tab.url))), self._titled(tab.title)
 
     def _dialog(self, dialog: Dialog | None) -> Dialog | None:
         if dialog is None:

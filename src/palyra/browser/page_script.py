@@ -24,9 +24,9 @@ _CALLED: Final = {
         name: name
         for name in (
             *("snapshot", "visibleText", "markup", "find", "candidates", "tell", "textShown", "changed", "numberOf"),
-            *("ready", "arm", "disarm", "frameHit", "showFrame", "beginTyping", "setValue", "giveFocus", "choose"),
+            *("ready", "arm", "disarm", "frameHit", "showFrame", "setValue", "giveFocus", "choose"),
             *("fileField", "showElement", "pageSize", "watch", "changeAfter", "unwatch", "loaded", "placeIn"),
-            *("elementOf", "boxNow", "dragging", "originNow"),
+            *("elementOf", "boxNow", "dragging", "aim", "originNow"),
         )
     },
     "scrollBy": "scrollBy_",

@@ -26,8 +26,6 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     truncated: bool
     refs: int
-    # Of everything that is on the page, also of what did not fit.
-    keys: frozenset[Key]
 
 
 def render(
@@ -61,8 +59,7 @@ def render(
         lines.append(
             f"… {missing} more are not shown: look within a ref, use find or interactive_only, or raise max_bytes"
         )
-    keys = frozenset(each.key for node in nodes for each in node.walk())
-    return Rendered(text="\n".join(lines), truncated=missing > 0, refs=refs, keys=keys)
+    return Rendered(text="\n".join(lines), truncated=missing > 0, refs=refs)
 
 
 def _only_text(node: PageNode) -> str:

@@ -63,10 +63,11 @@ class SessionMaker(msgspec.Struct, kw_only=True):
             undo.callback(self.folders.remove, session_id)
             downloads = await asyncio.to_thread(self._downloads, session_id, process, budget, _telling(journal))
             meter = SessionMeter(budget, self.clock.monotonic())
+            judge = self.guards.judge(grant)
             pages = await self.open_pages(
                 PagesNeeds(
                     process=process,
-                    judge=self.guards.judge(grant),
+                    judge=judge,
                     meter=meter,
                     downloads=downloads,
                     redact=redactor.text,
@@ -82,6 +83,7 @@ class SessionMaker(msgspec.Struct, kw_only=True):
                 process=process,
                 guard=guard,
                 pages=pages,
+                judge=judge,
                 downloads=downloads,
                 redactor=redactor,
                 log=journal,

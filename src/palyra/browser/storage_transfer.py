@@ -55,7 +55,7 @@ async def export_state(parts: SessionParts) -> bytes:
     origins = []
     for origin in _origins_seen(parts.pages):
         try:
-            async with _at(cdp, _tabs_of(parts.pages), origin) as session_id:
+            async with _at(parts, origin) as session_id:
                 answer = await cdp.send("DOMStorage.getDOMStorageItems", {"storageId": _storage(origin)}, session_id)
         except PalyraError:
             # A site that may not be reached any more has nothing to say.
@@ -71,7 +71,9 @@ async def import_state(parts: SessionParts, document: bytes) -> ImportReport:
     state = read_storage_state(document)
     cdp: Cdp = parts.process.cdp
     for each in state.origins:
-        async with _at(cdp, _tabs_of(parts.pages), each.origin) as session_id:
+        await parts.judge.judge_document(f"{each.origin}/")
+    for each in state.origins:
+        async with _at(parts, each.origin) as session_id:
             for name, value in each.local_storage:
                 item = {"storageId": _storage(each.origin), "key": name, "value": value.reveal()}
                 await cdp.send("DOMStorage.setDOMStorageItem", item, session_id)
@@ -95,8 +97,10 @@ def _storage(origin: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _at(cdp: Cdp, tabs: TabsOfOurs, origin: str) -> AsyncIterator[str]:
+async def _at(parts: SessionParts, origin: str) -> AsyncIterator[str]:
     """The CDP session of a tab that shows an empty document of this origin."""
+    await parts.judge.judge_document(f"{origin}/")
+    cdp, tabs = parts.process.cdp, _tabs_of(parts.pages)
     tab: _Tab = await tabs.new_tab()
     session_id = tab.session_id
     loaded = asyncio.Event()

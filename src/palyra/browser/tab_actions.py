@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from palyra.browser.action import BadAction, Evaluate, ExportPdf, HandleDialog, SetPermissions, SetViewport
 from palyra.browser.budget import SessionMeter, TooLarge
+from palyra.browser.cdp_codec import CommandRefused
 from palyra.browser.cdp_pipe import CdpPipe
 from palyra.browser.page_address import origin_of, shown_address
-from palyra.browser.page_errors import EvaluateDenied, NoDialog, ScriptFailed, UnknownPermission
+from palyra.browser.page_errors import DocumentGone, EvaluateDenied, NoDialog, ScriptFailed, UnknownPermission
 from palyra.browser.page_logs import exception_text
 from palyra.browser.page_port import Made, Redact
 from palyra.browser.tab_page import TabPage
@@ -35,6 +36,8 @@ PERMISSIONS: Final = {
     "idle-detection": "idleDetection",
     "wake-lock": "wakeLockScreen",
 }
+# What Chromium says when a page was left while a script ran in it.
+_GONE: Final = ("navigated or closed", "context was destroyed", "find context")
 _CHUNK_BYTES: Final = 256 * 1024
 _SHOWN_ERROR_CHARS: Final = 500
 
@@ -118,17 +121,15 @@ class TabActions:
             "userGesture": True,
             "timeout": int(timeout * 1000),
         }
-        asked = asyncio.ensure_future(self._cdp.send("Runtime.evaluate", params, tab.session_id, timeout))
-        asked.add_done_callback(lambda _: tab.changed())
         try:
-            await tab.until(asked.done, timeout + 1.0)
-            if not asked.done():
-                # A dialog: the script goes on when that was answered.
-                return ""
-            answer = await asked
-        finally:
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+            answer = await tab.ask("Runtime.evaluate", params, timeout)
+        except CommandRefused as refused:
+            if any(word in refused.details["cdp_message"] for word in _GONE):
+                raise DocumentGone("the page went away while the script ran") from refused
+            raise ScriptFailed("what the script returned has no JSON form") from refused
+        if answer is None:
+            # A dialog: the script goes on when that was answered.
+            return ""
         if "exceptionDetails" in answer:
             text = self._redact(exception_text(answer["exceptionDetails"]))
             raise ScriptFailed(f"the script failed: {text[:_SHOWN_ERROR_CHARS]}")

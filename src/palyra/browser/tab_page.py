@@ -18,6 +18,8 @@ from palyra.errors import LimitExceeded, PalyraError
 WORLD: Final = "palyra"
 # A navigation that a page asked for starts within this, or was none: a link to another program, for example.
 START_GRACE_SECONDS: Final = 0.25
+# The pipe's own deadline for a command that has one here: later than that, so that it is never the first.
+LATER_SECONDS: Final = 1.0
 _MAX_MESSAGE_CHARS: Final = 2_048
 _KINDS: Final = ("alert", "confirm", "prompt", "beforeunload")
 
@@ -28,7 +30,8 @@ class TabWatcher(Protocol):
     def committed(self, tab: "TabPage", url: str, loader_id: str) -> None:
         """The tab shows another document."""
 
-    def dialog_opened(self, tab: "TabPage", dialog: Dialog) -> None: ...
+    def dialog_opened(self, tab: "TabPage", dialog: Dialog) -> Dialog | None:
+        """The dialog that is to be waited for; None when it was answered at once."""
 
 
 class TabPage:
@@ -43,6 +46,8 @@ class TabPage:
         self.session_id = session_id
         self.opener = opener
         self.title = ""
+        # Where it wanted to go, when it shows that this failed.
+        self.unreachable = ""
         self.load = PageLoad()
         self.frame_table = FrameTable(target_id, session_id)
         self.failure: PalyraError | None = None
@@ -64,7 +69,8 @@ class TabPage:
         return self.frame_table.main.url
 
     def view(self, *, active: bool) -> TabView:
-        return TabView(tab=self.tab, url=self.url, title=self.title, active=active, opener=self.opener)
+        url = self.unreachable or self.url
+        return TabView(tab=self.tab, url=url, title=self.title, active=active, opener=self.opener)
 
     def frames(self) -> tuple[FrameView, ...]:
         return self.frame_table.views()
@@ -129,18 +135,20 @@ class TabPage:
         except TimeoutError as late:
             raise PageTimeout(f"tab {self.tab} was waited for {timeout:.1f} s", tab=self.tab) from late
 
+    async def ask(self, method: str, params: dict[str, Any], timeout: float) -> dict[str, Any] | None:  # noqa: ASYNC109
+        """The answer to a command, or None when a dialog opened first: then it is answered much later, to nobody."""
+        asked = asyncio.ensure_future(self._cdp.send(method, params, self.session_id, timeout + LATER_SECONDS))
+        asked.add_done_callback(lambda _: self.changed())
+        try:
+            await self.until(asked.done, timeout)
+            return await asked if asked.done() else None
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
     async def answered(self, timeout: float) -> None:  # noqa: ASYNC109
         """Until the page's process has done what it was told before, or a dialog stops it."""
-        asked = asyncio.ensure_future(self._cdp.send("Page.enable", {}, self.session_id, timeout))
-        opened = asyncio.ensure_future(self._until_dialog())
-        try:
-            await asyncio.wait((asked, opened), return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                await asked
-        finally:
-            for task in (asked, opened):
-                task.cancel()
-            await asyncio.gather(asked, opened, return_exceptions=True)
+        await self.ask("Page.enable", {}, timeout)
 
     async def _until_dialog(self) -> None:
         while self._dialog is None:
@@ -165,12 +173,6 @@ class TabPage:
             self.failure = why
         self._dialog = None
         self.ready.set()
-        self.changed()
-
-    def dialog_answered(self) -> None:
-        if self._dialog is not None and self._dialog.kind == "beforeunload":
-            self.load.asked()
-        self._dialog = None
         self.changed()
 
     # Events, in the order in which Chromium sent them.
@@ -200,6 +202,7 @@ class TabPage:
         if frame.frame_id == self.target_id:
             self.crashed = False
             self.title = ""
+            self.unreachable = str(params["frame"].get("unreachableUrl", ""))
             self.load.committed(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
             self._watcher.committed(self, frame.url, frame.loader_id)
 
@@ -234,12 +237,12 @@ class TabPage:
 
     def _opening(self, params: dict[str, Any], _: str) -> None:
         kind = str(params.get("type", ""))
-        self._dialog = Dialog(
+        dialog = Dialog(
             kind=kind if kind in _KINDS else "alert",  # type: ignore[arg-type]
             message=str(params.get("message", ""))[:_MAX_MESSAGE_CHARS],
             default_text=str(params.get("defaultPrompt", ""))[:_MAX_MESSAGE_CHARS],
         )
-        self._watcher.dialog_opened(self, self._dialog)
+        self._dialog = self._watcher.dialog_opened(self, dialog)
 
     def _closed(self, params: dict[str, Any], _: str) -> None:
         if self._dialog is not None and self._dialog.kind == "beforeunload" and not params.get("result"):

@@ -7,6 +7,7 @@ them in order, and a popup without an opener has no process to answer the first 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from palyra.browser.cdp_codec import CdpEvent
@@ -40,7 +41,7 @@ _WORKERS: Final = frozenset(("worker", "shared_worker", "service_worker"))
 
 class TargetWatcher(Protocol):
     def tab_came(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
-        """A page came into being. None: there is no room for it, and it is closed before it ran."""
+        """A page came into being. None: there is no room for it, and it is closed at once."""
 
     def tab_went(self, tab: TabPage) -> None: ...
 
@@ -63,8 +64,6 @@ class Targets:
 
     async def start(self) -> None:
         self._stops[""] = self._cdp.subscribe(None, self._heard)
-        # For titles, which change without a navigation.
-        await self._cdp.send("Target.setDiscoverTargets", {"discover": True, "filter": [{"type": "page"}]})
         await self._cdp.send("Target.setAutoAttach", _WAITING)
 
     async def close(self) -> None:
@@ -80,14 +79,20 @@ class Targets:
     def tab_of(self, target_id: str) -> TabPage | None:
         return next((tab for tab in self._of_session.values() if tab is not None and tab.target_id == target_id), None)
 
+    async def look(self) -> None:
+        """Titles as the browser's own process knows them, also of pages that do not answer: no event tells of them."""
+        found = await self._cdp.send("Target.getTargets", {"filter": [{"type": "page"}]})
+        for info in found["targetInfos"]:
+            tab = self.tab_of(str(info["targetId"]))
+            if tab is not None:
+                tab.title = _title(str(info.get("title", "")), str(info.get("url", "")))
+
     def _heard(self, event: CdpEvent) -> None:
         tab = self._of_session.get(event.session_id)
         if event.method == "Target.attachedToTarget":
             self._attached(event.params, tab, event.session_id)
         elif event.method == "Target.detachedFromTarget":
             self._detached(str(event.params["sessionId"]))
-        elif event.method == "Target.targetInfoChanged":
-            self._info_changed(event.params["targetInfo"])
         else:
             if tab is not None:
                 tab.heard(event)
@@ -99,7 +104,7 @@ class Targets:
         if kind == "page" and not by:
             tab = self._watcher.tab_came(target_id, session_id, str(info.get("openerId", "")))
             if tab is None:
-                self._do(self._ended(target_id), "a tab too many is closed")
+                self._do(self._ended(target_id, session_id), "a tab too many is closed")
                 return
             self._own(session_id, tab)
             self._do(self._set_up_tab(tab, session_id), "a tab is set up")
@@ -130,14 +135,6 @@ class Targets:
             self._watcher.tab_went(tab)
         else:
             tab.session_gone(session_id)
-
-    def _info_changed(self, info: dict[str, Any]) -> None:
-        tab = self.tab_of(str(info["targetId"]))
-        if tab is not None:
-            # Without a title Chromium tells the address in its place.
-            title = str(info.get("title", ""))
-            tab.title = "" if title and tab.url.endswith(title) else title
-            tab.changed()
 
     async def _set_up(
         self, session_id: str, commands: tuple[tuple[str, dict[str, Any]], ...], *, tree: bool = False
@@ -174,13 +171,21 @@ class Targets:
     async def _let_go(self, session_id: str) -> None:
         await self._cdp.send("Target.detachFromTarget", {"sessionId": session_id})
 
-    async def _ended(self, target_id: str) -> None:
+    async def _ended(self, target_id: str, session_id: str) -> None:
+        """It must run in order to end: the page that opened it may share its process, and waits with it."""
+        with suppress(PalyraError):
+            await self._cdp.send("Runtime.runIfWaitingForDebugger", {}, session_id)
         await self._cdp.send("Target.closeTarget", {"targetId": target_id})
 
     def _do(self, work: Any, name: str) -> None:
         task = asyncio.create_task(_quietly(work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _title(title: str, url: str) -> str:
+    """A page without one is told by its address, with the scheme or without."""
+    return "" if title and title.rstrip("/") in (url.rstrip("/"), url.partition("://")[2].rstrip("/")) else title
 
 
 async def _quietly(work: Any) -> None:

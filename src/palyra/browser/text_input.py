@@ -27,8 +27,9 @@ class TextInput:
         if secret:
             await self._check_origin(action, located)
         guard = {"kind": "keys"}
-        await self._gate.ready(located, Needs(editable=True, still=False, hit=False), deadline, guard)
-        began = await self._worlds.call(located.frame, "beginTyping", located.bound.number, action.clear, secret)
+        typing = {"clear": action.clear, "secret": secret}
+        outcome = await self._gate.ready(located, Needs(editable=True, still=False), deadline, guard, typing)
+        began = outcome["typing"]
         if began.get("set"):
             await self._gate.judge(located)
             await self._set(action, located, name)
@@ -79,7 +80,7 @@ class TextInput:
 
     async def _strike(self, strokes: tuple[Stroke, ...], located: Located, deadline: float) -> None:
         guard = {"kind": "keys", "last": [] if len(strokes) > 1 else ["keydown"]}
-        await self._gate.ready(located, Needs(still=False, hit=False), deadline, guard)
+        await self._gate.ready(located, Needs(still=False), deadline, guard)
         if not await self._worlds.call(located.frame, "giveFocus", located.bound.number):
             await self._gate.judge(located)
             raise NotEditable(f"{self._finder.name(located)} does not take the focus", ref=located.ref)

@@ -87,9 +87,9 @@ def grow(rows: Sequence[Sequence[Any]], frame_id: str, loader_id: str, clean: Ca
             loader_id=loader_id,
             number=int(number),
             role=str(role),
-            name=clean(str(name)).strip(),
+            name=clean(str(name)).strip() if name else "",
             page_name=str(name),
-            states={str(key): clean(str(value)) for key, value in (states or {}).items()},
+            states={str(key): clean(str(value)) for key, value in states.items()} if states else {},
         )
         nodes.append(node)
         (nodes[parent].children if 0 <= parent < len(nodes) - 1 else roots).append(node)

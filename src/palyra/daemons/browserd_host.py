@@ -16,8 +16,9 @@ from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.bounded_http import BoundedHttpProtocol
 from palyra.daemons.browserd_health import health_app
-from palyra.daemons.browserd_parts import LOCK_FILE, BrowserdParts
+from palyra.daemons.browserd_parts import BrowserdParts
 from palyra.daemons.instances import HeldLock
+from palyra.daemons.local_browser import LOCK_FILE
 from palyra.daemons.server import ServerWithoutSignals, bind
 from palyra.errors import Unavailable
 

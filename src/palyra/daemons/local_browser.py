@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from palyra.config.state_dir import StateDir
+from palyra.daemons.instances import HeldLock
 
 log = logging.getLogger("palyra.browser")
 LOG_FILE: Final = "browserd.log"
+# As the browser daemon itself has it, which takes longer to load.
+LOCK_FILE: Final = "browser/daemon.lock"
 _MODULE: Final = "palyra.daemons.browser_main"
 # Sessions are closed and profiles saved before it ends.
 STOP_SECONDS: Final = 45.0
@@ -45,6 +48,9 @@ class LocalBrowser:
                 await asyncio.to_thread(_stop, self._child)
 
     async def _keep(self) -> None:
+        if _runs_already(self._state):
+            self._say("a browser daemon runs in this state directory already; it is used, and not ended with this one")
+            return
         clock, starts = asyncio.get_running_loop().time, 0
         while starts < MAX_STARTS:
             starts += 1
@@ -52,6 +58,7 @@ class LocalBrowser:
             self._child = await asyncio.to_thread(self._spawn)
             # The thread that waits does not keep this process: `_stop` ends what it waits for.
             code = await asyncio.to_thread(self._child.wait)
+            _close(self._child)
             self._say(f"the browser daemon ended with status {code}; {self._state.path(LOG_FILE)} says why")
             if clock() - began > STAYED_UP_SECONDS:
                 starts = 0
@@ -76,6 +83,16 @@ class LocalBrowser:
             )
 
 
+def _runs_already(state: StateDir) -> bool:
+    try:
+        HeldLock.take(state.path(LOCK_FILE)).release(remove=False)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
 def _stop(child: "subprocess.Popen[bytes]") -> None:
     child.terminate()
     try:
@@ -84,5 +101,9 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
         log.warning("the browser daemon did not end in time: process %d is killed", child.pid)
         child.kill()
         child.wait()
+    _close(child)
+
+
+def _close(child: "subprocess.Popen[bytes]") -> None:
     if child.stdin is not None:
         child.stdin.close()

@@ -54,3 +54,24 @@ def test_a_secret_without_a_binding_may_be_typed_nowhere() -> None:
     check_together(Settings(browser=bound))
     assert bound.origins_of("global/shop") == ("https://shop.test", "http://[::1]:8080", "https://pay.test")
     assert bound.origins_of("global/other") == ()
+
+
+@pytest.mark.parametrize(
+    ("browser", "words"),
+    [
+        ({"session_budget": {"wings": 2}}, "browser.session_budget: a session budget has no field 'wings'"),
+        ({"session_budget": {"max_tabs_per_session": 0}}, "browser.session_budget: max_tabs_per_session is a whole"),
+        ({"download_types": [".exe"]}, "browser.download_types: '.exe' is not an ending"),
+        ({"engine": "bin/chromium"}, "browser.engine: 'bin/chromium' is relative"),
+    ],
+)
+def test_what_the_daemon_could_not_use_is_refused_when_it_is_read(browser: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        check_together(settings(browser=browser))
+    assert refused.value.message.startswith(words)
+
+
+def test_a_ceiling_is_the_design_s_but_for_what_is_named() -> None:
+    given = settings(browser={"session_budget": {"max_tabs_per_session": 4}, "download_types": ["png"]}).browser
+    assert (given.ceiling().max_tabs_per_session, given.ceiling().idle_ttl_ms) == (4, 600_000)
+    assert given.downloads().extensions == {".txt", ".csv", ".pdf", ".json", ".png"}

@@ -186,7 +186,8 @@ async def test_an_element_that_slides_under_the_mouse_of_another_frame_gets_noth
     await tab.show(
         f"{NOTE}<button id=b style='position:fixed;left:0;top:0;width:90px;height:90px' onclick=note(1)>Out</button>"
         f"<iframe id=f srcdoc=\"{frame}\" style='position:fixed;left:300px;top:0;width:200px;height:99px'></iframe>"
-        "<script>addEventListener('mousemove', () => {b.style.left = '600px'; f.style.left = 0;})</script>"
+        "<script>var moves = 0; addEventListener('mousemove', (event) => { if (++moves === 1) b.style.left = '600px';"
+        " else if (event.clientX > 600) { b.style.left = 0; f.style.left = '600px'; } })</script>"
     )
     actor = actor_of(tab)
     with pytest.raises(PalyraError) as strayed:

@@ -47,6 +47,8 @@ def test_this_machine_is_ready_and_nothing_is_made(doctor: Any, tmp_path: Path) 
     assert all(checks[name]["status"] != "missing" for name in required)
     assert checks["daemon"]["status"] == "warn"
     assert checks["webassembly"]["evidence"].endswith("a guest answered 42")
+    assert checks["browser"]["status"] == "ok"
+    assert checks["browser"]["evidence"].endswith("up: flags, namespace, guard, account, folders, own sandbox")
     assert all(check["evidence"] and check["purpose"] for check in checks.values())
     assert all(check["fix"] for check in checks.values() if check["status"] != "ok")
     assert not (tmp_path / "state").exists()
@@ -57,7 +59,7 @@ def test_the_text_form_has_every_check_and_its_fix(doctor: Any) -> None:
     assert code == 0
     for name in (
         *("landlock", "seccomp", "user namespaces", "bubblewrap", "cgroups", "openat2", "other namespaces"),
-        "webassembly",
+        *("webassembly", "browser"),
     ):
         assert f"\n{name} " in shown.out
     assert "start one with `palyra up`" in shown.out

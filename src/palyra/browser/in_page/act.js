@@ -29,6 +29,13 @@ function pointOf(element) {
   return { problem: "covered", by: cover };
 }
 
+// Where the mouse may go while it is seen whether the element is at rest.
+function aim(number) {
+  const element = elementOf(number);
+  const point = element && connected(element) ? pointOf(element) : { problem: "removed" };
+  return point.problem ? null : point;
+}
+
 // What a person would call the thing that is in the way.
 function coverOf(hit) {
   if (!isElement(hit)) return null;
@@ -43,6 +50,17 @@ function coverOf(hit) {
 const sameBox = (one, other) =>
   one.left === other.left && one.top === other.top && one.width === other.width && one.height === other.height;
 
+// Whether it, or something around it, began to move so lately that no frame shows it yet.
+const SETTING_OUT_MS = 34;
+
+function setsOut(element) {
+  return document.getAnimations().some((each) => {
+    if (each.playState !== "running" || !(each.currentTime < SETTING_OUT_MS)) return false;
+    const moved = each.effect?.target;
+    return moved instanceof Element && within(moved, element);
+  });
+}
+
 const NOT_TYPED = new Set(["button", "checkbox", "file", "hidden", "image", "radio", "reset", "submit"]);
 
 function editable(element) {
@@ -52,12 +70,12 @@ function editable(element) {
   return element.isContentEditable;
 }
 
-// spec: {number, role, name, needs: {seen, enabled, editable, hit, still}, milliseconds, arm}
+// spec: {number, role, name, needs: {seen, enabled, editable, hit, still}, milliseconds, arm, typing: {clear, secret}}
 async function ready(spec) {
   const until = performance.now() + spec.milliseconds;
   // Where it was in an earlier frame: it is at rest when two frames have drawn it at one place.
   let before = null;
-  let frame = spec.needs.still ? await nextFrame() : 0;
+  let frame = document.timeline.currentTime ?? 0;
   let scrolled = false;
   for (;;) {
     const was = changed(spec.number, spec.role, spec.name);
@@ -70,6 +88,7 @@ async function ready(spec) {
       before = null;
     } else if (!outcome.problem) {
       if (spec.arm) arm({ ...spec.arm, number: spec.number, role: spec.role, name: spec.name });
+      if (spec.typing) outcome.typing = beginTyping(element, spec.typing.clear, spec.typing.secret);
       return outcome;
     } else {
       if (outcome.problem === "covered" && performance.now() > until) return { problem: "covered", by: coverOf(outcome.by) };
@@ -92,7 +111,7 @@ function look(element, needs, before) {
   }
   if (needs.enabled && (disabled(element) || inert(element))) return { problem: "disabled", box };
   if (needs.editable && !editable(element)) return { problem: "readonly", tag: localNameOf(element), box };
-  if (needs.still && (before === null || !sameBox(before, box))) return { problem: "moving", box };
+  if (needs.still && (before === null || !sameBox(before, box) || setsOut(element))) return { problem: "moving", box };
   if (needs.hit) {
     const point = pointOf(element);
     if (point.problem) return { ...point, box };
@@ -140,20 +159,19 @@ function deepFocus() {
 const SET_BY_VALUE = new Set(["color", "date", "datetime-local", "month", "range", "time", "week"]);
 
 // Gives it the focus and selects what it holds. What cannot be typed at all is set, as a person would with a picker.
-function beginTyping(number, clear, secret) {
-  const element = elementOf(number);
-  if (localNameOf(element) === "input" && SET_BY_VALUE.has(element.type)) return { set: true, origin: self.origin };
+function beginTyping(element, clear, secret) {
+  if (localNameOf(element) === "input" && SET_BY_VALUE.has(element.type)) return { set: true };
   element.focus({ preventScroll: true });
   const focus = deepFocus();
   if (focus !== element && !(element.isContentEditable && focus && within(focus, element))) {
-    return { problem: "no focus", origin: self.origin };
+    return { problem: "no focus" };
   }
   if (secret) hideValue(element);
   const field = localNameOf(element) === "input" || localNameOf(element) === "textarea";
   if (field) {
     if (clear) element.select();
     else if (element.selectionEnd !== null) element.setSelectionRange(element.value.length, element.value.length);
-    return { holds: element.value.length > 0, origin: self.origin };
+    return { holds: element.value.length > 0 };
   }
   const range = document.createRange();
   range.selectNodeContents(element);
@@ -161,7 +179,7 @@ function beginTyping(number, clear, secret) {
   const selection = getSelection();
   selection.removeAllRanges();
   selection.addRange(range);
-  return { holds: element.textContent.length > 0, origin: self.origin };
+  return { holds: element.textContent.length > 0 };
 }
 
 // A secret in a field that shows its text would be in every picture of the page.

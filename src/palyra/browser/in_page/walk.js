@@ -15,7 +15,6 @@ function walk(from, limits) {
   let left = 0;
   let visited = 0;
   let labelled = 0;
-  const range = document.createRange();
 
   function add(parent, number, role, name, states) {
     rows.push([parent, number, role, name, states]);
@@ -26,9 +25,6 @@ function walk(from, limits) {
     const text = node.data;
     if (labelled > 0) return true;
     if (!/\S/.test(text)) return apart || /\s/.test(text);
-    range.selectNodeContents(node);
-    const box = range.getBoundingClientRect();
-    if (box.width === 0 || box.height === 0) return apart;
     const last = rows[rows.length - 1];
     const words = text.replace(/\s+/g, " ");
     if (last && last[2] === TEXT && last[0] === parent) last[3] = (last[3] + (apart ? " " : "") + words).slice(0, MAX_NAME);
@@ -71,7 +67,7 @@ function walk(from, limits) {
     const labels = tag === "label" && node.control && drawn(node.control) ? 1 : 0;
     labelled += labels;
     for (const child of childrenOf(node)) {
-      if (shown || isElement(child)) between = visit(child, row, between);
+      if (isElement(child) || (shown && readable(node))) between = visit(child, row, between);
     }
     labelled -= labels;
     return between || !inline;
@@ -114,6 +110,9 @@ function walk(from, limits) {
   visit(from, -1, true);
   return { rows, left };
 }
+
+// Letters of no height are there for machines only.
+const readable = (element) => getComputedStyle(element).fontSize !== "0px";
 
 function clips(element) {
   const box = boxOf(element);

@@ -1,0 +1,113 @@
+"""One session: what it counts, records and refuses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fakes.session_scene import Broken, SessionScene
+from palyra.browser.action import Click, ElementTarget, Screenshot, SetFileInput, Type, Upload
+from palyra.browser.browser_session import BrowserSession
+from palyra.browser.budget import BudgetSpent
+from palyra.browser.live_view import TooManyWatchers
+from palyra.browser.observation import ObserveAsk
+from palyra.browser.service_limits import MAX_UPLOAD_BYTES, MAX_WAITING_EVENTS, MAX_WATCHERS
+from palyra.browser.session_closing import end_session
+from palyra.browser.session_log import ACTED, OBSERVED, OPENED, REFUSED
+from palyra.browser.session_view import BadRequest, Caller, SessionAsk, SessionEvent, WatchAsk
+from palyra.egress.events import Refused
+from palyra.egress.refusal import HostNotAllowed
+from palyra.ids import Ulid
+from palyra.secret import Secret
+
+ANNA = Caller(principal="agent:anna", call_id="C")
+TARGET = ElementTarget(ref="e1")
+
+
+@pytest_asyncio.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[tuple[SessionScene, BrowserSession]]:
+    scene = SessionScene(tmp_path)
+    session = await scene.maker.open(str(Ulid.new()), ANNA, SessionAsk(budget={"max_network_bytes": 100}), None)
+    yield scene, session
+    session.over.set()
+    await end_session(session, scene.store, discard=True)
+
+
+Pair = tuple[SessionScene, BrowserSession]
+
+
+async def test_actions_are_recorded_with_their_outcome_and_a_batch_ends_with_its_first_failure(scene: Pair) -> None:
+    parts, session = scene
+    assert (await session.act(ANNA, [Click(target=TARGET), Screenshot()])).problem is None
+    parts.pages[0].problem = Broken("no")
+    report = await session.act(ANNA, [Click(target=TARGET), Screenshot()], picture_on_failure=True)
+    assert isinstance(report.problem, Broken) and report.outcomes == () and report.picture is None
+    with pytest.raises(Broken):
+        await session.observe(ANNA, ObserveAsk())
+    told = [(event.kind, event.code, event.call_id) for event in session.log.after(1)]
+    assert told == [
+        *((ACTED, "", "C"), (ACTED, "", "C"), (ACTED, "test.broken", "C"), (OBSERVED, "test.broken", "C")),
+    ]
+
+
+async def test_a_typed_secret_is_known_from_then_on(scene: Pair) -> None:
+    _, session = scene
+    await session.perform(ANNA, Type(target=TARGET, secret=Secret("correct horse"), origins=("https://a.example",)))
+    assert session.parts.redactor.text("it is correct horse") == "it is [redacted]"
+
+
+async def test_when_all_bytes_are_spent_nothing_more_is_begun(scene: Pair) -> None:
+    parts, session = scene
+    parts.guards[0].bytes = 100
+    with pytest.raises(BudgetSpent) as spent:
+        await session.perform(ANNA, Screenshot())
+    assert spent.value.details["field"] == "max_network_bytes"
+    assert session.view().spent["max_network_bytes"] == 100
+
+
+async def test_uploads_are_bounded(scene: Pair) -> None:
+    _, session = scene
+    files = (Upload(name="a", content=b"x" * MAX_UPLOAD_BYTES), Upload(name="b", content=b"y"))
+    with pytest.raises(BadRequest):
+        await session.perform(ANNA, SetFileInput(target=TARGET, files=files))
+
+
+async def test_a_dead_browser_is_told_as_what_it_died_of(scene: Pair) -> None:
+    parts, session = scene
+    parts.processes[0].failure = Broken("it fell over")
+    with pytest.raises(Broken, match="it fell over"):
+        session.use()
+
+
+async def test_what_the_guard_refuses_is_an_event(scene: Pair) -> None:
+    parts, session = scene
+    parts.guards[0].happened(Refused.of(HostNotAllowed("no", host="evil.test", port=80), "socks5"))
+    (event,) = session.log.after(1)
+    assert (event.kind, event.code) == (REFUSED, "egress.host_not_allowed") and "evil.test:80" in event.text
+
+
+async def test_a_watcher_gets_what_was_and_what_comes_and_a_slow_one_is_let_go(scene: Pair) -> None:
+    _, session = scene
+    watching = session.watch(WatchAsk(frames=False))
+    first = await anext(watching)
+    assert isinstance(first, SessionEvent) and first.kind == OPENED
+    following = asyncio.ensure_future(anext(watching))
+    await asyncio.sleep(0)
+    for _ in range(MAX_WAITING_EVENTS + 5):
+        session.log.add(ACTED)
+    assert isinstance(await following, SessionEvent)
+    assert len([each async for each in watching]) < MAX_WAITING_EVENTS + 5
+
+
+async def test_watchers_are_few(scene: Pair) -> None:
+    _, session = scene
+    watchers = [session.watch(WatchAsk()) for _ in range(MAX_WATCHERS)]
+    for each in watchers:
+        await anext(each)
+    with pytest.raises(TooManyWatchers):
+        await anext(session.watch(WatchAsk()))
+    for each in watchers:
+        await each.aclose()  # type: ignore[attr-defined]
+    assert isinstance(await anext(session.watch(WatchAsk())), SessionEvent)

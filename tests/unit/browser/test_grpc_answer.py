@@ -1,0 +1,59 @@
+"""How the daemon says no: a status that fits, our error beside it, and nothing of a fault's inner text."""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from palyra.browser.budget import BadBudget, TooFast
+from palyra.browser.callers import OperatorOnly
+from palyra.browser.grpc_answer import answering, refuse
+from palyra.browser.session_view import NoSuchSession
+from palyra.browser.socket_place import BrowserAway
+from palyra.browser.wire_errors import ERROR_KEY, decode_error
+from palyra.errors import PalyraError
+
+
+class Context:
+    def __init__(self) -> None:
+        self.status: Any = None
+        self.metadata: Any = ()
+
+    async def abort(self, status: Any, details: str, metadata: Any) -> None:
+        self.status, self.metadata = status, dict(metadata)
+        raise grpc.aio.AbortError
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (NoSuchSession("x"), "NOT_FOUND"),
+        (BadBudget("x"), "INVALID_ARGUMENT"),
+        (OperatorOnly("x"), "PERMISSION_DENIED"),
+        (TooFast("x"), "RESOURCE_EXHAUSTED"),
+        (BrowserAway("x"), "UNAVAILABLE"),
+    ],
+)
+async def test_an_error_has_a_status_and_comes_whole(error: PalyraError, status: str) -> None:
+    context = Context()
+    with pytest.raises(grpc.aio.AbortError):
+        await refuse(context, error)
+    assert context.status.name == status
+    assert decode_error(context.metadata[ERROR_KEY]).as_dict() == error.as_dict()
+
+
+async def test_a_fault_of_ours_is_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    class Service:
+        @answering
+        async def Method(self, request: Any, context: Any) -> Any:
+            if request is None:
+                raise ValueError("the password is hunter2")
+            return request
+
+    context = Context()
+    assert await Service().Method("yes", context) == "yes"
+    with pytest.raises(grpc.aio.AbortError):
+        await Service().Method(None, context)
+    assert context.status.name == "FAILED_PRECONDITION"
+    assert b"internal.bug" in context.metadata[ERROR_KEY] and b"hunter2" not in context.metadata[ERROR_KEY]
+    assert "hunter2" in caplog.text

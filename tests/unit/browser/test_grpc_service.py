@@ -1,0 +1,27 @@
+"""The service is whole: each request of the protocol is answered here, and none without asking who it is for."""
+
+import inspect
+
+from palyra.browser.grpc_service import BrowserService
+from palyra.wire.browser.v1 import browser_pb2 as wire
+
+METHODS = wire.DESCRIPTOR.services_by_name["BrowserService"].methods
+
+
+def test_every_request_has_an_answer_of_its_own() -> None:
+    for method in METHODS:
+        assert method.name in vars(BrowserService), method.name
+
+
+def test_every_answer_names_its_own_right() -> None:
+    """The right is looked up by the method's name: one that names another would have that one's right."""
+    for method in METHODS:
+        source = inspect.getsource(vars(BrowserService)[method.name])
+        asks = [f'{ask}("{method.name}", request)' for ask in ("_caller", "_find", "_used")]
+        assert method.name == "Health" or sum(source.count(each) for each in asks) == 1, method.name
+
+
+def test_every_request_but_health_says_for_whom() -> None:
+    for method in METHODS:
+        fields = wire.DESCRIPTOR.message_types_by_name[method.input_type.name].fields_by_name
+        assert ("caller" in fields) == (method.name != "Health"), method.name

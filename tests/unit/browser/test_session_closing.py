@@ -1,0 +1,81 @@
+"""The end of a session: what is kept, what is not, and that nothing stays open whatever goes wrong on the way."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.session_scene import Broken, SessionScene
+from palyra.browser.browser_session import BrowserSession
+from palyra.browser.session_closing import end_session
+from palyra.browser.session_view import Caller, SessionAsk
+from palyra.ids import Ulid
+
+ANNA = Caller(principal="agent:anna")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> SessionScene:
+    return SessionScene(tmp_path)
+
+
+async def opened(scene: SessionScene, *, private: bool = False) -> BrowserSession:
+    profile = scene.store.create("agent:anna", "work", persistence=not private, private=private)
+    return await scene.maker.open(str(Ulid.new()), ANNA, SessionAsk(profile_id=profile.profile_id), profile)
+
+
+async def test_a_persistent_profile_keeps_files_tabs_permissions_and_session_cookies(scene: SessionScene) -> None:
+    session = await opened(scene)
+    scene.processes[0].cdp.cookies = [
+        {"name": "sid", "value": "v", "domain": "a.example", "path": "/", "session": True},
+        {"name": "kept", "value": "v", "domain": "a.example", "path": "/", "session": False, "expires": 4e9},
+    ]
+    assert (await end_session(session, scene.store, discard=False)).saved
+    assert session.parts.profile is not None
+    kept = scene.store.load("agent:anna", session.parts.profile.profile_id)
+    assert kept is not None and b"Cookies" in kept.archive
+    assert [tab.url for tab in kept.tabs] == ["https://a.example/"]
+    assert kept.permissions == {"https://a.example": ("geolocation",)}
+    assert b"sid" in kept.session_cookies and b"kept" not in kept.session_cookies
+
+
+@pytest.mark.parametrize("how", ["discard", "private"])
+async def test_what_is_not_to_be_kept_is_killed_and_not_asked(scene: SessionScene, how: str) -> None:
+    session = await opened(scene, private=how == "private")
+    report = await end_session(session, scene.store, discard=how == "discard")
+    assert (report.saved, report.problem_code) == (False, "")
+    assert scene.processes[0].closed == [False] and scene.processes[0].cdp.sent == []
+    assert scene.pages[0].closed and scene.guards[0].listener.fileno() == -1
+
+
+async def test_a_browser_that_had_to_be_killed_does_not_replace_the_profile(scene: SessionScene) -> None:
+    scene.clean = False
+    session = await opened(scene)
+    report = await end_session(session, scene.store, discard=False)
+    assert (report.saved, report.problem_code) == (False, "browser.profile_not_saved")
+    assert session.parts.profile is not None
+    assert scene.store.get("agent:anna", session.parts.profile.profile_id).revision == 0
+
+
+async def test_pages_that_hang_or_fail_cost_their_tabs_only(scene: SessionScene) -> None:
+    session = await opened(scene)
+
+    def failing() -> Any:
+        raise Broken("no tabs")
+
+    scene.pages[0].saved = failing
+
+    async def close() -> None:
+        raise Broken("not closed")
+
+    scene.pages[0].close = close  # type: ignore[method-assign]
+    report = await end_session(session, scene.store, discard=False)
+    assert report.saved and scene.guards[0].listener.fileno() == -1
+
+
+async def test_a_profile_that_changed_meanwhile_is_not_overwritten(scene: SessionScene) -> None:
+    session = await opened(scene)
+    assert session.parts.profile is not None
+    scene.store.reset("agent:anna", session.parts.profile.profile_id)
+    report = await end_session(session, scene.store, discard=False)
+    assert (report.saved, report.problem_code) == (False, "browser.profile_changed")

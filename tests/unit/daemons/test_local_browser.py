@@ -1,0 +1,55 @@
+"""The browser daemon beside ``palyra up``: there while it runs, started again when it died, and gone with it."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fakes.processes import eventually
+from palyra.browser.browser_client import BrowserClient
+from palyra.browser.socket_place import SOCKET_FOLDER
+from palyra.config.state_dir import StateDir
+from palyra.daemons import local_browser
+from palyra.daemons.local_browser import LocalBrowser
+
+
+def pid_of(state: StateDir) -> int:
+    try:
+        return int(json.loads(state.path("browser/daemon.json").read_text())["pid"])
+    except FileNotFoundError:
+        return 0
+
+
+async def up(state: StateDir, besides: int = 0) -> int:
+    await asyncio.to_thread(eventually, lambda: pid_of(state) not in (0, besides), seconds=60)
+    return pid_of(state)
+
+
+async def test_it_is_kept_running_and_ends_with_us(tmp_path: Path) -> None:
+    state, said = StateDir.open(tmp_path / "state"), list[str]()
+    async with LocalBrowser(state, config=None, say=said.append).running():
+        first = await up(state)
+        async with LocalBrowser(state, config=None, say=said.append).running():
+            await asyncio.to_thread(eventually, lambda: said)
+        assert "runs in this state directory already" in said.pop()
+        os.kill(first, signal.SIGKILL)
+        second = await up(state, besides=first)
+        async with BrowserClient.at(state.path(SOCKET_FOLDER)) as client:
+            assert (await client.health()).status == "ok"
+    assert not Path(f"/proc/{second}").exists()
+    assert "status -9" in said[0] and state.path("browserd.log").stat().st_mode & 0o777 == 0o600
+
+
+async def test_one_that_cannot_stay_up_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, said = StateDir.open(tmp_path / "state"), list[str]()
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[browser]\nready = 99\n")
+    keeping = LocalBrowser(state, config=bad, say=said.append)
+    monkeypatch.setattr(local_browser, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(local_browser, "MAX_STARTS", 2)
+    async with keeping.running():
+        await asyncio.to_thread(eventually, lambda: any("does not stay up" in each for each in said), seconds=60)
+    assert len(said) == 3
