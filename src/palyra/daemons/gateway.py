@@ -249,6 +249,7 @@ class Gateway:
         self.metrics.watch(names.CALLS_RUNNING, "Calls running now.", self.broker.running)
         self.metrics.watch(names.JOURNAL_HEAD, "Number of the newest journal entry.", lambda: self.store.head()[0])
         self.metrics.watch(names.APPROVALS_PENDING, "Requests that wait for a person.", self._pending)
+        self.metrics.watch(names.EGRESS_TUNNELS, "Connections of calls that are open.", self._tunnels)
         self.metrics.watch(names.NODES_ONLINE, "Devices connected now.", lambda: len(self.nodes.registry))
 
     @cached_property
@@ -310,6 +311,9 @@ class Gateway:
     def missing(self) -> list[str]:
         """What keeps this daemon from taking calls; nothing when it is ready."""
         return [f"journal: {self.store.degraded}"] if self.store.degraded else []
+
+    def _tunnels(self) -> int:
+        return self.egress.proxy.stats().tunnels
 
     def _pending(self) -> int:
         return sqlite_approvals.count_pending(self.store)
