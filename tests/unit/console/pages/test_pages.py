@@ -28,15 +28,16 @@ async def record(house: House, kind: str, **payload: object) -> Event:
 
 def test_calls_are_counted_into_their_hours() -> None:
     first = 1_000 * MS_PER_HOUR
-    calls = [
-        (ulid_at(first), CallState.SUCCEEDED),
-        (ulid_at(first + MS_PER_HOUR), CallState.DENIED),
-        (ulid_at(first + MS_PER_HOUR), CallState.NEEDS_APPROVAL),
-        (ulid_at(first + HOURS * MS_PER_HOUR), CallState.SUCCEEDED),
+    counts = [
+        (ulid_at(first)[:7], CallState.SUCCEEDED, 1),
+        (ulid_at(first + 2 * MS_PER_HOUR)[:7], CallState.DENIED, 1),
+        (ulid_at(first + 2 * MS_PER_HOUR)[:7], CallState.NEEDS_APPROVAL, 1),
+        (ulid_at(first + (HOURS + 1) * MS_PER_HOUR)[:7], CallState.SUCCEEDED, 1),
     ]
-    hours = hours_of(calls, first)
+    hours = hours_of(counts, first)
     assert len(hours) == HOURS and hours[0].total == 1
-    assert dict(hours[1].parts) == {"succeeded": 0, "waiting": 1, "refused": 1}
+    asked = next(hour for hour in hours[1:] if hour.total)
+    assert dict(asked.parts) == {"succeeded": 0, "waiting": 1, "refused": 1}
     assert sum(hour.total for hour in hours) == 3
 
 
