@@ -2,6 +2,7 @@
 
 from palyra.console.page import Section
 from palyra.console.pages import (
+    access,
     approvals,
     browser,
     calls,
@@ -26,5 +27,6 @@ SECTIONS: tuple[Section, ...] = (
     browser.SECTION,
     vault.SECTION,
     egress.SECTION,
+    access.SECTION,
     doctor.SECTION,
 )
