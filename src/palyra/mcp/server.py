@@ -48,6 +48,8 @@ class PalyraServer:
             version=version,
             title="Palyra",
             instructions=INSTRUCTIONS,
+            # Without it the library would have the whole list made for each call.
+            get_tool_input_schema=self._input_schema,
             on_list_tools=self._guarded(self._list_tools),
             on_call_tool=self._guarded(self._call_tool),
             on_list_resources=self._guarded(self._list_resources),
@@ -69,6 +71,13 @@ class PalyraServer:
                 raise MCPError(code, f"{error.message} ({error.hint})", error.as_dict()) from error
 
         return answer
+
+    def _input_schema(self, name: str) -> dict[str, Any] | None:
+        try:
+            spec = self._desk.spec(from_client(name))
+        except PalyraError:
+            return None
+        return None if spec is None else spec.input_schema
 
     async def _list_tools(self, visitor: Visitor, _ctx: Context, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_tool(offered(spec)) for spec in await self._desk.tools(visitor)])
@@ -166,7 +175,7 @@ class PalyraServer:
         return None if answer is Answer.APPROVED else _not_run(approval, after_a_no(approval), CallState.DENIED)
 
     async def _answer(self, visitor: Visitor, record: CallRecord) -> types.CallToolResult:
-        spec = await self._desk.spec(record.tool)
+        spec = self._desk.spec(record.tool)
         may_use: tuple[str, ...] = ()
         if record.state is CallState.DENIED:
             may_use = tuple(to_client(each.name) for each in await self._desk.tools(visitor))
