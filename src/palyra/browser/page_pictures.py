@@ -1,9 +1,10 @@
 """Pictures of a tab: what is shown, the whole page, or one element."""
 
 import base64
-from typing import Any
+from typing import Any, Final
 
 from palyra.browser.action import PictureFormat, Screenshot
+from palyra.browser.cdp_codec import CommandRefused
 from palyra.browser.element_errors import ElementHidden
 from palyra.browser.element_finder import ElementFinder, Located
 from palyra.browser.element_input import ElementInput, Needs
@@ -12,7 +13,9 @@ from palyra.browser.page_limits import MAX_PICTURE_PIXELS
 from palyra.browser.page_port import Made, PageView
 from palyra.browser.page_script import PageWorlds
 
-_MAX_QUALITY = 100
+_MAX_QUALITY: Final = 100
+_NOTHING_DRAWN: Final = "Unable to capture"
+_TRIES: Final = 4
 
 
 class PagePictures:
@@ -41,8 +44,21 @@ class PagePictures:
                 "height": min(size["height"], MAX_PICTURE_PIXELS),
                 "scale": 1,
             }
+        data = await self._capture(params, seconds)
+        return Made(content=base64.b64decode(data), media_type=f"image/{action.format.value}")
+
+    async def _capture(self, params: dict[str, Any], seconds: float) -> str:
+        """On a busy machine Chromium may have drawn nothing yet, and says so: then after its next frame."""
+        for _ in range(_TRIES - 1):
+            try:
+                taken = await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
+                return str(taken["data"])
+            except CommandRefused as refused:
+                if _NOTHING_DRAWN not in refused.message:
+                    raise
+            await self._worlds.call(self._frames.main, "nextFrame")
         taken = await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
-        return Made(content=base64.b64decode(taken["data"]), media_type=f"image/{action.format.value}")
+        return str(taken["data"])
 
     async def _clip(self, located: Located, deadline: float) -> dict[str, float]:
         """In the page's own pixels, so the part that is scrolled away counts too."""

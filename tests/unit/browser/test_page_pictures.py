@@ -2,11 +2,13 @@
 
 import base64
 import struct
+from typing import Any
 
 import pytest
 
 from fakes.page_view import FixtureTab, actor_of
 from palyra.browser.action import ElementTarget, PictureFormat, Screenshot, Type
+from palyra.browser.cdp_codec import CommandRefused
 from palyra.browser.page_port import Made
 from palyra.secret import Secret
 
@@ -36,6 +38,22 @@ async def test_other_formats(tab: FixtureTab) -> None:
     assert (jpeg.media_type, jpeg.content[:3]) == ("image/jpeg", b"\xff\xd8\xff")
     webp = await actor_of(tab).perform(Screenshot(format=PictureFormat.WEBP), 30)
     assert (webp.media_type, webp.content[8:12]) == ("image/webp", b"WEBP")
+
+
+async def test_a_page_that_is_not_drawn_yet_is_asked_again(tab: FixtureTab, monkeypatch: pytest.MonkeyPatch) -> None:
+    await tab.show(TALL)
+    send, refused = tab.process.cdp.send, 0
+
+    async def late(method: str, *given: Any, **more: Any) -> dict[str, Any]:
+        nonlocal refused
+        if method == "Page.captureScreenshot" and refused < 2:
+            refused += 1
+            raise CommandRefused("Page.captureScreenshot: Unable to capture screenshot")
+        return await send(method, *given, **more)
+
+    monkeypatch.setattr(tab.process.cdp, "send", late)
+    assert (await actor_of(tab).perform(Screenshot(), 30)).content
+    assert refused == 2
 
 
 async def test_an_element_of_a_frame_of_another_site(tab: FixtureTab) -> None:
