@@ -12,6 +12,7 @@ import msgspec
 
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.identity import authority, revocation
+from palyra.mcp.behind import pinning
 from palyra.nodes import dispatch, pairing, pairing_proof
 from palyra.nodes.host import links, work
 from palyra.skills import lifecycle
@@ -39,6 +40,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MACHINES = (
+    Machine(
+        title="Definition of a server's tool",
+        source="palyra.mcp.behind.pinning.TRANSITIONS",
+        about="A definition other than the approved one is what a server tells; approving takes what it told last.",
+        states=pinning.PinState,
+        events=pinning.PinEvent,
+        start=pinning.PinState.PENDING,
+        transitions=pinning.TRANSITIONS,
+    ),
     Machine(
         title="Approval",
         source="palyra.tools.approval.TRANSITIONS",

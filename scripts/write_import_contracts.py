@@ -118,7 +118,14 @@ ADAPTERS = {
         "transaction",
         "writer",
     ),
-    "mcp": ("message_stream", "protocol_door", "server", "stdio_relay"),
+    "mcp": (
+        "behind.server_session",
+        "behind.sqlite_pins",
+        "message_stream",
+        "protocol_door",
+        "server",
+        "stdio_relay",
+    ),
     "nodes": (
         "bootstrap_app",
         "bootstrap_client",

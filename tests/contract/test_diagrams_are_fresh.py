@@ -7,6 +7,7 @@ from pathlib import Path
 
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.identity import authority, revocation
+from palyra.mcp.behind import pinning
 from palyra.nodes import dispatch, pairing, pairing_proof
 from palyra.nodes.host import links, work
 from palyra.skills import lifecycle
@@ -18,7 +19,7 @@ from palyra.workers.egress import lease_grant
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
 MACHINES = (
-    *(approval, lifecycle, revocation, authority, pairing, pairing_proof, dispatch, links, work),
+    *(pinning, approval, lifecycle, revocation, authority, pairing, pairing_proof, dispatch, links, work),
     *(worker_lifecycle, lease, lease_grant),
     *(socks5, http_proxy, http_response, http_framing, client_hello),
 )

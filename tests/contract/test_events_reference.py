@@ -25,7 +25,7 @@ KIND = re.compile(r"[a-z_]+\.[a-z_]+")
 # Functions that write an event and take its kind as an argument.
 WRITERS = {
     *("NewEvent", "note_pairing", "_note_code", "_append", "_record", "_event"),
-    *("_note_grant", "note_worker", "note_lease", "end_lease"),
+    *("_put", "_note_grant", "note_worker", "note_lease", "end_lease"),
     # Of the browser.
     *("record", "_record_profile"),
 }
@@ -33,6 +33,7 @@ WRITERS = {
 CONCEPTS = (
     *("call.", "approval.", "run.", "credential.", "policy.", "daemon.", "vault.", "egress.", "skill."),
     *("channel.", "identity.", "worker.", "lease.", "pairing.", "nodes.", "node.", "console.", "state.", "browser."),
+    "mcp.",
 )
 
 

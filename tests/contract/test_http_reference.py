@@ -13,6 +13,7 @@ from palyra.api.app import PROTOCOL, ROUTES, create_app
 from palyra.api.browser import NewProfileBody, TakeOverBody
 from palyra.api.calls import CallBody, RunBody
 from palyra.api.identity import AuthorityRotationBody
+from palyra.api.mcp_servers import ServerApprovalBody
 from palyra.api.nodes import NodeCapabilityBody, RevokeNodeBody
 from palyra.api.operator import DecisionBody, TokenBody
 from palyra.api.pairing import PairingCodeBody, PairingDecisionBody
@@ -75,6 +76,7 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
         ("POST", "/v1/skills/{skill_id}/disable", PauseBody),
         ("POST", "/v1/skills/{skill_id}/quarantine", ChangeBody),
         ("PUT", "/v1/skills/{skill_id}/configuration", ConfigurationBody),
+        ("POST", "/v1/mcp/servers/{server}/approve", ServerApprovalBody),
         ("POST", "/v1/publishers", PublisherBody),
         ("POST", "/v1/publishers/rotation", RotationBody),
         ("POST", "/v1/publishers/revocation", RevocationBody),
@@ -87,11 +89,11 @@ def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, b
 
 
 def test_every_body_of_the_api_is_covered_above() -> None:
-    from palyra.api import calls, identity, nodes, operator, pairing, skills, vault, workers
+    from palyra.api import calls, identity, mcp_servers, nodes, operator, pairing, skills, vault, workers
 
     bodies = {
         name
-        for module in (calls, identity, nodes, operator, pairing, skills, vault, workers)
+        for module in (calls, identity, mcp_servers, nodes, operator, pairing, skills, vault, workers)
         for name, found in inspect.getmembers(module, inspect.isclass)
         if name.endswith("Body") and found.__module__ == module.__name__
     }
@@ -100,12 +102,13 @@ def test_every_body_of_the_api_is_covered_above() -> None:
     of_skills |= {"PauseBody"}
     of_devices = {"AuthorityRotationBody", "PairingCodeBody", "PairingDecisionBody"}
     of_devices |= {"NodeCapabilityBody", "RevokeNodeBody", "WorkerBody"}
-    assert bodies == first | of_skills | of_devices
+    assert bodies == first | of_skills | of_devices | {"ServerApprovalBody"}
 
 
 def test_every_code_that_is_named_exists() -> None:
     import palyra.daemons.gateway
     import palyra.daemons.server
+    import palyra.mcp.behind.server_session
     import palyra.mcp.protocol_door  # noqa: F401
 
     named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", TEXT))

@@ -3,18 +3,33 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fakes.console_scene import PATIENCE_MS, PHONE, WIDE, ConsoleScene, console_scene, overflow_of, violations_of
+from fakes.daemon import Place
+from fakes.skill_scene import PUBLISHER, SKILL, archive
+from fakes.worker_process import WorkerProcess, worker_process
+from palyra.signing.ed25519 import Ed25519Signer
 
 expect.set_options(timeout=PATIENCE_MS)
+SETTINGS = """
+[access.groups]
+viewers = ["user:eve"]
+[skills]
+builder_enabled = true
+[workers]
+require_egress_binding = false
+heartbeat_seconds = 0.5
+heartbeat_timeout_seconds = 20.0
+"""
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleScene]:
-    with console_scene(tmp_path_factory.mktemp("console"), '[access.groups]\nviewers = ["user:eve"]\n') as scene:
+    with console_scene(tmp_path_factory.mktemp("console"), SETTINGS) as scene:
         yield scene
 
 
@@ -141,21 +156,152 @@ def test_a_viewer_sees_and_cannot_decide(scene: ConsoleScene) -> None:
     call.document()
 
 
-@pytest.mark.parametrize("width", [WIDE, PHONE])
-def test_every_page_fits_can_be_read_and_is_reached_by_keyboard(scene: ConsoleScene, width: int) -> None:
+def test_the_journal_is_searched_and_verified_and_handed_out(scene: ConsoleScene, tmp_path: Path) -> None:
+    scene.palyra("call", "echo", "--principal", "agent:searched", "--input", '{"text": "a needle in it"}')
+    page = scene.page("/journal")
+    page.get_by_label("In the payload").fill("NEEDLE")
+    page.get_by_label("Kind").fill("call.requested")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("#events tbody tr")).to_have_count(1)
+    page.locator("#events tbody tr").get_by_role("link").first.click()
+    expect(page.get_by_label("Payload")).to_contain_text("a needle in it")
+    scene.open(page, "/journal")
+    page.get_by_role("button", name="Verify").click()
+    expect(page.locator("#verified")).to_contain_text("Sound:")
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Export").click()
+    started.value.save_as(tmp_path / "out.jsonl")
+    assert scene.palyra("journal", "verify", str(tmp_path / "out.jsonl"))["ok"]
+    kinds = [event["payload"]["action"] for event in _actions(scene)]
+    assert {"journal.verify", "journal.export"} <= set(kinds)
+
+
+def _actions(scene: ConsoleScene) -> list[dict[str, Any]]:
+    tail = scene.palyra("journal", "tail", "-n", "500", "--kind", "console.action_requested")
+    events: list[dict[str, Any]] = tail["data"]["events"]
+    return events
+
+
+def test_policy_explains_a_call_and_replays_the_recorded_ones(scene: ConsoleScene) -> None:
+    page = scene.page("/policy")
+    page.get_by_label("Principal").fill("agent:bot")
+    page.get_by_label("Tool").select_option("fs.write")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#explained")).to_contain_text("needs approval")
+    scene.open(page, "/policy/replay")
+    expect(page.get_by_text("Every one of them would be decided the same today.")).to_be_visible()
+    page.goto(f"{scene.daemon.url}/policy?principal=nobody&tool=fs.write")
+    expect(page.get_by_role("alert")).to_contain_text("is not a principal")
+
+
+def version_of(page: Page, version: str) -> Locator:
+    title = page.get_by_role("heading", level=2).filter(has_text=f"Version {version}")
+    return page.get_by_role("article").filter(has=title)
+
+
+def test_a_skill_is_reviewed_by_what_it_asks_for_and_approved(scene: ConsoleScene, tmp_path: Path) -> None:
+    signer = Ed25519Signer.load_or_create(tmp_path / "acme.key")
+    scene.palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    page = scene.page("/skills")
+    for version, capabilities in (("1.0.0", ""), ("1.1.0", 'http_egress_allowlist = ["api.example.org"]')):
+        file = tmp_path / f"{version}.skill"
+        file.write_bytes(archive(version, signer=signer, capabilities=capabilities))
+        assert scene.palyra("skill", "install", str(file))["ok"]
+        scene.open(page, f"/skills/{SKILL}")
+        article = version_of(page, version)
+        if capabilities:
+            expect(article.locator("ins").first).to_have_text("+ send requests to api.example.org")
+        article.get_by_role("button", name="Approve this version").click()
+        expect(article.get_by_role("heading", level=2)).to_contain_text("approved")
+    page.once("dialog", lambda dialog: dialog.accept())
+    older = version_of(page, "1.0.0")
+    older.get_by_role("button", name="Roll back to this").click()
+    expect(older.get_by_role("heading", level=2)).to_contain_text("approved")
+    expect(page.locator("#history")).to_contain_text("skill.rolled_back")
+
+
+def test_a_candidate_is_written_shown_and_given_up(scene: ConsoleScene) -> None:
+    page = scene.page("/skills")
+    page.get_by_label("Skill id").fill("acme.greeter")
+    page.get_by_label("Publisher").fill("acme")
+    page.get_by_label("What it shall do").fill("Greets people by their names.")
+    page.get_by_role("button", name="Write a scaffold").click()
+    page.locator("#candidates").get_by_role("link", name="acme.greeter").click()
+    expect(page.get_by_role("heading", name="skill.toml")).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Discard").click()
+    page.wait_for_url("**/skills")
+    expect(page.locator("#candidates")).to_contain_text("discarded")
+
+
+def test_a_worker_joins_with_the_payload_of_the_qr_code(scene: ConsoleScene, tmp_path: Path) -> None:
+    machine = Place(tmp_path / "machine")
+    page = scene.page("/devices")
+    page.get_by_label("For a").select_option("worker")
+    page.get_by_role("button", name="Make a code").click()
+    expect(page.locator("#qr path")).to_have_count(1)
+    command = page.locator("#code-text").inner_text()
+    assert command.startswith("palyra-workerd join --code '")
+    code = command.partition("'")[2].rstrip("'")
+    joining = WorkerProcess(machine, "join", "--code", code)
+    try:
+        joining.says("shows the code")
+        digits = joining.said.partition("shows the code ")[2][:6]
+        request = page.locator("#asking article")
+        expect(request.locator(".compare")).to_have_text(digits)
+        request.get_by_label("Digits that the device shows").fill(digits)
+        request.get_by_role("button", name="Let it in").click()
+        assert joining.wait() == 0, joining.said
+    finally:
+        joining.stop()
+    with worker_process(machine, "--slots", "2") as worker:
+        worker.says("connected and attested")
+        row = page.locator("#workers tbody tr")
+        expect(row).to_contain_text("0 of 2")
+        row.get_by_role("button", name="Drain").click()
+        expect(row).to_contain_text("draining")
+        row.get_by_role("button", name="Resume").click()
+        expect(row.get_by_role("button", name="Drain")).to_be_visible()
+    made = [event["payload"] for event in _actions(scene) if event["payload"]["action"] == "pairing.make_code"]
+    assert made and code not in json.dumps(scene.palyra("journal", "tail", "-n", "1000"))
+
+
+def test_the_machine_is_examined_on_demand(scene: ConsoleScene) -> None:
+    page = scene.page("/doctor")
+    expect(page.get_by_text("This machine was not examined since the daemon started.")).to_be_visible()
+    page.get_by_role("button", name="Examine this machine").click()
+    expect(page.locator("#report tbody")).to_contain_text("keeps the file tools in their workspace")
+
+
+def test_the_vault_shows_names_and_never_values(scene: ConsoleScene) -> None:
+    value = "value-that-nobody-sees"
+    scene.place.palyra("vault", "put", "global/shown", stdin=value)
+    page = scene.page("/vault")
+    expect(page.locator("#secrets")).to_contain_text("global/shown")
+    assert value not in page.content()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(WIDE, False), (PHONE, True)])
+def test_every_page_fits_can_be_read_and_is_reached_by_keyboard(scene: ConsoleScene, width: int, dark: bool) -> None:
     made = scene.palyra("call", "echo", "--principal", "agent:bot", "--input", json.dumps({"text": "x" * 500}))["data"]
     waiting = scene.palyra("call", "fs.write", "--principal", "agent:bot", "--input", json.dumps(write_of("wait.txt")))
     approval = waiting["error"]["details"]["approval_id"]
-    page = scene.page("/", width=width)
+    page = scene.page("/", width=width, dark=dark)
     paths = [str(link.get_attribute("href")) for link in page.locator("nav[aria-label=Pages] a").all()]
-    paths += ["/runs", f"/runs/{made['run_id']}", f"/calls/{made['call_id']}", f"/approvals/{approval}"]
+    paths += [
+        "/policy/replay",
+        "/policy?principal=agent:bot&tool=fs.write",
+        "/journal/3",
+        "/runs",
+        f"/runs/{made['run_id']}",
+        f"/calls/{made['call_id']}",
+        f"/approvals/{approval}",
+    ]
     found: dict[str, object] = {}
     for path in paths:
         scene.open(page, path)
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            if wrong := violations_of(page):
-                found[f"{path} {scheme}"] = wrong
+        if wrong := violations_of(page):
+            found[path] = wrong
         if overflow_of(page) > 0:
             found[f"{path} overflow"] = overflow_of(page)
         _reach_the_content(page)

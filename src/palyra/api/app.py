@@ -11,7 +11,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.api import browser, calls, channels, identity, mcp, nodes, operator, pairing, skills, vault, workers
+from palyra.api import (
+    browser,
+    calls,
+    channels,
+    identity,
+    mcp,
+    mcp_servers,
+    nodes,
+    operator,
+    pairing,
+    skills,
+    vault,
+    workers,
+)
 from palyra.api.described import described, shape_told
 from palyra.api.http import (
     EXIT_CODE_HEADER,
@@ -79,6 +92,10 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/nodes/{device}/revoke", nodes.revoke_node),
     ("POST", "/v1/nodes/{device}/withhold", nodes.withhold_capability),
     ("POST", "/v1/nodes/{device}/allow", nodes.allow_capability),
+    ("GET", "/v1/mcp/servers", mcp_servers.list_servers),
+    ("GET", "/v1/mcp/servers/{server}", mcp_servers.show_server),
+    ("POST", "/v1/mcp/servers/{server}/look", mcp_servers.look_at_server),
+    ("POST", "/v1/mcp/servers/{server}/approve", mcp_servers.approve_tools),
     ("GET", "/v1/workers", workers.list_workers),
     ("GET", "/v1/workers/{worker}", workers.show_worker),
     ("POST", "/v1/workers/{worker}/drain", workers.change_worker),

@@ -1,7 +1,7 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
 import copy
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -28,6 +28,9 @@ from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
     from palyra.identity.identity_manager import IdentityManager
+    from palyra.mcp.behind.definition import Listing
+    from palyra.mcp.behind.pinning import Pin
+    from palyra.mcp.behind.server_plan import ServerPlan
     from palyra.mcp.protocol_door import ProtocolDoor
     from palyra.nodes.node_desk import NodeDesk
     from palyra.nodes.pairing_desk import PairingDesk
@@ -103,6 +106,18 @@ class Fleet(Protocol):
     def workers(self) -> "list[WorkerRecord]": ...
 
 
+class ServersBehind(Protocol):
+    """The MCP servers behind Palyra, what they offer, and what of it was reviewed."""
+
+    def servers(self) -> "dict[str, tuple[ServerPlan, dict[str, Pin]]]": ...
+
+    def server(self, name: str) -> "tuple[ServerPlan, dict[str, Pin]]": ...
+
+    async def look(self, server: str, *, actor: str) -> "Listing": ...
+
+    async def approve(self, server: str, tools: Mapping[str, str], *, by: str, actor: str) -> "list[Pin]": ...
+
+
 class Browsers(Protocol):
     """What an operator does with browser sessions, their downloads and profiles. ``actor`` is that operator."""
 
@@ -159,6 +174,7 @@ class ApiService:
         browser: Browsers,
         channels: Channels,
         mcp: "Callable[[], ProtocolDoor]",
+        mcp_servers: "ServersBehind",
         policy: PolicyPort,
         clock: Clock,
         status: Callable[[], dict[str, Any]],
@@ -177,6 +193,7 @@ class ApiService:
         self.browser = browser
         self.channels = channels
         self.mcp = mcp
+        self.mcp_servers = mcp_servers
         self.policy = policy
         self.clock = clock
         self.status = status

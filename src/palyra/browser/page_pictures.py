@@ -1,5 +1,6 @@
 """Pictures of a tab: what is shown, the whole page, or one element."""
 
+import asyncio
 import base64
 from typing import Any, Final
 
@@ -13,9 +14,8 @@ from palyra.browser.page_limits import MAX_PICTURE_PIXELS
 from palyra.browser.page_port import Made, PageView
 from palyra.browser.page_script import PageWorlds
 
-_MAX_QUALITY: Final = 100
-_NOTHING_DRAWN: Final = "Unable to capture"
-_TRIES: Final = 4
+_MAX_QUALITY = 100
+_NOT_DRAWN: Final = "Unable to capture screenshot"
 
 
 class PagePictures:
@@ -44,21 +44,20 @@ class PagePictures:
                 "height": min(size["height"], MAX_PICTURE_PIXELS),
                 "scale": 1,
             }
-        data = await self._capture(params, seconds)
-        return Made(content=base64.b64decode(data), media_type=f"image/{action.format.value}")
+        taken = await self._captured(params, deadline, seconds)
+        return Made(content=base64.b64decode(taken["data"]), media_type=f"image/{action.format.value}")
 
-    async def _capture(self, params: dict[str, Any], seconds: float) -> str:
-        """On a busy machine Chromium may have drawn nothing yet, and says so: then after its next frame."""
-        for _ in range(_TRIES - 1):
+    async def _captured(self, params: dict[str, Any], deadline: float, seconds: float) -> dict[str, Any]:
+        """Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later: it is
+        asked again with each frame."""
+        while True:
             try:
-                taken = await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
-                return str(taken["data"])
+                return await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
             except CommandRefused as refused:
-                if _NOTHING_DRAWN not in refused.message:
+                late = asyncio.get_running_loop().time() >= deadline
+                if late or _NOT_DRAWN not in refused.message:
                     raise
             await self._worlds.call(self._frames.main, "nextFrame")
-        taken = await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
-        return str(taken["data"])
 
     async def _clip(self, located: Located, deadline: float) -> dict[str, float]:
         """In the page's own pixels, so the part that is scrolled away counts too."""

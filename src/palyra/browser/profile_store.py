@@ -104,6 +104,10 @@ class ProfileStore:
     def profiles(self, principal: str) -> list[BrowserProfileRecord]:
         return [record for record in self._ledger.registry.profiles if record.principal == principal]
 
+    def every_profile(self) -> list[BrowserProfileRecord]:
+        """For operators, who look after everybody's."""
+        return list(self._ledger.registry.profiles)
+
     def get(self, principal: str, profile_id: str) -> BrowserProfileRecord:
         record = self._ledger.record(profile_id)
         if record is None or record.principal != principal:

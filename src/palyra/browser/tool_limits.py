@@ -19,5 +19,7 @@ MAX_LOG_ENTRIES: Final = 256
 MAX_SESSIONS_PER_RUN: Final = 4
 # Base64 makes four characters of three bytes; the rest of a result needs little.
 RESULT_ROOM_BYTES: Final = 8 * KIB
+# How often a page that goes elsewhere while it is looked at is waited for.
+MOVING_PAGE_LOOKS: Final = 2
 # The second try of a picture that does not fit into a result.
 SMALL_PICTURE_QUALITY: Final = 50

@@ -194,6 +194,10 @@ SNAPSHOT_PART: Final = part(SNAPSHOT, *SNAPSHOT_FIELDS)
 PROBLEM: Final = part(
     {"code": TEXT, "message": TEXT, "hint": TEXT, "details": {"type": "object"}}, "code", "message", "hint"
 )
+SNAPSHOT_TOO: Final[dict[str, Schema]] = {
+    "snapshot": SNAPSHOT_PART,
+    "snapshot_problem": {**PROBLEM, "description": "Why there is no snapshot: call browser.snapshot."},
+}
 PICTURE: Final[dict[str, Schema]] = {
     "image_base64": {**TEXT, "description": "The picture."},
     "media_type": {**TEXT, "description": "Its type, such as image/png."},

@@ -1,9 +1,7 @@
 """``palyra doctor``: what this machine can enforce, and with ``--attack`` whether it does."""
 
 import asyncio
-import tempfile
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,24 +9,11 @@ from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.errors import PalyraError
 
 if TYPE_CHECKING:
-    from palyra.browser.fences import FenceReceipt
     from palyra.doctor.report import Finding, Probe, Report
     from palyra.sandbox.attacks.attack_report import AttackReport
     from palyra.sandbox.attacks.attempt import Attempt
     from palyra.sandbox.attacks.verdict import Verdict
-    from palyra.sandbox.probe import Capabilities
     from palyra.sandbox.profile import SandboxTier
-
-DIGEST_CHARS_SHOWN: Final = 16
-# (module (func (export "run") (result i32) (i32.const 42)))
-_SMALLEST_GUEST: Final = bytes.fromhex("0061736d010000000105016000017f030201000707010372756e00000a06010400412a0b")
-_OTHER_NAMESPACES: Final = (
-    "pid_namespace",
-    "network_namespace",
-    "ipc_namespace",
-    "uts_namespace",
-    "cgroup_namespace",
-)
 
 
 @click.command()
@@ -60,119 +45,13 @@ def doctor(invocation: Invocation, attack: bool, tier: str | None) -> None:
 
 
 def probes(invocation: Invocation) -> "tuple[Probe, ...]":
-    """The table of questions. What is not required yet belongs to tiers that say so themselves when they start."""
-    from palyra.doctor import host, kernel
+    """What is looked at on every machine, and whether a daemon answers."""
+    from palyra.daemons.machine_checks import machine_probes
     from palyra.doctor.report import Probe
 
-    state = invocation.state_path
-    rows = (
-        ("python", "runs Palyra", True, host.python),
-        ("state directory", "keeps keys, tokens and the journal private", True, lambda: host.state_directory(state)),
-        ("durable writes", "make a record outlive a power cut", True, lambda: host.durable_writes(state)),
-        ("sqlite", "holds the journal", True, lambda: host.sqlite(state)),
-        ("clock", "dates records and ends approvals", True, lambda: host.clock(state)),
-        ("policy bundle", "decides every call", True, lambda: policy_bundle(invocation)),
-        ("openat2", "keeps the file tools in their workspace", True, kernel.openat2),
-        ("landlock", "limits files and TCP without privileges", False, kernel.landlock),
-        ("seccomp", "limits system calls", False, kernel.seccomp),
-        ("user namespaces", "isolate processes without root", False, kernel.user_namespaces),
-        ("bubblewrap", "builds Tier C sandboxes", False, host.bubblewrap),
-        ("other namespaces", "hide the host's processes and network", False, lambda: sandbox_layers(_OTHER_NAMESPACES)),
-        ("nested namespaces", "can be switched off", False, lambda: sandbox_layers(("nested_userns_off",))),
-        ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
-        ("cgroups", "limit whole process trees", False, kernel.cgroups),
-        ("webassembly", "runs skills in confined workers", False, webassembly),
-        ("browser", "runs behind its fences", False, lambda: browser_fences(invocation)),
-        ("daemon", "answers calls", False, lambda: running_daemon(invocation)),
-    )
-    return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
-
-
-def sandbox_layers(layers: tuple[str, ...]) -> "Finding":
-    """Each layer built for real with bubblewrap, as this user."""
-    from palyra.doctor.report import missing, ok
-    from palyra.sandbox.receipt import Layer
-
-    found = [_capabilities().of(Layer(layer)) for layer in layers]
-    tried = [each for each in found if each is not None]
-    if not tried:
-        return missing("not tried: there is no bubblewrap to build them with", "apt install bubblewrap")
-    lacking = [each for each in tried if not each.usable]
-    if lacking:
-        fixes = dict.fromkeys(each.fix for each in lacking)
-        return missing("; ".join(each.evidence for each in lacking), "; ".join(fixes))
-    return ok("built: " + ", ".join(each.layer.replace("_", " ") for each in tried))
-
-
-@cache
-def _capabilities() -> "Capabilities":
-    from palyra.sandbox.probe import examine
-
-    return examine()
-
-
-def webassembly() -> "Finding":
-    """Compiles and runs the smallest guest, in a worker process as skills have it."""
-    from pathlib import Path
-
-    from palyra.doctor.report import missing, ok
-    from palyra.secret import Secret
-    from palyra.wasm.limits import PoolSettings
-    from palyra.wasm.runtime import WasmRuntime
-
-    async def tried(folder: str) -> str:
-        runtime = WasmRuntime(
-            cache_directory=Path(folder), key=Secret("of this probe alone"), pool=PoolSettings(ready=1)
-        )
-        try:
-            outcome = await runtime.run(await runtime.compile(_SMALLEST_GUEST), timeout_ms=10_000)
-            engine = " ".join(runtime.pool.engine.split()[:2])
-            return f"{engine}: a guest answered {outcome.output!r}"
-        finally:
-            await runtime.close()
-
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            return ok(asyncio.run(tried(folder)))
-    except (PalyraError, ImportError, OSError) as error:
-        return missing(str(error), getattr(error, "hint", "") or "install Palyra again, with its dependencies")
-
-
-def browser_fences(invocation: Invocation) -> "Finding":
-    """Starts one as sessions have it, and reads every fence back from the running processes."""
-    from palyra.doctor.report import missing, ok, warn
-
-    browser = invocation.settings.browser
-    if not browser.enabled:
-        return ok("switched off by browser.enabled")
-
-    async def tried(folder: str) -> "tuple[str, FenceReceipt]":
-        from pathlib import Path
-
-        from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
-        from palyra.browser.process_notes import ProcessNotes
-        from palyra.daemons.browserd_parts import GuardListeners
-
-        listeners = GuardListeners()
-        try:
-            settings = ChromiumSettings(binary=browser.engine or None, allow_no_sandbox=browser.allow_no_sandbox)
-            process = await ChromiumLauncher(listeners, ProcessNotes(Path(folder)), settings).start()
-            try:
-                return process.product, process.receipt
-            finally:
-                await process.close(graceful=False)
-        finally:
-            await listeners.close()
-
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            product, receipt = asyncio.run(tried(folder))
-    except (PalyraError, OSError) as error:
-        return missing(str(error), getattr(error, "hint", "") or "apt install chromium-headless-shell bubblewrap")
-    held = ", ".join(str(line.fence).replace("_", " ") for line in receipt.lines if line.held)
-    if receipt.waived:
-        return warn(f"{product} without its own sandbox; up: {held}", "set browser.allow_no_sandbox to false")
-    return ok(f"{product}; up: {held}")
+    settings = invocation.settings
+    daemon = Probe(name="daemon", purpose="answers calls", required=False, look=lambda: running_daemon(invocation))
+    return (*machine_probes(invocation.state_path, invocation.locations.policy_dir(settings), settings), daemon)
 
 
 def running_daemon(invocation: Invocation) -> "Finding":
@@ -187,22 +66,6 @@ def running_daemon(invocation: Invocation) -> "Finding":
     except PalyraError as error:
         return warn(error.message, error.hint)
     return daemon_http.daemon(address.host, address.port)
-
-
-def policy_bundle(invocation: Invocation) -> "Finding":
-    """Loads the bundle that a daemon started now would load."""
-    from palyra.daemons.entity_directory import directory_of
-    from palyra.doctor.report import missing, ok
-    from palyra.policy.cedar import CedarEngine
-    from palyra.policy.loader import load_bundle
-
-    settings = invocation.settings
-    folder = invocation.locations.policy_dir(settings)
-    try:
-        digest = CedarEngine(load_bundle(folder, directory_of(settings))).bundle_digest
-    except PalyraError as error:
-        return missing(error.message, error.hint)
-    return ok(f"valid, with the files of {folder}, digest {digest[:DIGEST_CHARS_SHOWN]}")
 
 
 def _show(invocation: Invocation, report: "Report") -> None:

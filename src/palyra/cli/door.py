@@ -22,7 +22,7 @@ def open_client(invocation: Invocation) -> Iterator[Client]:
         with client:
             yield client
         return
-    from palyra.daemons.gateway import embedded_app
+    from palyra.daemons.embedded import embedded_app
 
     settings = invocation.located_settings
     policy_dir = invocation.locations.policy_dir(settings)

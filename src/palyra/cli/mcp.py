@@ -3,6 +3,7 @@
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.mcp_servers import approve, look, servers, show
 
 DEFAULT_PRINCIPAL = "agent:mcp"
 CLIENTS = ("claude-desktop", "claude-code", "cursor", "vscode", "zed", "codex", "json")
@@ -26,6 +27,12 @@ def mcp(invocation: Invocation, ctx: click.Context, principal: str | None, url: 
     from palyra.cli.mcp_serve import serve_stdio
 
     serve_stdio(invocation, principal, url, os.environ.get("PALYRA_TOKEN"))
+
+
+mcp.add_command(servers)
+mcp.add_command(show)
+mcp.add_command(look)
+mcp.add_command(approve)
 
 
 @mcp.command("config")

@@ -60,7 +60,7 @@ def _walk(steps: Steps, folder: "Any") -> None:
     from palyra.client.client import Client
     from palyra.config.settings import Settings
     from palyra.config.state_dir import StateDir
-    from palyra.daemons.gateway import embedded_app
+    from palyra.daemons.embedded import embedded_app
 
     state = StateDir.open(folder / "state")
     with (

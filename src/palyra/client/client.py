@@ -17,6 +17,7 @@ import msgspec
 from palyra.client import (
     browser_operations,
     identity_operations,
+    mcp_operations,
     node_operations,
     operations,
     pairing_operations,
@@ -156,6 +157,10 @@ class Client:
     revoke_node = _blocking(node_operations.revoke_node)
     withhold_capability = _blocking(node_operations.withhold_capability)
     allow_capability = _blocking(node_operations.allow_capability)
+    mcp_servers = _blocking(mcp_operations.mcp_servers)
+    mcp_server = _blocking(mcp_operations.mcp_server)
+    look_at_mcp_server = _blocking(mcp_operations.look_at_mcp_server)
+    approve_mcp_tools = _blocking(mcp_operations.approve_mcp_tools)
     workers = _blocking(worker_operations.workers)
     worker = _blocking(worker_operations.worker)
     change_worker = _blocking(worker_operations.change_worker)
@@ -318,6 +323,10 @@ class AsyncClient:
     revoke_node = _async(node_operations.revoke_node)
     withhold_capability = _async(node_operations.withhold_capability)
     allow_capability = _async(node_operations.allow_capability)
+    mcp_servers = _async(mcp_operations.mcp_servers)
+    mcp_server = _async(mcp_operations.mcp_server)
+    look_at_mcp_server = _async(mcp_operations.look_at_mcp_server)
+    approve_mcp_tools = _async(mcp_operations.approve_mcp_tools)
     workers = _async(worker_operations.workers)
     worker = _async(worker_operations.worker)
     change_worker = _async(worker_operations.change_worker)

@@ -294,6 +294,18 @@ class LeaseView(View, frozen=True, kw_only=True):
     output: dict[str, str] = {}
 
 
+class McpServerView(View, frozen=True, kw_only=True):
+    """A server behind Palyra; ``refused`` are tools of it that cannot be offered, each with the reason."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    workspace: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
+    refused: dict[str, str] | None = None
+
+
 class BrowserSessionView(View, frozen=True, kw_only=True):
     """Of a session that was closed only ``closed``, ``saved`` and ``problem_code`` are told."""
 

@@ -422,6 +422,15 @@ def _check_egress(settings: Settings) -> None:
                 hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
                 settings=["egress.allowed_hosts", name],
             )
+    for name, plan in settings.mcp.servers.items():
+        _explained("mcp.servers", partial(plan.check, name))
+        wanted = _explained("mcp.servers", partial(parse_rules, plan.hosts))
+        if any(not is_within(rule, ceiling) for rule in wanted):
+            raise InvalidSetting(
+                f"mcp.servers: {name} has hosts that egress.allowed_hosts does not allow",
+                hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
+                settings=["egress.allowed_hosts", "mcp.servers"],
+            )
     _rules(settings, "egress.private_targets")
     _rules(settings, "browser.private_targets")
     for typed in settings.browser.bindings:

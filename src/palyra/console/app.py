@@ -17,12 +17,12 @@ from palyra.console.assets import Assets
 from palyra.console.console import Console
 from palyra.console.errors import NoSuchPage, NotLoggedIn, RoleMissing
 from palyra.console.origin import check_origin
-from palyra.console.page import Listing, Page, Write
+from palyra.console.page import Download, Listing, Page, Write
 from palyra.console.problem import answer_problem, problem_of
 from palyra.console.rendering import environment, query_of
 from palyra.console.sections import SECTIONS
 from palyra.console.visit import Visit, authenticate
-from palyra.console.writes import perform
+from palyra.console.writes import hand_out, perform
 from palyra.errors import InternalError, PalyraError
 
 log = logging.getLogger("palyra.console")
@@ -56,11 +56,13 @@ class ConsoleApp:
         self.pages = [page for section in SECTIONS for page in section.pages]
         self.listings = [listing for section in SECTIONS for listing in section.listings]
         self.writes = [write for section in SECTIONS for write in section.writes]
+        self.downloads = [download for section in SECTIONS for download in section.downloads]
 
     def routes(self) -> Sequence[Route]:
         found = [Route(page.path, self._guarded(self._page(page))) for page in self.pages]
         found += [Route(each.path, self._guarded(self._listing(each))) for each in self.listings]
         found += [Route(write.path, self._guarded(self._write(write)), methods=[write.method]) for write in self.writes]
+        found += [Route(each.path, self._guarded(self._download(each))) for each in self.downloads]
         found += [
             Route("/login", self._guarded(self._login_page)),
             Route("/console/v1/session", self._guarded(self._with_console(login.log_in)), methods=["POST"]),
@@ -99,6 +101,12 @@ class ConsoleApp:
     def _write(self, write: Write) -> Handler:
         async def handle(request: Request) -> Response:
             return await perform(self._console, write, request)
+
+        return handle
+
+    def _download(self, download: Download) -> Handler:
+        async def handle(request: Request) -> Response:
+            return await hand_out(self._console, download, request)
 
         return handle
 

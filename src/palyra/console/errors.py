@@ -75,3 +75,8 @@ class KeyInUse(InvalidInput):
 class TooManyPagesOpen(LimitExceeded):
     code = "console.too_many_pages"
     hint = "close some of the console's tabs: this one shows what is there, and has to be reloaded by hand"
+
+
+class Busy(LimitExceeded):
+    code = "console.busy"
+    hint = "wait until it has ended; its result shows on the page"

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from starlette.responses import Response
 
 from palyra.console.roles import Role
 
@@ -55,9 +56,19 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     shown_once: bool = False
 
 
+class Download(msgspec.Struct, frozen=True, kw_only=True):
+    """A file. It is recorded like something done, since what is in it leaves the machine."""
+
+    path: str
+    name: str
+    make: Callable[["Console", "Visit"], Awaitable[Response]]
+    role: Role = Role.OPERATOR
+
+
 class Section(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one module offers."""
 
     pages: tuple[Page, ...] = ()
     listings: tuple[Listing, ...] = ()
     writes: tuple[Write, ...] = ()
+    downloads: tuple[Download, ...] = ()

@@ -1,10 +1,17 @@
 """Every section of the console, in the order of its menu. A new page is one more line here."""
 
 from palyra.console.page import Section
-from palyra.console.pages import approvals, calls, overview
+from palyra.console.pages import approvals, calls, devices, doctor, egress, journal, overview, policy, skills, vault
 
 SECTIONS: tuple[Section, ...] = (
     overview.SECTION,
     approvals.SECTION,
     calls.SECTION,
+    journal.SECTION,
+    policy.SECTION,
+    skills.SECTION,
+    devices.SECTION,
+    vault.SECTION,
+    egress.SECTION,
+    doctor.SECTION,
 )

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from palyra.api.http import answer, read_object, shape_of
 from palyra.console.console import Console
 from palyra.console.errors import JsonOnly
-from palyra.console.page import Write
+from palyra.console.page import Download, Write
 from palyra.console.problem import MEDIA_TYPE, answer_problem
 from palyra.console.session import CSRF_HEADER
 from palyra.console.sqlite_requests import KeptAnswer, WriteKey, claim, keep_answer, write_key
@@ -56,6 +56,21 @@ async def perform(console: Console, write: Write, request: Request) -> Response:
     return done
 
 
+async def hand_out(console: Console, download: Download, request: Request) -> Response:
+    """A file, on record before its first byte goes out."""
+    visit = await authenticate(console, request)
+    visit.require(download.role)
+    action = _Action(console, visit, download, None)
+    await action.begin(dict(request.query_params))
+    try:
+        made = await download.make(console, visit)
+    except PalyraError as error:
+        await action.end(None, error)
+        raise
+    await action.end(None)
+    return made
+
+
 async def read_json(request: Request) -> dict[str, Any]:
     """A form of another site can send text, but not JSON under its name."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -66,11 +81,11 @@ async def read_json(request: Request) -> dict[str, Any]:
 class _Action:
     """One action on record: what is to be done, then what came of it."""
 
-    def __init__(self, console: Console, visit: Visit, write: Write, key: WriteKey | None) -> None:
+    def __init__(self, console: Console, visit: Visit, write: Write | Download, key: WriteKey | None) -> None:
         self._store = console.store
         self._actor = visit.caller.actor
         self._key = key
-        self._shown_once = write.shown_once
+        self._shown_once = isinstance(write, Write) and write.shown_once
         self._facts: dict[str, Any] = {
             "action": write.name,
             "target": "/".join(map(str, visit.request.path_params.values())),

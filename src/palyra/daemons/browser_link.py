@@ -1,6 +1,7 @@
 """The connection to the browser daemon: made when it is first needed, made anew when the daemon is another one."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,6 +12,10 @@ from palyra.errors import Unavailable
 if TYPE_CHECKING:
     from palyra.browser.browser_client import BrowserClient
 
+# A browser daemon that is started together with this one is waited for: in this daemon's first minute, for so long.
+STARTING_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 0.1
 START_HINT: Final = "start it with `palyra up`, which starts the browser daemon too, or with `palyra-browserd`"
 
 
@@ -30,13 +35,18 @@ class BrowserOff(Unavailable):
 
 
 class BrowserLink:
-    """``on_connect`` is awaited with each new connection, before anybody gets it."""
+    """``on_connect`` is awaited with each new connection, before anybody gets it. ``trace`` is a file that is where
+    a browser daemon was ever started: without it none is waited for."""
 
-    def __init__(self, folder: Path, on_connect: "Callable[[BrowserClient], Awaitable[None]]") -> None:
+    def __init__(self, folder: Path, trace: Path, on_connect: "Callable[[BrowserClient], Awaitable[None]]") -> None:
         self._folder = folder
+        self._trace = trace
         self._on_connect = on_connect
         self._client: BrowserClient | None = None
+        # Given up, and perhaps still in the hands of calls that are about to fail.
+        self._given_up: BrowserClient | None = None
         self._connecting = asyncio.Lock()
+        self._since = time.monotonic()
 
     @property
     def connected(self) -> bool:
@@ -48,19 +58,34 @@ class BrowserLink:
             return self._client
         async with self._connecting:
             if self._client is None:
-                self._client = await self._connect()
+                self._client = await self._started()
             return self._client
 
     async def lost(self, client: "BrowserClient") -> None:
         """It does not answer, or is another daemon by now: the next one who asks connects anew."""
         if self._client is client:
-            self._client = None
-            await client.close()
+            before, self._given_up, self._client = self._given_up, client, None
+            if before is not None:
+                await before.close()
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        clients = (self._client, self._given_up)
+        self._client = self._given_up = None
+        for client in clients:
+            if client is not None:
+                await client.close()
+
+    async def _started(self) -> "BrowserClient":
+        began = time.monotonic()
+        is_early = began - self._since < STARTING_SECONDS and self._trace.exists()
+        until = began + WAIT_SECONDS if is_early else began
+        while True:
+            try:
+                return await self._connect()
+            except BrowserUnavailable:
+                if time.monotonic() > until:
+                    raise
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _connect(self) -> "BrowserClient":
         # gRPC is loaded by whoever uses a browser, and by nobody else.

@@ -14,7 +14,7 @@ from palyra.daemons import browser_results as results
 from palyra.daemons.browser_parts import BrowserParts
 from palyra.daemons.browser_policy import NEW, evaluate_question
 from palyra.daemons.browser_sessions import OwnedSession, session_entity
-from palyra.daemons.browser_work import BrowserWork, refusals
+from palyra.daemons.browser_work import BrowserWork
 from palyra.errors import PalyraError
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Outcome as Verdict
@@ -83,8 +83,8 @@ class SessionOpening:
             # The session is there: its owner is told of it, and of what went wrong.
             error = failure
         plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
-        seen = await self._parts.catch_up(session, client)
-        return Outcome(result=result, receipt=results.receipt_of(view, reach, refusals(seen)), error=error)
+        refused = await self._parts.settle(work)
+        return Outcome(result=result, receipt=results.receipt_of(view, reach, refused), error=error)
 
     async def _profile_id(self, client: "BrowserClient", caller: Caller, name: str) -> str:
         if not name:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from palyra.browser import session_log
 from palyra.browser.browser_settings import BrowserSettings
 from palyra.browser.session_view import Caller, NoSuchSession, SessionEvent, WatchAsk
+from palyra.browser.socket_place import BrowserAway
 from palyra.browser.tool_arguments import Reach
 from palyra.daemons.browser_link import BrowserLink, BrowserNeedsDaemon, BrowserOff, BrowserUnavailable
 from palyra.daemons.browser_policy import host_questions
 from palyra.daemons.browser_sessions import OwnedSession, SessionBook
-from palyra.errors import PalyraError, Unavailable
+from palyra.daemons.browser_work import BrowserWork, refusals
+from palyra.errors import PalyraError
 from palyra.journal.event import NewEvent
 from palyra.journal.sqlite import SqliteStore
 from palyra.policy.decision import Outcome
@@ -46,6 +48,8 @@ RECORDED: Final = frozenset(
         session_log.NOT_RESTORED,
     )
 )
+# Of one call; its receipt counts them all.
+MAX_REFUSALS_RECORDED: Final = 16
 _CLOSING_SECONDS: Final = 30.0
 # A host is judged without regard to the tool.
 _NO_TOOL: Final = Entity(uid=EntityRef("Tool", "browser.open"))
@@ -61,6 +65,7 @@ class BrowserParts:
         book: SessionBook,
         *,
         folder: Path,
+        trace: Path,
         store: SqliteStore,
         policy: PolicyPort,
         directory: EntityDirectory,
@@ -70,7 +75,7 @@ class BrowserParts:
         self.settings = settings
         self.ceiling = ceiling
         self.book = book
-        self._link = BrowserLink(folder, self._end_strangers)
+        self._link = BrowserLink(folder, trace, self._end_strangers)
         self._store = store
         self._policy = policy
         self._directory = directory
@@ -91,11 +96,9 @@ class BrowserParts:
         client = await self._link.client()
         try:
             yield client
-        except Unavailable as failure:
-            if failure.code in ("browser.away", "browser.not_admitted"):
-                await self._link.lost(client)
-                raise BrowserUnavailable(f"the browser daemon is gone: {failure.message}") from failure
-            raise
+        except BrowserAway as away:
+            await self._link.lost(client)
+            raise BrowserUnavailable(f"the browser daemon is gone: {away.message}") from away
 
     async def entered(self, session: OwnedSession, **payload: Any) -> None:
         """From now on it is there for its owner, watched until it ends."""
@@ -112,6 +115,13 @@ class BrowserParts:
             return ()
         await self._note(session, events)
         return events
+
+    async def settle(self, work: BrowserWork) -> tuple[str, ...]:
+        """Before a call ends: what was refused while it ran is on record, and is told."""
+        for told in work.refused[:MAX_REFUSALS_RECORDED]:
+            await self.record(work.session, "browser.navigation_refused", call=work.plan.call_id, text=told)
+        seen = await self.catch_up(work.session, work.client)
+        return (*work.refused, *refusals(seen))
 
     async def ended(self, session: OwnedSession, *, reason: str, **more: Any) -> None:
         """On record once, whoever notices first."""

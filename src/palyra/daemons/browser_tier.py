@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from palyra.browser.socket_place import SOCKET_FOLDER
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.browser_desk import BrowserDesk
@@ -13,6 +14,7 @@ from palyra.daemons.browser_sessions import SessionBook
 from palyra.daemons.browser_specs import ACT, browser_specs
 from palyra.daemons.browser_supply import BrowserSupply, RevealsSecrets
 from palyra.daemons.browser_tools import BrowserTools
+from palyra.daemons.local_browser import LOG_FILE
 from palyra.journal.sqlite import SqliteStore
 from palyra.policy.entities import Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
@@ -29,6 +31,7 @@ class BrowserTier:
     def __init__(self, settings: Settings, state: StateDir, file_specs: Callable[[str], ToolSpec]) -> None:
         self._settings = settings
         self._folder: Path = browser_folder(state)
+        self._trace: Path = state.path(LOG_FILE)
         self._file_specs = file_specs
         self.book = SessionBook()
         self.ceiling = ceiling_of(settings.browser, settings.egress)
@@ -54,6 +57,7 @@ class BrowserTier:
             self.ceiling,
             self.book,
             folder=self._folder,
+            trace=self._trace,
             store=store,
             policy=policy,
             directory=directory,
@@ -76,4 +80,4 @@ class BrowserTier:
 
 def browser_folder(state: StateDir) -> "Path":
     """Where the browser daemon of this state directory has its socket."""
-    return state.path("browser")
+    return state.path(SOCKET_FOLDER)

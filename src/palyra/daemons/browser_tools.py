@@ -23,14 +23,16 @@ from palyra.browser.action import (
 )
 from palyra.browser.budget import TooLarge
 from palyra.browser.observation import ObserveAsk, SnapshotForm
-from palyra.browser.session_view import ActReport, SessionEvent, SessionState, SessionView, WatchAsk
+from palyra.browser.session_view import SessionEvent, SessionState, SessionView, WatchAsk
+from palyra.browser.socket_place import BrowserAway
 from palyra.clock import MS_PER_SECOND
 from palyra.daemons import browser_results as results
 from palyra.daemons.browser_opening import SessionOpening
 from palyra.daemons.browser_parts import BrowserParts
 from palyra.daemons.browser_specs import BROWSER_EXECUTOR
 from palyra.daemons.browser_supply import BrowserSupply
-from palyra.daemons.browser_work import BrowserWork, refusals
+from palyra.daemons.browser_work import BrowserWork
+from palyra.errors import PalyraError
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan, Outcome
 
@@ -68,18 +70,19 @@ class BrowserTools:
             # It may have ended since the call was decided.
             session = self._parts.book.of(plan.principal, plan.run_id, plan.arguments["session"])
             work = BrowserWork(plan, client, session)
-            seen: tuple[SessionEvent, ...] = ()
+            result: dict[str, Any] | None = None
             try:
                 result = await self._tools[plan.tool](work)
+            except BrowserAway:
+                raise
+            except PalyraError as failure:
+                work.problem = failure
             finally:
                 # What was used is charged however the call ends, and what was refused is on record before it has.
                 plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
-                seen = await asyncio.shield(self._parts.catch_up(session, client))
-            return Outcome(
-                result=result,
-                receipt=results.receipt_of(session.view, session.reach, refusals(seen)),
-                error=work.problem,
-            )
+                refused = await asyncio.shield(self._parts.settle(work))
+            receipt = results.receipt_of(session.view, session.reach, refused)
+            return Outcome(result=result, receipt=receipt, error=work.problem)
 
     async def _close(self, work: BrowserWork) -> dict[str, Any]:
         discard = work.arguments.get("discard", False)
@@ -117,14 +120,7 @@ class BrowserTools:
     async def _act(self, work: BrowserWork) -> dict[str, Any]:
         steps = tool_arguments.steps_of(work.arguments)
         actions = await self._supply.filled(work.plan, work.session, steps)
-        work.actions = len(actions)
-        report: ActReport = await work.client.act(
-            work.caller,
-            work.session.session_id,
-            actions,
-            picture_on_failure=work.arguments.get("picture_on_failure", False),
-        )
-        work.actions = min(len(actions), len(report.outcomes) + (report.problem is not None))
+        report = await work.act(actions, picture_on_failure=work.arguments.get("picture_on_failure", False))
         result: dict[str, Any] = {
             "done": len(report.outcomes),
             "outcomes": [results.outcome_view(outcome) for outcome in report.outcomes],

@@ -1,16 +1,24 @@
 """One browser call while it runs: what it asks of the browser daemon, and what that takes of its budget."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from palyra.browser import session_log
 from palyra.browser import tool_limits as limits
-from palyra.browser.action import Action, ActionOutcome
+from palyra.browser.action import Action, ActionOutcome, LoadState, WaitFor
 from palyra.browser.observation import ObserveAsk
+from palyra.browser.page_errors import DocumentGone
 from palyra.browser.session_view import ActReport, Caller, SessionEvent
+from palyra.browser.socket_place import BrowserAway
 from palyra.daemons import browser_results as results
 from palyra.daemons.browser_sessions import OwnedSession
+from palyra.egress.refusal import EgressRefused
+from palyra.egress.refusal import HostNotAllowed as EgressHostNotAllowed
+from palyra.egress.target import Target
 from palyra.errors import PalyraError
+from palyra.tools.budget import BudgetExhausted, BudgetKind
 from palyra.tools.call import ExecutionPlan
 
 if TYPE_CHECKING:
@@ -28,6 +36,8 @@ class BrowserWork:
         self.session = session
         self.actions = actions
         self.problem: PalyraError | None = None
+        # Where something in the session wanted to go and was not let: addresses, each with the code.
+        self.refused: list[str] = []
 
     @property
     def arguments(self) -> Any:
@@ -45,22 +55,72 @@ class BrowserWork:
     def common(self) -> dict[str, Any]:
         return {"tab": self.arguments.get("tab", ""), "timeout_ms": self.arguments.get("timeout_ms", 0)}
 
+    def spend(self, count: int) -> None:
+        """Raises when the run has not so many actions left: nothing of it is done then."""
+        most = self.plan.granted.get(BudgetKind.BROWSER_ACTIONS, 0)
+        if self.actions + count > most:
+            raise BudgetExhausted(
+                f"this call needs {self.actions + count} browser actions and its run has {most} left",
+                budget=BudgetKind.BROWSER_ACTIONS.value,
+            )
+        self.actions += count
+
+    async def act(self, actions: Sequence[Action], *, picture_on_failure: bool = False) -> ActReport:
+        """In order, up to the first that fails. What was tried is charged."""
+        self.spend(len(actions))
+        report: ActReport = await self.client.act(
+            self.caller, self.session.session_id, actions, picture_on_failure=picture_on_failure
+        )
+        tried = len(report.outcomes) + (report.problem is not None)
+        self.actions -= len(actions) - min(tried, len(actions))
+        self.refused += [told for outcome in report.outcomes for told in outcome.refused]
+        if isinstance(report.problem, EgressRefused):
+            problem = self._in_words(report.problem)
+            self.refused.append(f"{report.problem.message} {report.problem.code}")
+            return msgspec.structs.replace(report, problem=problem)
+        return report
+
     async def perform(self, action: Action) -> ActionOutcome:
         """One action; raises what it failed with."""
-        self.actions += 1
-        report: ActReport = await self.client.act(self.caller, self.session.session_id, (action,))
+        report = await self.act((action,))
         if report.problem is not None:
             raise report.problem
         return report.outcomes[0]
 
+    def _in_words(self, refused: EgressRefused) -> PalyraError:
+        """A page led to a host that the session does not have: told as if the agent had asked to go there."""
+        host, port = refused.details.get("host"), refused.details.get("port")
+        if isinstance(refused, EgressHostNotAllowed) and isinstance(host, str) and isinstance(port, int):
+            try:
+                self.session.reach.require(Target.of(host, port, scheme="http"))
+            except PalyraError as words:
+                return words
+        return refused
+
     async def observe(self, ask: ObserveAsk) -> dict[str, Any]:
-        self.actions += 1
+        """A page that moves on while it is looked at is looked at again, once it has arrived."""
+        self.spend(1)
+        for _ in range(limits.MOVING_PAGE_LOOKS):
+            try:
+                return results.snapshot_view(await self.client.observe(self.caller, self.session.session_id, ask))
+            except DocumentGone:
+                if ask.within is not None:
+                    raise
+            arrived = WaitFor(tab=ask.tab, state=LoadState.LOADED)
+            await self.client.act(self.caller, self.session.session_id, (arrived,))
         return results.snapshot_view(await self.client.observe(self.caller, self.session.session_id, ask))
 
     async def snapshot_after(self, *, wanted: bool = True) -> dict[str, Any]:
+        """The page after what was done. What was done stays done, and is told, also where no snapshot can be had."""
         if not wanted or not self.arguments.get("snapshot"):
             return {}
-        return {"snapshot": await self.observe(ObserveAsk(tab=self.arguments.get("tab", "")))}
+        ask = ObserveAsk(tab=self.arguments.get("tab", ""))
+        try:
+            return {"snapshot": await self.observe(ask)}
+        except (BrowserAway, BudgetExhausted):
+            raise
+        except PalyraError as problem:
+            return {"snapshot_problem": problem.as_dict()}
 
 
 def refusals(events: Iterable[SessionEvent]) -> tuple[str, ...]:

@@ -1,12 +1,11 @@
 """The console on the daemon's own listener: imported when somebody first opens a page, so that nothing else waits."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palyra.console import sqlite_requests, sqlite_sessions
-from palyra.daemons.policy_watch import LivePolicy
 from palyra.journal import sqlite_search
 
 if TYPE_CHECKING:
@@ -51,38 +50,14 @@ class Front:
 
 def make_console(gateway: "Gateway") -> ASGIApp:
     from palyra.console.app import create_console_app
-    from palyra.console.console import Console
+    from palyra.console.console import Console, ConsoleParts
+    from palyra.daemons.console_desks import CandidateDesk, JournalDesk, MachineDesk, PolicyDesk
 
-    return create_console_app(Console(gateway.service, policy=PolicyDesk(gateway.policy)))
-
-
-class PolicyDesk:
-    """The policies in force, as the console shows them."""
-
-    def __init__(self, live: LivePolicy) -> None:
-        self._live = live
-
-    def overview(self) -> dict[str, Any]:
-        return self._live.status()
-
-    def policy_text(self, policy_id: str) -> dict[str, str] | None:
-        engine = self._live.engine
-        policy = engine.policies.get(policy_id)
-        if policy is None:
-            return None
-        return {
-            "id": policy.id,
-            "effect": policy.effect,
-            "location": str(policy.location),
-            "text": policy.text,
-            "comment": _comment_above(dict(engine.bundle.files).get(policy.location.file, ""), policy.location.line),
-        }
-
-
-def _comment_above(text: str, line: int) -> str:
-    """What its author wrote above a policy."""
-    lines = text.splitlines()[: max(0, line - 1)]
-    told: list[str] = []
-    while lines and lines[-1].strip().startswith("//"):
-        told.append(lines.pop().strip().removeprefix("//").strip())
-    return " ".join(reversed(told))
+    parts = ConsoleParts(
+        policy=PolicyDesk(gateway.policy),
+        journal=JournalDesk(gateway.store, gateway.state),
+        machine=MachineDesk(gateway.state, gateway.policy.folder, gateway.settings),
+        candidates=CandidateDesk(gateway.state, gateway.settings.skills),
+        egress_rules=tuple(gateway.settings.egress.allowed_hosts),
+    )
+    return create_console_app(Console(gateway.service, parts))

@@ -53,7 +53,7 @@ class EgressParts:
     ) -> None:
         self.settings = settings
         self.observer = observer
-        self._directory = directory
+        self.directory = directory
         self._catalog = catalog
         # Those who connect without a door, and judge again what they have open; each says how much it cut.
         self.reconsidering: list[Callable[[EgressProxyPolicyService], int]] = []
@@ -86,7 +86,7 @@ class EgressParts:
     def enter(self, plan: ExecutionPlan, grant: EgressGrant) -> None:
         """From now on until ``leave`` this grant is the plan's call to policy and vault."""
         spec = self._catalog.entry(plan.tool).spec
-        call = call_of(plan, spec, self._directory, touched=spec.touches(plan.arguments))
+        call = call_of(plan, spec, self.directory, touched=spec.touches(plan.arguments))
         self.grants.enter(grant.grant_id, call)
 
     def leave(self, grant: EgressGrant) -> None:

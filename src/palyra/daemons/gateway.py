@@ -3,17 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from palyra import limits
-from palyra.api.app import create_app
 from palyra.api.service import ApiService
 from palyra.clock import MS_PER_SECOND, SystemClock
 from palyra.config.settings import Settings
@@ -21,6 +17,7 @@ from palyra.config.state_dir import StateDir
 from palyra.daemons.active_skills import ActiveSkills
 from palyra.daemons.browser_specs import BROWSER_EXECUTOR
 from palyra.daemons.browser_tier import BrowserTier
+from palyra.daemons.call_config import tool_call_config
 from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.console_parts import CONSOLE_SCHEMA
 from palyra.daemons.egress_journal import JournalObserver
@@ -31,7 +28,6 @@ from palyra.daemons.instances import InstanceRegistry
 from palyra.daemons.mcp_parts import McpParts
 from palyra.daemons.node_parts import NodeParts, advertised_names
 from palyra.daemons.node_tool import NODE_EXECUTOR, DeviceCalls, NodeTool
-from palyra.daemons.operator_token import operator_token
 from palyra.daemons.policy_watch import LivePolicy
 from palyra.daemons.process_tools import PROCESS_EXECUTOR, ProcessExecutor
 from palyra.daemons.skill_calls import SkillCalls
@@ -47,17 +43,15 @@ from palyra.identity import sqlite_schema, sqlite_tokens
 from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite import SqliteStore
+from palyra.mcp.behind import sqlite_pins
+from palyra.mcp.behind.server_tool import MCP_EXECUTOR
 from palyra.nodes import sqlite_state, state_file
-from palyra.policy.entities import EntityDirectory
-from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.telemetry import names
 from palyra.telemetry.call_watch import watch_calls
 from palyra.telemetry.prometheus import PrometheusMetrics
 from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
-from palyra.tools.budget import RunBudget
-from palyra.tools.call import ToolCallConfig
 from palyra.tools.spec import WORKER_EXECUTOR
 from palyra.vault import sqlite_vault
 from palyra.workers import sqlite_fleet
@@ -105,6 +99,7 @@ class Gateway:
                 *state_file.SCHEMA,
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
+                *sqlite_pins.SCHEMA,
                 *CONSOLE_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,
@@ -176,6 +171,16 @@ class Gateway:
                 protected_names=settings.workspace.protected_names,
                 clock=self.clock,
             )
+            self.mcp = McpParts(
+                settings,
+                state,
+                lambda: self.service,
+                store=self.store,
+                catalog=self.catalog,
+                egress=self.egress,
+                secrets=self.secrets,
+                actor=ACTOR,
+            )
             self.nodes = NodeParts(
                 settings.nodes,
                 store=self.store,
@@ -197,6 +202,7 @@ class Gateway:
                     PROCESS_EXECUTOR: self.processes,
                     FETCH_EXECUTOR: self._fetch,
                     WASM_EXECUTOR: self.wasm,
+                    MCP_EXECUTOR: self.mcp.servers,
                     NODE_EXECUTOR: NodeTool(self.nodes.devices),
                     BROWSER_EXECUTOR: self.browser.tools,
                     WORKER_EXECUTOR: WorkerTier(
@@ -219,7 +225,6 @@ class Gateway:
         except BaseException:
             self.store.close()
             raise
-        self.mcp = McpParts(settings.mcp, state, lambda: self.service)
         self.service = ApiService(
             store=self.store,
             broker=self.broker,
@@ -231,6 +236,7 @@ class Gateway:
             browser=self.browser.desk,
             channels=self.channels,
             mcp=self.mcp.door,
+            mcp_servers=self.mcp.servers,
             policy=self.policy,
             clock=self.clock,
             status=self.status,
@@ -333,22 +339,6 @@ class Gateway:
         self._instance_lock.release(remove=True)
 
 
-def tool_call_config(settings: Settings, state: StateDir, directory: EntityDirectory) -> ToolCallConfig:
-    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else state.path("workspace")
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return ToolCallConfig(
-        directory=directory,
-        workspace=str(root.resolve()),
-        timeout_ms=settings.tools.timeout_ms,
-        max_timeout_ms=settings.tools.max_timeout_ms,
-        max_output_bytes=settings.tools.max_output_bytes,
-        max_concurrent_calls=settings.tools.max_concurrent_calls,
-        run_budget=msgspec.convert(settings.budget, RunBudget, from_attributes=True),
-        approval_ttl_ms=settings.approvals.ttl_seconds * MS_PER_SECOND,
-        max_approval_ttl_ms=settings.approvals.max_ttl_seconds * MS_PER_SECOND,
-    )
-
-
 @asynccontextmanager
 async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path) -> AsyncIterator[Gateway]:
     """A gateway with everything that runs beside the calls: recovery, policy watching, expiry; and an orderly end."""
@@ -393,31 +383,5 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             await gateway.store.transact(
                 lambda tx: tx.append(NewEvent(kind="daemon.stopped", actor=ACTOR, payload={})), essential=True
             )
-    finally:
-        gateway.close()
-
-
-class _LeavesNothing:
-    """Ends what a request started together with the request: without a daemon there is nobody to look after it."""
-
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app = app
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            await self._gateway.processes.close()
-            await self._gateway.wasm.close()
-
-
-@contextmanager
-def embedded_app(settings: Settings, state: StateDir, policy_dir: Path) -> Iterator[tuple[ASGIApp, Secret]]:
-    """The same API without a daemon, for one command line: its calls come through the channel ``cli``."""
-    gateway = Gateway(settings, state, policy_dir, channel="cli")
-    try:
-        gateway.release_abandoned()
-        yield _LeavesNothing(create_app(gateway.service), gateway), operator_token(gateway.store, state, settings)
     finally:
         gateway.close()

@@ -1,4 +1,5 @@
-"""The Model Context Protocol as this daemon has it: its door for agents, made when the first one comes."""
+"""The Model Context Protocol as this daemon has it: its door for agents, made when the first one comes, and the servers
+behind it."""
 
 import asyncio
 import logging
@@ -9,9 +10,14 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.egress_parts import EgressParts
+from palyra.daemons.mcp_servers import McpServers
+from palyra.daemons.vault_parts import DecidedSecrets
 from palyra.errors import Unavailable
-from palyra.mcp.mcp_settings import McpSettings
+from palyra.journal.sqlite import SqliteStore
+from palyra.tools.catalog import Catalog
 
 if TYPE_CHECKING:
     from palyra.api.service import ApiService
@@ -31,11 +37,33 @@ class McpDisabled(Unavailable):
 
 
 class McpParts:
-    def __init__(self, settings: McpSettings, state: StateDir, service: "Callable[[], ApiService]") -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        state: StateDir,
+        service: "Callable[[], ApiService]",
+        *,
+        store: SqliteStore,
+        catalog: Catalog,
+        egress: EgressParts,
+        secrets: DecidedSecrets,
+        actor: str,
+    ) -> None:
+        self._settings = settings.mcp
         self._state = state
         self._service = service
         self._used = False
+        self.servers = McpServers(
+            settings.mcp.servers,
+            state,
+            store=store,
+            catalog=catalog,
+            egress=egress,
+            secrets=secrets,
+            settings=settings.egress,
+            protected_names=settings.workspace.protected_names,
+            actor=actor,
+        )
 
     def door(self) -> "ProtocolDoor":
         if not self._settings.enabled:
@@ -86,3 +114,4 @@ class McpParts:
     async def close(self) -> None:
         if "_door" in self.__dict__:
             await self._door.close()
+        await self.servers.close()

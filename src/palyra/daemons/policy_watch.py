@@ -70,6 +70,10 @@ class LivePolicy:
         return self._holder.bundle_digest
 
     @property
+    def folder(self) -> Path:
+        return self._policy_dir
+
+    @property
     def engine(self) -> CedarEngine:
         """The policies in force at this moment: take it once for whatever has to fit together."""
         return self._holder.current

@@ -9,15 +9,13 @@ import msgspec
 
 from palyra.mcp.image_result import Image, take_image
 from palyra.mcp.limits import MAX_NAMES_IN_A_DENIAL
-from palyra.mcp.offered_tool import WRAPPED
+from palyra.mcp.offered_tool import PROTOCOL_CONTENT, WRAPPED
 from palyra.mcp.tool_names import to_client
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 
 # Keys of our own in ``_meta``, under the prefix that the protocol asks for.
 META_PREFIX: Final = "dev.palyra/"
-# An output schema with this key holds content of the protocol itself, from a server behind Palyra.
-PROTOCOL_CONTENT: Final = "x-mcp-content"
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +40,12 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def _contents(result: Any, schema: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+def _contents(result: Any, schema: dict[str, Any]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any] | None]:
     rest, image = take_image(schema, result)
     structured = rest if isinstance(rest, dict) else {WRAPPED: rest}
     if PROTOCOL_CONTENT in schema:
-        return tuple(structured.get("content", ())), structured
+        own = structured.get("structured")
+        return tuple(structured.get("content", ())), own if isinstance(own, dict) else None
     blocks = [] if image is None else [_image(image)]
     return (*blocks, text(msgspec.json.encode(structured).decode())), structured
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from palyra.limits import MAX_PRINCIPAL_CHARS
+from palyra.mcp.behind.server_plan import ServerPlan
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_PRINCIPAL_CHARS)]
 
@@ -17,5 +18,11 @@ class McpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             description="The person in front of each principal's client, who is asked there for approvals where policy"
             " lets them decide; a principal that is not named is never asked through its client."
+        ),
+    ] = {}
+    servers: Annotated[
+        dict[Name, ServerPlan],
+        Meta(
+            description="Other servers behind Palyra, by name: what is run in a Tier C sandbox, and what it is given."
         ),
     ] = {}

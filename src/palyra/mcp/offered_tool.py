@@ -14,6 +14,8 @@ from palyra.tools.spec import ToolCapability, ToolSpec
 
 _READS: Final = frozenset({ToolCapability.FILESYSTEM_READ, ToolCapability.ARTIFACTS_READ})
 _WORLD: Final = frozenset({ToolCapability.NETWORK, ToolCapability.BROWSER, ToolCapability.DEVICE})
+# An output schema with this key holds content of the protocol itself, from a server behind Palyra.
+PROTOCOL_CONTENT: Final = "x-mcp-content"
 # What a result that is no object is put under: the protocol has only objects.
 WRAPPED: Final = "result"
 
@@ -30,7 +32,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     description: str
     input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
     hints: Hints
 
 
@@ -57,8 +59,11 @@ def offered(spec: ToolSpec) -> OfferedTool:
     )
 
 
-def client_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the structured content, which is an object and holds no image."""
+def client_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema of the structured content, which is an object and holds no image. What a server behind Palyra
+    structures is its own."""
+    if PROTOCOL_CONTENT in schema:
+        return None
     if schema.get("type") == "object":
         return without_image(schema)
     return {"type": "object", "properties": {WRAPPED: schema}, "required": [WRAPPED]}

@@ -202,7 +202,7 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     obligations: Obligations = Obligations()
     principal: str = ""
     channel: str = ""
-    # The digest of the skill's archive that was decided on, for a skill's tool.
+    # The digest of what was decided on: a skill's archive, or the definition of a tool of a server behind Palyra.
     skill: str = ""
     # Where it runs: here, or on a worker of the fleet, in the same tier of that worker's own sandbox.
     on_worker: bool = False
@@ -270,5 +270,5 @@ def compile_plan(
         on_worker=on_worker,
         argument_digest=arguments.digest,
         obligations=obligations,
-        skill="" if spec.skill is None else spec.skill.digest,
+        skill=spec.definition if spec.skill is None else spec.skill.digest,
     )

@@ -141,6 +141,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     executor: str
     # Such a tool needs the decision ``skill.execute`` as well.
     skill: SkillOfTool | None = None
+    # The digest of the definition that was reviewed, for a tool of a server behind Palyra: calls are bound to it.
+    definition: str = ""
     # For a tool that uses a device: which one these arguments mean. It needs the decision ``node.invoke`` as well.
     device: Callable[[Mapping[str, Any]], DeviceOfCall] | None = None
     # For a tool of the browser: the session these arguments mean, if it is the asker's own; raises when there is none.

@@ -2,7 +2,6 @@
 
 import base64
 import struct
-from typing import Any
 
 import pytest
 
@@ -40,22 +39,6 @@ async def test_other_formats(tab: FixtureTab) -> None:
     assert (webp.media_type, webp.content[8:12]) == ("image/webp", b"WEBP")
 
 
-async def test_a_page_that_is_not_drawn_yet_is_asked_again(tab: FixtureTab, monkeypatch: pytest.MonkeyPatch) -> None:
-    await tab.show(TALL)
-    send, refused = tab.process.cdp.send, 0
-
-    async def late(method: str, *given: Any, **more: Any) -> dict[str, Any]:
-        nonlocal refused
-        if method == "Page.captureScreenshot" and refused < 2:
-            refused += 1
-            raise CommandRefused("Page.captureScreenshot: Unable to capture screenshot")
-        return await send(method, *given, **more)
-
-    monkeypatch.setattr(tab.process.cdp, "send", late)
-    assert (await actor_of(tab).perform(Screenshot(), 30)).content
-    assert refused == 2
-
-
 async def test_an_element_of_a_frame_of_another_site(tab: FixtureTab) -> None:
     frame = "<body style='margin:0;background:#00f'><div id=i style='width:50px;height:30px;background:#f00'></div>"
     await tab.show(
@@ -80,3 +63,23 @@ async def test_a_secret_in_a_field_that_shows_its_text_is_in_no_picture(tab: Fix
         await actor.perform(Type(target=field, secret=Secret(text), origins=("http://shop.test",)), 30)
         pictures.append((await actor.perform(Screenshot(target=field), 30)).content)
     assert pictures[0] == pictures[1]
+
+
+async def test_a_page_of_which_nothing_was_drawn_yet_is_asked_again_until_time_is_up(
+    tab: FixtureTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tab.show(TALL)
+    send, refusals = tab.cdp.send, 2
+
+    async def refusing(method: str, *given: object, **more: object) -> object:
+        nonlocal refusals
+        if method == "Page.captureScreenshot" and refusals:
+            refusals -= 1
+            raise CommandRefused("Page.captureScreenshot: Unable to capture screenshot")
+        return await send(method, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tab.cdp, "send", refusing)
+    assert (await actor_of(tab).perform(Screenshot(), 30)).media_type == "image/png"
+    refusals = 1_000
+    with pytest.raises(CommandRefused):
+        await actor_of(tab).perform(Screenshot(), 0.2)

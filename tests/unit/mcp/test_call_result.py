@@ -1,6 +1,7 @@
 from typing import Any
 
-from palyra.mcp.call_result import PROTOCOL_CONTENT, result_of
+from palyra.mcp.call_result import result_of
+from palyra.mcp.offered_tool import PROTOCOL_CONTENT
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 

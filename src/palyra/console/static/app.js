@@ -8,4 +8,6 @@ watchForms(document);
 themeButton(document.querySelector("[data-theme-button]"));
 tellTimes(document);
 if (document.body.dataset.live !== undefined) listen();
+// On a narrow screen the menu is one line: this page's word comes into view.
+document.querySelector("nav [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
 document.documentElement.dataset.ready = "";

@@ -30,6 +30,7 @@ async function send(form, submitter) {
     if (status >= 400) return tell(problem, answer.detail ?? `the daemon answered ${status}`, answer.hint ?? "");
     form.dispatchEvent(new CustomEvent("palyra:done", { bubbles: true, detail: answer.data }));
     if (form.dataset.then) return void location.assign(form.dataset.then);
+    if (form.dataset.result) show(document.getElementById(form.dataset.result), answer.data.message);
     announce(submitter?.dataset.done ?? form.dataset.done ?? "Done.");
     if (form.dataset.keep === undefined) await refresh();
   } catch {
@@ -86,9 +87,20 @@ function tell(place, message, hint) {
   }
 }
 
+function show(place, message) {
+  place.textContent = message;
+  place.hidden = false;
+}
+
+const SHOWN_MS = 5000;
+let forgetting;
+
 export function announce(text) {
   const place = document.getElementById("said");
-  if (place) place.textContent = text;
+  if (!place) return;
+  place.textContent = text;
+  clearTimeout(forgetting);
+  forgetting = setTimeout(() => (place.textContent = ""), SHOWN_MS);
 }
 
 function newKey() {

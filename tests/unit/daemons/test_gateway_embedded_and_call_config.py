@@ -10,7 +10,8 @@ from fakes.house import open_house
 from palyra.client.client import Client
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import embedded_app, tool_call_config
+from palyra.daemons.call_config import tool_call_config
+from palyra.daemons.embedded import embedded_app
 from palyra.tools.approval import ApprovalState
 from palyra.tools.call import CallState
 from palyra.tools.sqlite_approvals import read_approval

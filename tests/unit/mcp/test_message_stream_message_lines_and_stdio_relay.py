@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fakes.loopback import ScriptedServer, respond
 from palyra.client.protocol import ConnectFailed, ConnectionLost
-from palyra.mcp.message_stream import INVALID_REQUEST, PARSE_ERROR, LineSplitter, refusal_of
+from palyra.mcp.message_lines import LineSplitter
+from palyra.mcp.message_stream import INVALID_REQUEST, PARSE_ERROR, refusal_of
 from palyra.mcp.stdio_relay import RelayRefused, StdioRelay
 from palyra.secret import Secret
 

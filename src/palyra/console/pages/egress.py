@@ -1,0 +1,105 @@
+"""Egress: which hosts calls reached, and what was not let out."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from palyra.console.console import Console
+from palyra.console.limits import PAGE_ROWS
+from palyra.console.page import Listing, Page, Section
+from palyra.console.visit import Visit
+from palyra.journal.event import Event
+from palyra.journal.sqlite_search import EventQuery, search_events
+
+# Entries that the table of hosts is made of; older ones are in the journal.
+COUNTED = 2_000
+
+
+class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+    host: str
+    reached: int
+    refused: int
+    up: int
+    down: int
+    newest_ms: int
+
+
+async def show_egress(console: Console, visit: Visit) -> dict[str, Any]:
+    before = visit.number("before")
+    counted, refused = await asyncio.gather(
+        asyncio.to_thread(_hosts, console), asyncio.to_thread(_refusals, console, before)
+    )
+    return {"hosts": counted, "refused": refused.events, "next": refused.next, "rules": console.egress_rules}
+
+
+async def list_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
+    return {"hosts": msgspec.to_builtins(await asyncio.to_thread(_hosts, console)), "allowed": console.egress_rules}
+
+
+def _refusals(console: Console, before: int | None) -> Any:
+    query = EventQuery(kind="egress.refused", before=before)
+    return search_events(console.store, query, limit=PAGE_ROWS, look_at=PAGE_ROWS)
+
+
+def _hosts(console: Console) -> list[HostRow]:
+    reached: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    up: Counter[str] = Counter()
+    down: Counter[str] = Counter()
+    newest: dict[str, int] = {}
+    for kind, counter in (("egress.connected", reached), ("egress.refused", refused), ("egress.closed", None)):
+        for event in search_events(console.store, EventQuery(kind=kind), limit=COUNTED, look_at=COUNTED).events:
+            host = host_of(event)
+            newest[host] = max(newest.get(host, 0), event.time_ms)
+            if counter is not None:
+                counter[host] += 1
+            else:
+                payload = event.payload_value()
+                up[host] += int(payload.get("up", 0))
+                down[host] += int(payload.get("down", 0))
+    rows = [
+        HostRow(
+            host=host,
+            reached=reached[host],
+            refused=refused[host],
+            up=up[host],
+            down=down[host],
+            newest_ms=newest[host],
+        )
+        for host in newest
+    ]
+    return sorted(rows, key=lambda row: row.newest_ms, reverse=True)
+
+
+def host_of(event: Event) -> str:
+    """Whom an entry is about, as far as it says."""
+    payload = event.payload_value()
+    if not isinstance(payload, dict):
+        return "unknown"
+    refusal = payload.get("refusal")
+    target = payload.get("target") or (refusal.get("target") if isinstance(refusal, dict) else None)
+    match target:
+        case {"host": str(host), "port": int(port)}:
+            return f"{host}:{port}"
+        case str():
+            return target
+        case _:
+            return "unknown"
+
+
+SECTION = Section(
+    pages=(
+        Page(
+            path="/egress",
+            template="egress.html",
+            title="Egress",
+            menu="Egress",
+            icon="egress",
+            show=show_egress,
+            live=("egress.",),
+        ),
+    ),
+    listings=(Listing(path="/console/v1/egress", show=list_as_json),),
+)

@@ -1,0 +1,41 @@
+"""A gateway for one command line, without a daemon."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from palyra.api.app import create_app
+from palyra.config.settings import Settings
+from palyra.config.state_dir import StateDir
+from palyra.daemons.gateway import Gateway
+from palyra.daemons.operator_token import operator_token
+from palyra.secret import Secret
+
+
+class _LeavesNothing:
+    """Ends what a request started together with the request: without a daemon there is nobody to look after it."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            await self._gateway.mcp.close()
+            await self._gateway.processes.close()
+            await self._gateway.wasm.close()
+
+
+@contextmanager
+def embedded_app(settings: Settings, state: StateDir, policy_dir: Path) -> Iterator[tuple[ASGIApp, Secret]]:
+    """The same API without a daemon, for one command line: its calls come through the channel ``cli``."""
+    gateway = Gateway(settings, state, policy_dir, channel="cli")
+    try:
+        gateway.release_abandoned()
+        yield _LeavesNothing(create_app(gateway.service), gateway), operator_token(gateway.store, state, settings)
+    finally:
+        gateway.close()

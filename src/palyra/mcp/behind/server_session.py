@@ -1,0 +1,148 @@
+"""A conversation with one server, over the pipes of its process.
+
+The server is not trusted: what it says is bounded, parsed and never fetched from, and it may ask for nothing.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.client.client import Client
+from mcp.shared._context_streams import ContextReceiveStream, create_context_streams
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+
+from palyra.errors import Failed, LimitExceeded, Unavailable
+from palyra.mcp.limits import MAX_LISTING_PAGES, MAX_SERVER_MESSAGE_BYTES, MESSAGES_AHEAD
+from palyra.mcp.message_lines import LineSplitter
+
+Write = Callable[[bytes], Awaitable[None]]
+# Messages that wait to be read: a server that sends more without being asked is flooding.
+MAX_WAITING_MESSAGES = 1024
+
+
+class ServerGone(Unavailable):
+    code = "mcp.server_gone"
+    hint = "`palyra mcp look SERVER` shows why it does not start; what it printed to stderr is in the message"
+
+
+class ServerFailed(Failed):
+    code = "mcp.server_failed"
+    hint = "the message is the server's own"
+    http_status = 422
+
+
+class ServerFloods(LimitExceeded):
+    code = "mcp.server_floods"
+    hint = "the server sends more than anybody asked for, and was ended"
+
+
+class ServerPipes:
+    """The two directions. ``take`` is given what the server prints, as it comes; it raises when that is too much."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
+        self._to_client, self._inbound = create_context_streams[SessionMessage | Exception](MAX_WAITING_MESSAGES)
+        self.failure: ServerFloods | None = None
+
+    def take(self, data: bytes) -> None:
+        for line in self._lines.feed(data):
+            if line is None:
+                self.failure = ServerFloods(f"one message has more than {MAX_SERVER_MESSAGE_BYTES} bytes")
+            else:
+                self._hand_on(line)
+
+    def _hand_on(self, line: bytes) -> None:
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            # Some servers print a greeting: it is no message, and nobody's answer.
+            return
+        try:
+            self._to_client._inner.send_nowait((_context(), SessionMessage(message)))
+        except anyio.WouldBlock:
+            self.failure = ServerFloods(f"more than {MAX_WAITING_MESSAGES} messages wait to be read")
+        except ValueError as error:
+            raise ServerFailed(f"the server's answer is not one of the protocol: {error}"[:1000]) from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+    def end(self) -> None:
+        """The server is gone: whoever waits for an answer hears of it."""
+        self._to_client.close()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._to_client.close()
+        self._inbound.close()
+
+    @contextlib.asynccontextmanager
+    async def transport(self) -> AsyncIterator[Any]:
+        outbound, from_client = create_context_streams[SessionMessage](MESSAGES_AHEAD)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._send, from_client)
+                try:
+                    yield self._inbound, outbound
+                finally:
+                    group.cancel_scope.cancel()
+        finally:
+            for stream in (from_client, outbound):
+                stream.close()
+            self.close()
+
+    async def _send(self, from_client: ContextReceiveStream[SessionMessage]) -> None:
+        with contextlib.suppress(OSError):
+            async for each in from_client:
+                await self._write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+
+def _context() -> Any:
+    import contextvars
+
+    return contextvars.copy_context()
+
+
+@contextlib.asynccontextmanager
+async def conversing(pipes: ServerPipes) -> AsyncIterator["ServerSession"]:
+    """Shakes hands, in the newest revision that the server speaks."""
+    async with Client(pipes.transport(), mode="auto") as client:
+        yield ServerSession(client)
+
+
+class ServerSession:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def tools(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_LISTING_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor)
+            page = await self._asked(types.ListToolsRequest(params=params), types.ListToolsResult)
+            found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+        raise ServerFailed(f"its listing of tools has more than {MAX_LISTING_PAGES} pages")
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The result as the server told it. The library's own way would also fetch what schemas refer to."""
+        params = types.CallToolRequestParams(name=name, arguments=arguments)
+        result = await self._asked(types.CallToolRequest(params=params), types.CallToolResult)
+        return dict(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+    async def _asked(self, request: Any, kind: Any) -> Any:
+        try:
+            return await self._client.session.send_request(request, kind)
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                raise ServerGone("the server ended") from error
+            raise ServerFailed(f"the server answered {error.code}: {error.message}"[:1000]) from error
+        except ValueError as error:
+            raise ServerFailed(f"the server's answer is not one of the protocol: {error}"[:1000]) from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
+            raise ServerGone("the server ended") from error

@@ -1,0 +1,336 @@
+"""What other sites, other ports, guessers and hostile agents try on the console."""
+
+import asyncio
+import http.client
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from fakes.console_house import Visitor, visitor
+from fakes.console_scene import ConsoleScene, console_scene
+from fakes.house import House, open_house
+from fakes.raw_http import operator
+from palyra.console.limits import MAX_LISTENERS, MAX_WRONG_LOGINS_PER_TOKEN
+from palyra.limits import MAX_HTTP_BODY_BYTES
+
+WRITE = {"path": "a.txt", "content": "hello"}
+INTRUDER = "http://127.0.0.1:9"
+
+
+async def waiting(house: House) -> tuple[str, str]:
+    record = await house.call("fs.write", WRITE)
+    return str(record.approval_id), f"/console/v1/approvals/{record.approval_id}/decision"
+
+
+async def test_a_forged_write_of_another_page_changes_nothing(tmp_path: Path) -> None:
+    """The cookie alone is worth nothing: a page on another port of this machine is sent along with it."""
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        approval_id, path = await waiting(house)
+        yes = {"decision": "approve"}
+        forged = [
+            await known.post(path, yes, origin=INTRUDER),
+            await known.post(path, yes, origin="null"),
+            await known.post(path, yes, origin=""),
+            await known.post(path, yes, palyra_csrf=""),
+            await known.post(path, yes, palyra_csrf="0" * 64),
+            await known.post(path, b"decision=approve", content_type="application/x-www-form-urlencoded"),
+            await known.post(path, json.dumps(yes).encode(), content_type="text/plain"),
+            await known.send("GET", path, b""),
+        ]
+        assert [got.document["code"] for got in forged] == [
+            *["console.cross_origin"] * 3,
+            *["console.csrf"] * 2,
+            *["console.json_only"] * 2,
+            "http.method_refused",
+        ]
+        assert house.gateway.store.read("SELECT state FROM approvals WHERE approval_id = ?", (approval_id,)) == [
+            ("pending",)
+        ]
+        assert "console.action_requested" not in house.kinds()
+
+
+async def test_the_token_of_one_session_is_no_good_in_another(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        one, other = await visitor(house), await visitor(house)
+        _, path = await waiting(house)
+        got = await one.post(path, {"decision": "approve"}, palyra_csrf=other.csrf)
+        assert got.document["code"] == "console.csrf"
+
+
+async def test_a_session_cannot_be_fixed_beforehand(tmp_path: Path) -> None:
+    """A secret that somebody else planted in the browser is never taken up, and one that was used ends."""
+    async with open_house(tmp_path) as house:
+        token = await operator(house)
+        victim = Visitor(house)
+        victim.cookie = planted = f"palyra_session={'p' * 43}"
+        assert (await victim.log_in(token)).status == 201
+        assert victim.cookie != planted
+        thief = Visitor(house)
+        thief.cookie = planted
+        assert (await thief.get("/")).status == 303
+        thief.cookie = victim.cookie
+        assert (await victim.log_in(token)).status == 201
+        assert (await thief.get("/")).status == 303, "the session before ended with the new login"
+
+
+async def test_guessing_tokens_is_slowed_down_and_tells_nothing(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        token = await operator(house)
+        guesser = Visitor(house)
+        wrong = token[:-4] + "AAAA"
+        answers = [await guesser.log_in(wrong) for _ in range(MAX_WRONG_LOGINS_PER_TOKEN + 1)]
+        assert {got.body for got in answers[:-1]} == {answers[0].body} and answers[0].status == 401
+        assert (answers[-1].status, answers[-1].document["code"]) == (429, "console.too_many_logins")
+        assert int(answers[-1].headers["retry-after"]) > 0
+        malformed = await guesser.log_in("x")
+        assert malformed.body == answers[0].body, "malformed and wrong look alike"
+        assert (await guesser.log_in(token)).status == 429, "the token that was guessed at has to wait"
+        other = Visitor(house)
+        assert (await other.log_in(await operator(house))).status == 201, "nobody else has to"
+        rejected = [payload["count"] for kind, payload in house.events() if kind == "credential.rejected"]
+        assert len(rejected) == 1, "guessing does not fill the journal"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"x" * (MAX_HTTP_BODY_BYTES + 1), "http.body_too_large"),
+        (b'{"decision": "approve", "decision": "deny"}', "json.duplicate_key"),
+        (b'{"decision": "approve", "surprise": 1}', "http.wrong_shape"),
+        (b'{"decision": NaN}', "json.ambiguous_number"),
+        (b"[" * 5_000, "json.malformed"),
+        (b'"text"', "http.wrong_shape"),
+        (b"\xff\xfe", "json.malformed"),
+    ],
+)
+async def test_bodies_without_a_single_meaning_are_refused(tmp_path: Path, body: bytes, code: str) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        _, path = await waiting(house)
+        assert (await known.post(path, body)).document["code"] in (code, "json.too_deep")
+        assert (await known.post("/console/v1/session", body)).status in (400, 413)
+
+
+async def test_listeners_have_an_end(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        starts: list[asyncio.Event] = []
+        listening = [asyncio.create_task(_listen(known, starts)) for _ in range(MAX_LISTENERS)]
+        while sum(each.is_set() for each in starts) < MAX_LISTENERS:
+            await asyncio.sleep(0)
+        refused = await known.get("/console/v1/events", accept="text/event-stream")
+        assert (refused.status, refused.document["code"]) == (429, "console.too_many_pages")
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+
+
+async def _listen(known: Visitor, starts: list[asyncio.Event]) -> None:
+    begun = asyncio.Event()
+    starts.append(begun)
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/console/v1/events",
+        "raw_path": b"/console/v1/events",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"localhost"), (b"cookie", known.cookie.encode())],
+        "server": ("127.0.0.1", 7142),
+        "client": ("127.0.0.1", 40000),
+    }
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            begun.set()
+
+    await known.app(scope, receive, send)
+
+
+# ---- in a real browser, against a real daemon
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleScene]:
+    with console_scene(tmp_path_factory.mktemp("attacked")) as scene:
+        yield scene
+
+
+@pytest.fixture
+def scene(opened: ConsoleScene) -> Iterator[ConsoleScene]:
+    yield opened
+    opened.close_pages()
+    opened.complaints.clear()
+
+
+SCRIPT = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+BREAKOUT = f"{SCRIPT}</pre></textarea></title><svg onload=\"document.title='owned'\">"
+PAYLOADS = {"text": f"{BREAKOUT}\u202e\x1b[31m javascript:alert(1)"}
+
+
+def test_what_agents_say_stays_text(scene: ConsoleScene) -> None:
+    """Output, arguments, names and reasons of hostile agents, on every page that shows them."""
+    made = scene.palyra("call", "echo", "--principal", "agent:bot", "--input", json.dumps(PAYLOADS))["data"]
+    scene.palyra("call", f"{SCRIPT}"[:120], "--principal", "agent:bot", "--input", "{}")
+    hostile = {"path": f"{SCRIPT}/x", "content": SCRIPT}
+    asked = scene.palyra("call", "fs.write", "--principal", "agent:bot", "--input", json.dumps(hostile))
+    approval = asked["error"]["details"]["approval_id"]
+    page = scene.page("/approvals")
+    page.get_by_label("Reason").fill(SCRIPT)
+    for path in (
+        "/",
+        "/approvals",
+        f"/approvals/{approval}",
+        "/calls",
+        "/calls?text=%3Cscript%3Edocument.title%3D%27owned%27%3C/script%3E",
+        f"/calls/{made['call_id']}",
+        f"/runs/{made['run_id']}",
+        "/journal?text=onerror",
+        "/journal?kind=%22%3E%3Cscript%3Edocument.title%3D1%3C/script%3E",
+        "/policy?tool=echo&principal=%3Cimg%20src=x%20onerror=document.title=1%3E",
+        "/approvals/%3Cscript%3Edocument.title%3D%27owned%27%3C%2Fscript%3E",
+    ):
+        page.goto(f"{scene.daemon.url}{path}")
+        page.wait_for_load_state("load")
+        assert "owned" not in page.title(), path
+        assert page.locator("main script, main img[onerror], main svg[onload]").count() == 0, path
+    assert "onerror" in (page.goto(f"{scene.daemon.url}/calls/{made['call_id']}") or page).text()  # type: ignore[union-attr]
+
+
+def test_even_markup_that_got_in_would_not_run(scene: ConsoleScene) -> None:
+    """The second wall: the content policy refuses inline script, and Trusted Types refuse text as markup."""
+    page = scene.page("/")
+    outcome = page.evaluate(
+        """() => {
+          const tried = {};
+          const script = document.createElement("script");
+          try { script.textContent = "document.title = 'owned'"; } catch (error) { tried.script = error.name; }
+          document.body.append(script);
+          try { document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='document.title=1'>"); }
+          catch (error) { tried.markup = error.name; }
+          return {...tried, title: document.title};
+        }"""
+    )
+    assert outcome["markup"] == "TypeError" and outcome["script"] == "TypeError"
+    assert "owned" not in outcome["title"]
+
+
+@contextmanager
+def another_site(page: bytes) -> Iterator[str]:
+    """A page on another port of the same address: for cookies the same site, for everything else another one."""
+
+    class Site(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_page_on_another_port_reads_nothing_sends_nothing_and_frames_nothing(scene: ConsoleScene) -> None:
+    asked = scene.palyra(
+        "call", "fs.write", "--principal", "agent:bot", "--input", json.dumps({"path": "b.txt", "content": "x"})
+    )
+    approval = asked["error"]["details"]["approval_id"]
+    page = scene.page("/")
+    with another_site(b"<!doctype html><title>other</title><iframe id=f></iframe>") as site:
+        page.goto(site)
+        ours = scene.daemon.url
+        seen = page.evaluate(
+            """async ([ours, path]) => {
+              const tried = {};
+              const attempt = async (name, work) => {
+                try { tried[name] = await work(); } catch (error) { tried[name] = error.name; }
+              };
+              const all = {credentials: "include"};
+              await attempt("read", async () => (await fetch(ours + "/console/v1/approvals", all)).status);
+              await attempt("blind", async () => (await fetch(ours + path, {...all, mode: "no-cors", method: "POST",
+                headers: {"Content-Type": "text/plain"}, body: '{"decision":"approve"}'})).type);
+              await attempt("json", async () => (await fetch(ours + path, {...all, method: "POST",
+                headers: {"Content-Type": "application/json"}, body: '{"decision":"approve"}'})).status);
+              await attempt("events", () => new Promise((done) => {
+                const stream = new EventSource(ours + "/console/v1/events", {withCredentials: true});
+                stream.onerror = () => { stream.close(); done("refused"); };
+                stream.addEventListener("ready", () => { stream.close(); done("listening"); });
+              }));
+              await attempt("script", () => new Promise((done) => {
+                const script = document.createElement("script");
+                script.src = ours + "/console/v1/approvals";
+                script.onerror = () => done("refused");
+                script.onload = () => done("loaded");
+                document.head.append(script);
+              }));
+              await attempt("frame", () => new Promise((done) => {
+                const frame = document.getElementById("f");
+                frame.onload = () => done(frame.contentDocument?.title ?? "opaque");
+                frame.src = ours + "/approvals";
+              }));
+              return tried;
+            }""",
+            [ours, f"/console/v1/approvals/{approval}/decision"],
+        )
+    assert seen["read"] == "TypeError" and seen["json"] == "TypeError"
+    assert seen["events"] == "refused" and seen["script"] == "refused"
+    assert seen["frame"] in ("opaque", "")
+    assert scene.palyra("approvals", "show", approval)["data"]["state"] == "pending"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7142", ""])
+def test_a_name_that_was_rebound_to_this_machine_is_not_ours(scene: ConsoleScene, host: str) -> None:
+    address = urlsplit(scene.daemon.url)
+    for path in ("/", "/login", "/console/v1/events", "/static/x/app.js"):
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=20)
+        connection.putrequest("GET", path, skip_host=True)
+        connection.putheader("Host", host)
+        connection.endheaders()
+        assert connection.getresponse().status in (400, 421), path
+        connection.close()
+
+
+def test_the_stream_ends_with_the_session(scene: ConsoleScene) -> None:
+    """A tab that somebody else still has open hears nothing after the person logged out."""
+    page = scene.page("/approvals")
+    other = page.context.new_page()
+    scene.open(other, "/approvals")
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/login")
+    other.wait_for_url("**/login")
+
+
+def test_answers_name_no_secret_of_the_session(scene: ConsoleScene) -> None:
+    page = scene.page("/")
+    (cookie,) = page.context.cookies()
+    assert cookie["value"] not in page.content()
+    assert page.evaluate("document.cookie") == ""
+    stored = (scene.place.state / "palyra.db").read_bytes() + (scene.place.state / "palyra.db-wal").read_bytes()
+    assert cookie["value"].encode() not in stored
+    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", cookie["value"])

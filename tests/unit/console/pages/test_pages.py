@@ -1,0 +1,220 @@
+"""Every page with something on it, and what can be done there, in one process: overview, approvals, calls, journal,
+policy, skills, devices, vault, egress, doctor."""
+
+import json
+from pathlib import Path
+
+from fakes.console_house import visitor
+from fakes.house import House, open_house
+from fakes.skill_scene import PUBLISHER, SKILL, archive, key
+from palyra.console.pages.calls import spans_of, statement_of
+from palyra.console.pages.egress import host_of
+from palyra.console.pages.overview import HOURS, MS_PER_HOUR, hours_of, problems_of
+from palyra.ids import ulid_at
+from palyra.journal.event import Event, NewEvent
+from palyra.secret import Secret
+from palyra.tools.call import CallState
+from palyra.vault.ref import SecretRef
+
+SETTINGS = {"skills": {"builder_enabled": True}}
+
+
+async def record(house: House, kind: str, **payload: object) -> Event:
+    event: Event = await house.gateway.store.transact(
+        lambda tx: tx.append(NewEvent(kind=kind, actor="test", principal="agent:bot", payload=dict(payload)))
+    )
+    return event
+
+
+def test_calls_are_counted_into_their_hours() -> None:
+    first = 1_000 * MS_PER_HOUR
+    calls = [
+        (ulid_at(first), CallState.SUCCEEDED),
+        (ulid_at(first + MS_PER_HOUR), CallState.DENIED),
+        (ulid_at(first + MS_PER_HOUR), CallState.NEEDS_APPROVAL),
+        (ulid_at(first + HOURS * MS_PER_HOUR), CallState.SUCCEEDED),
+    ]
+    hours = hours_of(calls, first)
+    assert len(hours) == HOURS and hours[0].total == 1
+    assert dict(hours[1].parts) == {"succeeded": 0, "waiting": 1, "refused": 1}
+    assert sum(hour.total for hour in hours) == 3
+
+
+def test_problems_are_sentences() -> None:
+    status = {"policy": {"rejected": {"errors": ["a.cedar:1:1: no"]}}}
+    assert len(problems_of(status, ["journal: the disk is full"])) == 2
+    assert problems_of({"policy": {"rejected": None}}, []) == []
+
+
+def test_a_statement_that_cannot_be_read_is_none() -> None:
+    assert statement_of(None) is None and statement_of({"payload": "%%"}) is None and statement_of({}) is None
+    assert statement_of({"payload": "eyJhIjoxfQ=="}) == {"a": 1}
+
+
+async def test_a_timeline_lies_between_its_ends(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        made = [await house.call("echo", {"text": "a"}), await house.call("nonsense", {})]
+        spans = spans_of(made, made[-1].created_ms + 10)
+        assert all(0 <= part <= 1 for span in spans for part in span.waited)
+        assert spans[0].good and not spans[1].good and spans[1].ran is None
+    assert spans_of([], 0) == []
+
+
+async def test_the_overview_says_what_runs_waits_and_was_refused(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        await house.call("fs.write", {"path": "a", "content": "b"})
+        await house.call("nonsense", {})
+        await record(house, "egress.refused", refusal={"code": "egress.host_not_allowed"}, violation=True, tool="t")
+        page = await known.page("/")
+        assert "fs.write" in page and "tool.unknown" in page and "egress.refused" in page
+        shown = await known.data("/console/v1/overview")
+        assert len(shown["waiting"]) == 1 and shown["refused_today"] == 1 and shown["problems"] == []
+
+
+async def test_lists_are_documents_with_cursors(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        for number in range(55):
+            await house.call("echo", {"text": str(number)})
+        first = await known.data("/console/v1/calls")
+        assert len(first["calls"]) == 50 and first["next"]
+        rest = await known.data(f"/console/v1/calls?before={first['next']}")
+        assert len(rest["calls"]) == 5 and rest["next"] is None
+        events = await known.data("/console/v1/journal?kind=call.finished")
+        assert len(events["events"]) == 50 and events["next"]
+        assert (await known.data("/console/v1/approvals?state=pending"))["approvals"] == []
+
+
+async def test_a_call_is_stopped_from_its_page(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        import asyncio
+
+        running = asyncio.create_task(house.call("sleep", {"seconds": 30}))
+        while not (found := (await known.data("/console/v1/calls?state=running"))["calls"]):
+            await asyncio.sleep(0.05)
+        got = await known.post(f"/console/v1/calls/{found[0]['call_id']}/cancel")
+        assert got.data["status"] == "cancelled"
+        assert (await running).state is CallState.CANCELLED
+
+
+async def test_the_journal_verifies_exports_and_shows_one_entry(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        await house.call("echo", {"text": "a"})
+        got = await known.post("/console/v1/journal/verify")
+        assert got.data["message"].startswith("Sound:") and got.data["events"] > 3
+        export = await known.get("/console/v1/journal/export")
+        assert export.status == 200 and b'"call.finished"' in export.body
+        assert "attachment" in export.headers["content-disposition"]
+        assert "Hash of the entry before" in await known.page("/journal/2")
+        assert (await known.get("/journal/99999")).status == 400
+
+
+async def test_policy_is_explained_and_replayed(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        await house.call("echo", {"text": "a"})
+        page = await known.page("/policy?principal=agent:bot&tool=fs.write")
+        assert "needs approval" in page and "baseline.sensitive-needs-approval" in page
+        assert "decided the same today" in await known.page("/policy/replay")
+        (tmp_path / "policies").mkdir()
+        (tmp_path / "policies" / "a.cedar").write_text(
+            '@id("no-echo")\nforbid (principal, action, resource == Tool::"echo");\n'
+        )
+        await house.gateway.policy.reload()
+        assert "no-echo" in await known.page("/policy/replay")
+        (tmp_path / "policies" / "b.cedar").write_text("nonsense")
+        await house.gateway.policy.reload()
+        assert "the last good ones stay in force" in await known.page("/policy")
+        assert (await known.data("/console/v1/policy"))["rejected"]["code"] == "policy.bundle_invalid"
+
+
+async def test_skills_change_their_status_and_candidates_are_scaffolds(tmp_path: Path) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+        known = await visitor(house)
+        await house.gateway.skills.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor="test")
+        installed = await house.gateway.skills.install(archive(), actor="test")
+        assert "quarantined" in await known.page("/skills")
+        path = f"/console/v1/skills/{SKILL}/status"
+        got = await known.post(path, {"status": "approve"})
+        assert (got.status, got.document["code"]) == (400, "console.digest_missing")
+        wrong = {"status": "approve", "version": "1.0.0", "digest": "0" * 64}
+        assert (await known.post(path, wrong)).document["code"] == "skill.digest_mismatch"
+        right = {"status": "approve", "version": "1.0.0", "digest": installed.digest}
+        assert (await known.post(path, right)).data["state"] == "approved"
+        for status, state in (("disable", "disabled"), ("enable", "approved"), ("quarantine", "quarantined")):
+            assert (await known.post(path, {"status": status, "reason": "r"})).data["state"] == state
+        assert (await known.post(path, {"status": "rollback"})).status == 409
+        (listed,) = (await known.data("/console/v1/skills"))["skills"]
+        assert (listed["skill_id"], listed["status"], listed["active_version"]) == (SKILL, "quarantined", None)
+        assert "Adds a note" not in await known.page(f"/skills/{SKILL}")
+
+        body = {"name": "acme.greeter", "publisher": "acme", "prompt": "Greets."}
+        made = (await known.post("/console/v1/skills/builder", body)).data
+        assert "skill.toml" in await known.page(f"/skills/candidates/{made['candidate_id']}")
+        gone = await known.post(f"/console/v1/skills/builder/{made['candidate_id']}/discard")
+        assert gone.data["state"] == "discarded"
+
+
+async def test_the_builder_is_off_until_it_is_switched_on(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        got = await known.post("/console/v1/skills/builder", {"name": "acme.x", "prompt": "x"})
+        assert (got.status, got.document["code"]) == (403, "skill.builder_disabled")
+
+
+async def test_devices_are_listed_and_codes_are_shown_once(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        made = await known.post("/console/v1/pairing/codes", {"method": "qr", "kind": "worker"}, idempotency_key="k")
+        code = made.data["code"]
+        assert made.data["qr"]["path"].startswith("M") and code.startswith("palyra://")
+        again = await known.post("/console/v1/pairing/codes", {"method": "qr", "kind": "worker"}, idempotency_key="k")
+        assert again.data == {"shown_once": True}
+        kept = house.gateway.store.read("SELECT CAST(answer AS TEXT) FROM console_requests")
+        assert code not in str(kept) and code not in json.dumps(house.events())
+        assert "Take it back" in await known.page("/devices") and code not in await known.page("/devices")
+        got = await known.post(f"/console/v1/pairing/codes/{made.data['id']}/withdraw")
+        assert got.status == 200
+        assert await known.data("/console/v1/nodes") == {"nodes": []}
+        assert await known.data("/console/v1/workers") == {"workers": [], "leases": []}
+        assert (await known.post("/console/v1/workers/nobody/change", {"change": "drain"})).status == 404
+        assert (await known.post("/console/v1/nodes/nobody/change", {"change": "revoke"})).status in (400, 404)
+        gone = await known.post("/console/v1/pairing/requests/nobody/decision", {"decision": "approve"})
+        assert gone.status in (400, 404)
+
+
+async def test_the_vault_has_names_and_uses_only(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        await house.gateway.vault.put(SecretRef.parse("global/github"), Secret("s3cret-value"), actor="test")
+        await record(house, "vault.use_denied", ref="global/github", tool="http.fetch", host="api.example.org:443")
+        page = await known.page("/vault")
+        assert "global/github" in page and "api.example.org:443" in page and "s3cret-value" not in page
+        assert (await known.data("/console/v1/vault"))["secrets"][0]["ref"] == "global/github"
+
+
+async def test_egress_counts_hosts_reached_and_refused(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"egress": {"allowed_hosts": ["api.example.org"]}}) as house:
+        known = await visitor(house)
+        target = {"host": "api.example.org", "port": 443, "scheme": "https"}
+        connected = await record(house, "egress.connected", target=target, address="192.0.2.1", face="fetch", tool="t")
+        await record(house, "egress.closed", target=target, up=10, down=2048, reason="done", tool="t")
+        refusal = {"code": "egress.host_not_allowed", "target": {"host": "other.example", "port": 80}}
+        await record(house, "egress.refused", refusal=refusal, face="fetch", violation=False, tool="t")
+        assert host_of(connected) == "api.example.org:443"
+        page = await known.page("/egress")
+        assert "api.example.org:443" in page and "2.0 KiB" in page and "other.example:80" in page
+        hosts = {row["host"]: row for row in (await known.data("/console/v1/egress"))["hosts"]}
+        assert hosts["api.example.org:443"]["reached"] == 1 and hosts["other.example:80"]["refused"] == 1
+
+
+async def test_the_doctor_examines_when_asked(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        assert (await known.data("/console/v1/doctor"))["checks"] == []
+        checks = (await known.post("/console/v1/doctor/examine")).data["checks"]
+        assert {"sqlite", "policy bundle", "openat2"} <= {check["name"] for check in checks}
+        assert "policy bundle" in await known.page("/doctor")
