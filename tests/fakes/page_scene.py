@@ -105,6 +105,8 @@ class WebSite:
         self.heads: list[str] = []
         # Paths that are not answered before the event.
         self.held: dict[str, asyncio.Event] = {}
+        # Paths whose answer tells no length, and does not end.
+        self.unsized: set[str] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -127,6 +129,8 @@ class WebSite:
         named = {"Content-Type": kind, "Content-Length": str(len(raw)), "Cache-Control": "no-store"} | {
             name: value.replace("PORT", str(self.port)) for name, value in headers.items()
         }
+        if path.split("?")[0] in self.unsized:
+            del named["Content-Length"]
         lines = [f"HTTP/1.1 {status} x", *(f"{name}: {value}" for name, value in named.items())]
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + raw
 

@@ -38,8 +38,9 @@ from palyra.browser.sniff import Sniffed, sniff
 GROWTH_POLL_SECONDS: Final = 0.05
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
-# Chromium's names: it writes each file under the GUID that its events carry.
+# Chromium's names: a file has the GUID that its events carry, and until it is whole this ending.
 _GUID: Final = re.compile(r"[0-9A-Za-z-]{8,64}")
+_PARTIAL: Final = ".crdownload"
 _IN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OUT: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RECORD: Final = ".json"
@@ -99,7 +100,9 @@ class DownloadSandboxSession:
         try:
             with opened_folder(self._incoming) as incoming:
                 # A copy: downloads begin and end on other threads meanwhile.
-                sizes = {guid: _size(incoming, guid) for guid in tuple(self._begun)}
+                sizes = {
+                    guid: max(_size(incoming, guid), _size(incoming, guid + _PARTIAL)) for guid in tuple(self._begun)
+                }
         except OSError as error:
             raise DownloadsUnusable(f"cannot look at the browser's downloads: {error.strerror}") from error
         room = self._budget.max_session_download_bytes - self.bytes_kept
@@ -146,10 +149,18 @@ class DownloadSandboxSession:
         except OSError as error:
             raise DownloadsUnusable(f"cannot keep a download: {error.strerror}") from error
         finally:
-            with contextlib.suppress(OSError), opened_folder(self._incoming) as incoming:
-                os.unlink(guid, dir_fd=incoming)
+            self.discard(guid)
         self._keep(record)
         return record
+
+    def discard(self, guid: str) -> None:
+        """Whatever Chromium left under the name, of a download that was refused or cut before it ended there."""
+        if not _GUID.fullmatch(guid):
+            return
+        with contextlib.suppress(OSError), opened_folder(self._incoming) as incoming:
+            for name in (guid, guid + _PARTIAL):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=incoming)
 
     def records(self) -> list[DownloadRecord]:
         """Kept ones, oldest first, then those refusals that are remembered."""
@@ -197,7 +208,7 @@ class DownloadSandboxSession:
         """At most the limit of what Chromium left under the name, and its whole size; None for what is no file."""
         try:
             with opened_folder(self._incoming) as incoming:
-                descriptor = os.open(guid, _IN, dir_fd=incoming)
+                descriptor = _open_either(incoming, guid, guid + _PARTIAL)
         except OSError:
             return None, 0
         status = os.fstat(descriptor)
@@ -290,6 +301,13 @@ def _size(folder: int, name: str) -> int:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
     except OSError:
         return 0
+
+
+def _open_either(folder: int, whole: str, part: str) -> int:
+    try:
+        return os.open(whole, _IN, dir_fd=folder)
+    except FileNotFoundError:
+        return os.open(part, _IN, dir_fd=folder)
 
 
 def _read(folder: int, name: str, most: int) -> bytes:

@@ -31,7 +31,7 @@ class Navigator:
         """The address is judged before Chromium hears of it, and every redirect of it when Chromium asks."""
         deadline = time.monotonic() + timeout
         mark, commits = self._refusals.total, tab.load.commits
-        if require_tab_address(url) is AddressKind.WEB:
+        if self._required(tab, url) is AddressKind.WEB:
             await self._judged(tab, url, deadline)
         answer = await self._asked(tab, "Page.navigate", {"url": url}, deadline)
         if answer is None:
@@ -41,6 +41,13 @@ class Navigator:
             self._raise(tab, url, error, mark)
         elif answer.get("loaderId") and not error:
             await self._loaded(tab, lambda: tab.load.commits > commits, wait, deadline)
+
+    def _required(self, tab: TabPage, url: str) -> AddressKind:
+        try:
+            return require_tab_address(url)
+        except SchemeRefused as refused:
+            self._refusals.add(url, refused, frame=tab.target_id, document=True)
+            raise
 
     async def reload(self, tab: TabPage, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
         deadline = time.monotonic() + timeout
@@ -79,6 +86,8 @@ class Navigator:
 
     async def _asked(self, tab: TabPage, method: str, params: dict[str, Any], deadline: float) -> dict[str, Any] | None:
         """The answer, which comes when the navigation committed or failed; None when a dialog came in between."""
+        # A page that crashed comes back with the next document.
+        tab.crashed = False
         try:
             return await tab.ask(method, params, _left(deadline))
         except PageTimeout as late:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 # Answers that may turn out to be downloads, until the next one comes.
 _MAX_ANSWERS: Final = 32
+# Statuses of answers that are no document and no file.
+_NO_CONTENT: Final = (204, 205)
 
 
 class PageDownloads:
@@ -32,6 +34,9 @@ class PageDownloads:
         self._refusals = refusals
         self._redact = redact
         self._answers: OrderedDict[str, tuple[str | None, int | None]] = OrderedDict()
+        # Answers to requests for documents, by request, that have not become one; and those that never will.
+        self._documents: OrderedDict[str, str] = OrderedDict()
+        self._expected: set[str] = set()
         self._running: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
@@ -56,7 +61,11 @@ class PageDownloads:
 
     def heard(self, event: CdpEvent) -> None:
         if event.method == "Network.responseReceived" and event.params.get("type") == "Document":
-            self._answered(event.params["response"])
+            self._answered(str(event.params["requestId"]), event.params["response"])
+        elif event.method == "Network.loadingFailed":
+            url = self._documents.pop(str(event.params["requestId"]), None)
+            if url is not None and event.params.get("canceled"):
+                self._expected.add(url)
         elif event.session_id:
             return
         elif event.method == "Browser.downloadWillBegin":
@@ -64,15 +73,26 @@ class PageDownloads:
         elif event.method == "Browser.downloadProgress" and event.params.get("state") != "inProgress":
             self._end(str(event.params["guid"]), complete=event.params["state"] == "completed")
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._running or self._expected)
+
     async def settled(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Until what runs has ended, or the time is up: then it goes on."""
+        """Until what runs, or is about to, has ended; or the time is up: then it goes on."""
         try:
             async with asyncio.timeout(timeout), self._ended:
-                await self._ended.wait_for(lambda: not self._running)
+                await self._ended.wait_for(lambda: not self._running and not self._expected)
         except TimeoutError:
             return
+        finally:
+            # What has not begun by now was an answer that somebody did not wait for.
+            self._expected.clear()
 
-    def _answered(self, response: dict[str, Any]) -> None:
+    def _answered(self, request_id: str, response: dict[str, Any]) -> None:
+        if response.get("status") not in _NO_CONTENT:
+            self._documents[request_id] = str(response.get("url", ""))
+        while len(self._documents) > _MAX_ANSWERS:
+            self._documents.popitem(last=False)
         headers = {str(name).lower(): str(value) for name, value in response.get("headers", {}).items()}
         length = headers.get("content-length", "")
         self._answers[str(response.get("url", ""))] = (
@@ -84,8 +104,10 @@ class PageDownloads:
 
     def _begin(self, params: dict[str, Any]) -> None:
         guid, url = str(params["guid"]), str(params["url"])
+        self._expected.discard(url)
         if self._folders is None:
             self._refusals.add(url, DownloadRefused("this session keeps no downloads"))
+            self._do(self._tell(), "the end of a download is told")
             return
         declared, length = self._answers.get(url, (None, None))
         announced = Announced(
@@ -99,30 +121,47 @@ class PageDownloads:
         except PalyraError as refused:
             self._refusals.add(url, refused)
             self._do(self._stop(guid), "a download is stopped")
+            self._do(self._tell(), "the end of a download is told")
             return
         self._running[guid] = str(id_)
         self.begun.append(str(id_))
         if self._watching is None:
-            self._watching = asyncio.create_task(self._folders.watch(self._stop), name="downloads are watched")
+            self._watching = asyncio.create_task(self._folders.watch(self._cut), name="downloads are watched")
 
     def _end(self, guid: str, *, complete: bool) -> None:
         if guid in self._running:
-            self._do(self._take_in(guid, complete), "a download is taken in")
+            self._do(self._take_in(guid, complete=complete), "a download is taken in")
+        elif self._folders is not None:
+            self._do(asyncio.to_thread(self._folders.discard, guid), "what is left of a download goes")
 
-    async def _take_in(self, guid: str, complete: bool) -> None:
+    async def _take_in(self, guid: str, *, complete: bool) -> None:
         assert self._folders is not None
         record: DownloadRecord | None = None
         try:
             async with self._one_at_a_time:
+                if guid not in self._running:
+                    # It ended while it was being cut.
+                    return
                 record = await asyncio.to_thread(self._folders.finish, guid, complete=complete)
         finally:
             self._running.pop(guid, None)
             if not self._running and self._watching is not None:
                 self._watching.cancel()
                 self._watching = None
-            async with self._ended:
-                self._ended.notify_all()
-        log.info("a download ended in %s", record.folder)
+            await self._tell()
+        log.info("a download ended in %s", record.folder if record is not None else "nothing")
+
+    async def _tell(self) -> None:
+        async with self._ended:
+            self._ended.notify_all()
+
+    async def _cut(self, guid: str) -> None:
+        """What is there of it is taken in first: Chromium throws away what it is told to stop."""
+        self._do(self._cut_now(guid), "a download is cut")
+
+    async def _cut_now(self, guid: str) -> None:
+        await self._take_in(guid, complete=False)
+        await self._stop(guid)
 
     async def _stop(self, guid: str) -> None:
         await self._cdp.send("Browser.cancelDownload", {"guid": guid})

@@ -53,7 +53,7 @@ class OutcomeTeller:
     ) -> ActionOutcome:
         for each in new_tabs:
             await self._arrived(each)
-        if len(self._downloads.begun) > mark.downloads:
+        if self._downloads.busy:
             await self._downloads.settled(NEWS_SECONDS)
         with suppress(PalyraError):
             await self._look()

@@ -30,7 +30,7 @@ from palyra.browser.page_outcome import Mark, OutcomeTeller
 from palyra.browser.page_port import PageActor, PageView, Redact, RequestJudge
 from palyra.browser.profile_record import TabState
 from palyra.browser.refusals import Refusal, Refusals
-from palyra.browser.session_actions import SessionActions
+from palyra.browser.session_actions import Done, SessionActions
 from palyra.browser.tab_actions import TabActions
 from palyra.browser.tab_page import TabPage, shows_forbidden
 from palyra.browser.tab_states import restored_tabs, saved_tabs
@@ -87,6 +87,7 @@ class ChromiumPages:
         self._active = ""
         self._given = 0
         self._order = asyncio.Lock()
+        self._replacing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._refusals = Refusals(redact)
@@ -142,8 +143,14 @@ class ChromiumPages:
         async with self._turn(timeout):
             tab = self._acting_on(action)
             mark = self._mark(tab)
-            made, tab = await self._actions.do(tab, action, timeout)
-            return await self._teller.tell(tab, mark, made, self._new_tabs(mark), active=tab.tab == self._active)
+            try:
+                done, tab = await self._actions.do(tab, action, timeout)
+            except TargetGone:
+                if tab.tab in self._tabs:
+                    raise
+                # The page closed its own tab: what came of it is told of the next one.
+                done, tab = Done(), await self._next_tab()
+            return await self._teller.tell(tab, mark, done, self._new_tabs(mark), active=tab.tab == self._active)
 
     async def observe(self, ask: ObserveAsk) -> ChromiumObserveSnapshot:
         self._meter.spend_action(self._clock.monotonic())
@@ -312,12 +319,14 @@ class ChromiumPages:
             # It came from a cache or a worker of the site's: it passed no interception, and is judged now.
             self._do(self._judge_shown(tab, url), "a shown document is judged")
 
-    def dialog_opened(self, tab: TabPage, dialog: Dialog) -> None:
-        if self._settings.dialogs is not DialogPolicy.WAIT:
-            accept = self._settings.dialogs is DialogPolicy.ACCEPT
-            self._cdp.post("Page.handleJavaScriptDialog", {"accept": accept}, tab.session_id)
-            answered = {"type": "dialog", "args": [{"value": f"{dialog.kind}: {dialog.message}"}]}
-            self._logs.said(answered, tab.tab, self._clock.now_ms())
+    def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
+        if self._settings.dialogs is DialogPolicy.WAIT:
+            return dialog
+        accept = self._settings.dialogs is DialogPolicy.ACCEPT
+        self._cdp.post("Page.handleJavaScriptDialog", {"accept": accept}, tab.session_id)
+        answered = {"type": "dialog", "args": [{"value": f"{dialog.kind}: {dialog.message}"}]}
+        self._logs.said(answered, tab.tab, self._clock.now_ms())
+        return None
 
     # Within.
 
@@ -362,10 +371,16 @@ class ChromiumPages:
     def _view(self, tab: TabPage) -> TabView:
         return self._teller.view(tab, active=tab.tab == self._active)
 
+    async def _next_tab(self) -> TabPage:
+        """The active one, after the one that was it has gone; a blank one where there is no other."""
+        async with self._replacing:
+            if not self._tabs:
+                await self.new_tab()
+            await self.activate(self.active_tab())
+            return self.active_tab()
+
     async def _replaced(self) -> None:
-        if not self._tabs:
-            await self.new_tab()
-        await self.activate(self.active_tab())
+        await self._next_tab()
 
     async def _leave(self, tab: TabPage) -> None:
         await self._cdp.send("Page.navigate", {"url": BLANK}, tab.session_id)

@@ -30,7 +30,8 @@ class TabWatcher(Protocol):
     def committed(self, tab: "TabPage", url: str, loader_id: str) -> None:
         """The tab shows another document."""
 
-    def dialog_opened(self, tab: "TabPage", dialog: Dialog) -> None: ...
+    def dialog_opened(self, tab: "TabPage", dialog: Dialog) -> Dialog | None:
+        """The dialog that is to be waited for; None when it was answered at once."""
 
 
 class TabPage:
@@ -174,12 +175,6 @@ class TabPage:
         self.ready.set()
         self.changed()
 
-    def dialog_answered(self) -> None:
-        if self._dialog is not None and self._dialog.kind == "beforeunload":
-            self.load.asked()
-        self._dialog = None
-        self.changed()
-
     # Events, in the order in which Chromium sent them.
 
     def heard(self, event: CdpEvent) -> None:
@@ -242,12 +237,12 @@ class TabPage:
 
     def _opening(self, params: dict[str, Any], _: str) -> None:
         kind = str(params.get("type", ""))
-        self._dialog = Dialog(
+        dialog = Dialog(
             kind=kind if kind in _KINDS else "alert",  # type: ignore[arg-type]
             message=str(params.get("message", ""))[:_MAX_MESSAGE_CHARS],
             default_text=str(params.get("defaultPrompt", ""))[:_MAX_MESSAGE_CHARS],
         )
-        self._watcher.dialog_opened(self, self._dialog)
+        self._dialog = self._watcher.dialog_opened(self, dialog)
 
     def _closed(self, params: dict[str, Any], _: str) -> None:
         if self._dialog is not None and self._dialog.kind == "beforeunload" and not params.get("result"):

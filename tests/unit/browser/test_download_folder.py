@@ -194,3 +194,23 @@ def test_a_browsers_folder_held_by_a_descriptor(scene: DownloadScene) -> None:
     assert scene.session.read(record.id) == b"hello"
     assert os.listdir(held) == []
     os.close(held)
+
+
+def test_a_file_that_is_not_whole_yet_has_another_name_and_is_watched_and_taken_by_it(tmp_path: Path) -> None:
+    """Chromium's own way of naming what it still writes."""
+    scene = DownloadScene(tmp_path, max_download_bytes=10)
+    guid = scene.begin("a.txt", "text/plain")
+    part = scene.incoming / f"{guid}.crdownload"
+    part.write_bytes(b"x" * 11)
+    assert scene.session.overgrown() == [guid]
+    record = scene.session.finish(guid, complete=False)
+    assert (record.folder, record.size) == (Folder.QUARANTINE, 10) and not part.exists()
+
+
+def test_what_was_refused_leaves_nothing_and_nothing_else_goes_with_it(tmp_path: Path) -> None:
+    scene = DownloadScene(tmp_path)
+    for name in ("a" * 32, "a" * 32 + ".crdownload", "b" * 32):
+        (scene.incoming / name).write_bytes(b"x")
+    for name in ("a" * 32, "../session", "missing-one"):
+        scene.session.discard(name)
+    assert [path.name for path in scene.incoming.iterdir()] == ["b" * 32]

@@ -1,0 +1,184 @@
+"""A tab fed with events as Chromium sends them, without one."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from palyra.browser.action import Dialog, LoadState
+from palyra.browser.cdp_codec import CdpEvent
+from palyra.browser.cdp_pipe import TargetGone
+from palyra.browser.page_errors import DocumentGone, PageTimeout, TabCrashed
+from palyra.browser.tab_page import TabPage, shows_forbidden
+
+
+class Silent:
+    """A browser that answers what a test said it would, and nothing else."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.contexts = 0
+        self.answering = True
+
+    async def send(
+        self, method: str, params: dict[str, Any] | None = None, session_id: str | None = None, timeout: float = 1.0
+    ) -> dict[str, Any]:
+        self.asked.append(method)
+        if not self.answering:
+            await asyncio.Event().wait()
+        self.contexts += 1
+        return {"executionContextId": self.contexts}
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, str]] = []
+        self.waits = True
+
+    def committed(self, tab: TabPage, url: str, loader_id: str) -> None:
+        self.shown.append((url, loader_id))
+
+    def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
+        return dialog if self.waits else None
+
+
+class Told:
+    def __init__(self) -> None:
+        self.browser, self.watcher = Silent(), Watcher()
+        self.tab = TabPage(self.browser, "t1", "M", "S", self.watcher)  # type: ignore[arg-type]
+
+    def say(self, method: str, session: str = "S", **params: Any) -> None:
+        self.tab.heard(CdpEvent(method, params, session))
+
+    def show(self, loader: str, url: str = "http://a.test/", **more: Any) -> None:
+        self.say("Page.frameStartedNavigating", frameId="M", loaderId=loader, url=url, navigationType="x")
+        self.say("Page.frameNavigated", frame={"id": "M", "loaderId": loader, "url": url, **more}, type="Navigation")
+
+
+async def test_a_world_belongs_to_one_document() -> None:
+    told = Told()
+    told.show("L1")
+    (main,) = told.tab.frames()
+    first = await told.tab.world(main)
+    assert await told.tab.world(main) == first
+    assert told.browser.asked == ["Page.createIsolatedWorld"]
+    told.say("Runtime.executionContextDestroyed", executionContextId=first)
+    assert await told.tab.world(main) != first
+    told.show("L2")
+    with pytest.raises(DocumentGone):
+        await told.tab.world(main)
+    told.say("Page.frameAttached", frameId="C", parentFrameId="M")
+    told.say("Page.frameNavigated", "S2", frame={"id": "C", "loaderId": "L3", "url": "http://b.test/"})
+    child = told.tab.frames()[1]
+    await told.tab.world(child)
+    told.tab.session_gone("S2")
+    with pytest.raises(DocumentGone):
+        await told.tab.world(child)
+
+
+async def test_a_document_that_goes_away_while_its_world_is_made_has_none() -> None:
+    told = Told()
+    told.show("L1")
+    (main,) = told.tab.frames()
+    send = told.browser.send
+
+    async def moves_on(*words: Any, **options: Any) -> dict[str, Any]:
+        told.show("L2")
+        return await send(*words, **options)
+
+    told.browser.send = moves_on  # type: ignore[method-assign]
+    with pytest.raises(DocumentGone):
+        await told.tab.world(main)
+
+
+async def test_a_navigation_that_input_began_is_waited_for() -> None:
+    told = Told()
+    told.show("L1")
+    told.say("Page.frameStoppedLoading", frameId="M")
+    await told.tab.settle(60)
+    told.say("Page.frameRequestedNavigation", frameId="M", disposition="currentTab", url="http://a.test/2")
+    settling = asyncio.ensure_future(told.tab.settle(60))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not settling.done()
+    told.show("L2", "http://a.test/2")
+    told.say("Page.lifecycleEvent", frameId="M", loaderId="L2", name="DOMContentLoaded")
+    await settling
+    assert told.tab.load.has_reached(LoadState.CONTENT) and told.watcher.shown[-1] == ("http://a.test/2", "L2")
+
+
+async def test_what_was_asked_for_and_never_starts_is_not_waited_for() -> None:
+    """A link to another program, or to another tab."""
+    told = Told()
+    told.show("L1")
+    told.say("Page.frameStoppedLoading", frameId="M")
+    told.say("Page.frameRequestedNavigation", frameId="M", disposition="newTab", url="http://a.test/2")
+    assert not told.tab.load.moving
+    told.say("Page.frameRequestedNavigation", frameId="M", disposition="currentTab", url="mailto:a@b.test")
+    await told.tab.settle(60)
+    assert not told.tab.load.moving
+
+
+async def test_a_dialog_ends_every_wait_and_an_answer_to_leaving_is_heard() -> None:
+    told = Told()
+    told.show("L1")
+    waiting = asyncio.ensure_future(told.tab.until(lambda: False, 60))
+    opened = asyncio.ensure_future(told.tab.dialog_opened())
+    await asyncio.sleep(0)
+    told.say("Page.javascriptDialogOpening", type="beforeunload", message="leave?", frameId="M")
+    await asyncio.gather(waiting, opened)
+    dialog = told.tab.dialog()
+    assert dialog is not None and dialog.kind == "beforeunload"
+    told.say("Page.frameStartedNavigating", frameId="M", loaderId="L2", url="http://b.test/", navigationType="x")
+    told.say("Page.javascriptDialogClosed", result=False)
+    assert told.tab.dialog() is None and not told.tab.load.moving
+    told.watcher.waits = False
+    told.say("Page.javascriptDialogOpening", type="alert", message="x", frameId="M")
+    assert told.tab.dialog() is None
+
+
+async def test_whoever_waits_for_a_tab_that_is_gone_is_told() -> None:
+    told = Told()
+    waiting = asyncio.ensure_future(told.tab.until(lambda: False, 60))
+    await asyncio.sleep(0)
+    told.say("Inspector.targetCrashed")
+    with pytest.raises(TabCrashed):
+        await waiting
+    told.show("L1")
+    assert told.tab.failed() is None
+    waiting = asyncio.ensure_future(told.tab.until(lambda: False, 60))
+    await asyncio.sleep(0)
+    told.tab.fail(TargetGone("closed"))
+    with pytest.raises(TargetGone):
+        await waiting
+    with pytest.raises(TargetGone):
+        await told.tab.until(lambda: False, 60)
+
+
+async def test_a_page_that_does_not_answer_is_not_waited_for_longer_than_said() -> None:
+    told = Told()
+    told.browser.answering = False
+    with pytest.raises(PageTimeout):
+        await told.tab.ask("Runtime.evaluate", {}, 0.01)
+
+
+async def test_a_failed_page_shows_where_it_wanted_to_go() -> None:
+    told = Told()
+    told.show("L1", "chrome-error://chromewebdata/", unreachableUrl="http://a.test/x")
+    assert told.tab.view(active=True).url == "http://a.test/x"
+
+
+@pytest.mark.parametrize(
+    ("url", "forbidden"),
+    [
+        ("http://a.test/", False),
+        ("about:blank", False),
+        ("chrome-error://chromewebdata/", False),
+        ("blob:http://a.test/1", True),
+        ("data:text/html,x", True),
+        ("file:///x", True),
+        ("chrome://version/", True),
+    ],
+)
+def test_what_a_tab_may_not_show(url: str, forbidden: bool) -> None:
+    assert shows_forbidden(url) is forbidden
