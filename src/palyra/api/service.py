@@ -1,13 +1,14 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from starlette.requests import Request
 
 from palyra.api.caller import Caller, caller_of
+from palyra.api.openapi import DescribedRoute
 from palyra.clock import Clock
 from palyra.errors import Denied
 from palyra.identity.api_token import TokenScope
@@ -210,6 +211,9 @@ class ApiService:
         self.metrics = metrics
         self.ready = ready
         self.channel = channel
+        # Routes of other doors of this daemon, for the one document that tells of all of them.
+        self.described_elsewhere: Callable[[], Iterable[DescribedRoute]] = tuple
+        self.openapi: bytes | None = None
         self._streams: set[News | Listening] = set()
         self._rejected = 0
         self._rejections_recorded = float("-inf")
