@@ -1,4 +1,4 @@
-"""docs/reference/console-api.md lists every route of the console with its role and the fields of its body, and no other."""
+"""docs/reference/console-api.md lists every route of the console, its role and the fields of its body; no other."""
 
 import re
 from pathlib import Path
