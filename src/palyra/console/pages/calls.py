@@ -11,7 +11,7 @@ import msgspec
 from palyra.console.charts import Span
 from palyra.console.console import Console
 from palyra.console.errors import BadQuery
-from palyra.console.limits import PAGE_ROWS, SEARCH_ROWS
+from palyra.console.limits import PAGE_ROWS, SEARCH_CALLS
 from palyra.console.page import Listing, Page, Section, Write
 from palyra.console.roles import Role
 from palyra.console.visit import Visit
@@ -38,7 +38,7 @@ async def show_calls(console: Console, visit: Visit) -> dict[str, Any]:
         "next": found.next,
         "states": [state.value for state in CallState],
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
-        "looked_at": SEARCH_ROWS,
+        "looked_at": SEARCH_CALLS,
     }
 
 
@@ -58,7 +58,7 @@ async def _search(console: Console, visit: Visit) -> Any:
         text=visit.query("text"),
         before=str(CallId.parse(before)) if before else "",
     )
-    return await asyncio.to_thread(search_calls, console.store, query, limit=PAGE_ROWS, look_at=SEARCH_ROWS)
+    return await asyncio.to_thread(search_calls, console.store, query, limit=PAGE_ROWS, look_at=SEARCH_CALLS)
 
 
 async def show_call(console: Console, visit: Visit) -> dict[str, Any]:
