@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml requirements.lock requirements-dev.lock scripts/bootstr
 	@touch $@
 
 run: $(STAMP)
-	@$(BIN)/palyra up
+	@$(BIN)/palyra up --workers 1
 
 demo: $(STAMP)
 	@$(BIN)/palyra tour

@@ -22,7 +22,7 @@ apt_install() {
 
 # bubblewrap builds the sandbox; the others are the ordinary tools that the tests run inside it.
 system_programs="bwrap:bubblewrap setpriv:util-linux tar:tar git:git gcc:gcc make:make node:nodejs npm:npm
-    sqlite3:sqlite3 ssh-keygen:openssh-client curl:curl ip:iproute2"
+    sqlite3:sqlite3 ssh-keygen:openssh-client curl:curl ip:iproute2 groff:groff-base systemd-analyze:systemd"
 missing=
 for each in $system_programs; do
     # Only where the distribution puts programs: what lies elsewhere does not show in the sandbox.

@@ -1,4 +1,4 @@
-"""Writes docs/reference from the program itself: its help texts, its error codes, its settings.
+"""Writes docs/reference and docs/man from the program itself: help, errors, settings, tools, metrics, protocols.
 
 With ``--check`` nothing is written; the exit status says whether the pages on disk are what would be written.
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import click
+import generate_man
 import msgspec
+import reference_of_parts
 from msgspec import Meta
 
 import palyra
@@ -151,7 +153,14 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text.replace("|", "\\|")
 
 
-PAGES = {"cli.md": cli_page, "errors.md": errors_page, "configuration.md": configuration_page}
+PAGES = {
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "configuration.md": configuration_page,
+    "tools.md": lambda: reference_of_parts.tools_page(GENERATED),
+    "metrics.md": lambda: reference_of_parts.metrics_page(GENERATED),
+    "protos.md": lambda: reference_of_parts.protos_page(GENERATED),
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -170,7 +179,8 @@ def main(arguments: list[str]) -> int:
     if arguments and stale:
         print(f"stale: {', '.join(stale)}; run scripts/generate_reference.py", file=sys.stderr)
         return 1
-    return 0
+    # The manual is made from the same help texts.
+    return generate_man.main(arguments)
 
 
 if __name__ == "__main__":

@@ -243,6 +243,7 @@ ADAPTERS = {
     "wasm": (
         "answers",
         "cache",
+        "carried_out",
         "compile_process",
         "compiler",
         "component_functions",

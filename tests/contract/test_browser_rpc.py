@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator
 
 import grpc
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from fakes.browserd_house import ANNA, BEN, OPERATOR, BrowserdHouse, browserd
+from fakes.processes import descendants, own_descriptors
 from fakes.web_application import OTHER, PASSWORD, USER, orders_csv
 from palyra.browser import session_log
 from palyra.browser.action import (
@@ -324,3 +326,30 @@ async def _until(seconds: float) -> AsyncIterator[None]:
         while True:
             yield
             await asyncio.sleep(0.02)
+
+
+async def test_sessions_opened_and_closed_leave_no_process_descriptor_or_folder(house: BrowserdHouse) -> None:
+    """The short form of tests/soak/test_many_browser_sessions.py."""
+
+    async def several() -> None:
+        views = await asyncio.gather(*(house.open() for _ in range(3)))
+        for view in views:
+            await house.client.navigate(ANNA, view.session_id, Navigate(url=house.url("/")))
+        await asyncio.gather(*(house.client.close_session(ANNA, view.session_id) for view in views))
+
+    async def ready() -> None:
+        async with house.until(60):
+            while house.parts.pool.ready < 1:
+                await house.turn()
+
+    await several()
+    await ready()
+    before = (len(descendants(os.getpid())), own_descriptors())
+    for _ in range(2):
+        await several()
+        await ready()
+    async with house.until(60):
+        # One that is just being started has a process more for a moment.
+        while (len(descendants(os.getpid())), own_descriptors()) != before:
+            await house.turn()
+    assert list((house.parts._state.root / "browser" / "sessions").iterdir()) == []

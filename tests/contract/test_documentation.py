@@ -64,7 +64,14 @@ def steps(page: Path) -> Iterator[tuple[str, str]]:
             yield command, printed
 
 
-@pytest.mark.parametrize(("page", "with_daemon"), [("README.md", False), ("docs/tutorial/first-five-minutes.md", True)])
+@pytest.mark.parametrize(
+    ("page", "with_daemon"),
+    [
+        ("README.md", False),
+        ("docs/tutorial/first-five-minutes.md", True),
+        ("docs/how-to/investigate-an-incident.md", False),
+    ],
+)
 def test_a_transcript_is_what_the_program_prints(tmp_path: Path, page: str, with_daemon: bool) -> None:
     place = Place(tmp_path)
     programs = tmp_path / "bin"
@@ -136,9 +143,22 @@ def test_the_policies_of_the_how_to_are_valid_together_and_do_what_they_say() ->
     assert asked("fs.read", principal="agent:bot").outcome is Outcome.NEEDS_APPROVAL
 
 
-def test_the_settings_of_the_how_to_are_settings() -> None:
-    (example,) = blocks(ROOT / "docs/how-to/write-policies.md", "toml")
+@pytest.mark.parametrize("page", ["write-policies", "protect-a-coding-agent", "run-for-a-team"])
+def test_the_settings_of_the_how_tos_are_settings(page: str) -> None:
+    examples = blocks(ROOT / f"docs/how-to/{page}.md", "toml")
+    assert examples
+    for example in examples:
+        check_together(msgspec.convert(tomllib.loads(example), Settings))
+
+
+def test_settings_and_policies_of_the_browser_are_valid() -> None:
+    page = ROOT / "docs/how-to/use-the-browser.md"
+    (example,) = blocks(page, "toml")
     check_together(msgspec.convert(tomllib.loads(example), Settings))
+    base = load_bundle(None, directory_of(Settings()))
+    files = tuple((f"{number}.cedar", text) for number, text in enumerate(blocks(page, "cedar")))
+    assert files
+    CedarEngine(Bundle(schema=base.schema, files=(*base.files, *files), directory=base.directory))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -144,6 +144,7 @@ async def test_a_device_that_never_answers_is_waited_for_no_longer_than_asked(sc
     dispatch = await stream.hear("dispatch")
     assert (await error_of(asked)).code == "nodes.timed_out"
     assert (await stream.hear("cancel")).request_id == dispatch.request_id
+    assert not scene.dispatcher._lines[device.device_id].given, "a line that stays for weeks keeps nothing of it"
     refused = await refusal_of(device.report(dispatch.request_id))
     assert refused == (grpc.StatusCode.FAILED_PRECONDITION, "nodes.result_late")
     ended = scene.request(dispatch.request_id)

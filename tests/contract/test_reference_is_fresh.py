@@ -26,7 +26,9 @@ def test_the_pages_on_disk_are_fresh() -> None:
 def copy(tmp_path: Path) -> Path:
     """The script and its pages in another checkout, so that a test may spoil them."""
     (tmp_path / "scripts").mkdir()
-    shutil.copy(ROOT / SCRIPT, tmp_path / SCRIPT)
+    for script in (SCRIPT.name, "generate_man.py", "reference_of_parts.py"):
+        shutil.copy(ROOT / "scripts" / script, tmp_path / "scripts" / script)
+    shutil.copytree(ROOT / "proto", tmp_path / "proto")
     assert generate(tmp_path).returncode == 0
     return tmp_path
 
@@ -49,6 +51,22 @@ def test_the_pages_name_what_a_reader_looks_for(copy: Path) -> None:
     assert "| `config.unknown_key` | 2 | 400 |" in pages["errors.md"]
     assert "`PALYRA_TOOLS__MAX_TIMEOUT_MS`" in pages["configuration.md"]
     assert "integer, at least 0, at most 65,535" in pages["configuration.md"]
+
+
+def test_the_manual_has_a_page_for_every_noun_and_program_that_the_formatter_takes(copy: Path) -> None:
+    names = {path.stem for path in (copy / "docs/man").glob("*.1")}
+    assert {"palyra", "palyrad", "palyra-vault", "palyra-workerd", "palyra-egressd", "palyra-browserd"} <= names
+    (copy / "docs/man" / "palyra-old.1").write_text("gone")
+    (copy / "docs/man" / "palyra.1").write_text("edited")
+    refused = generate(copy, "--check")
+    assert refused.returncode == 1 and "palyra-old.1, palyra.1" in refused.stderr
+    formatted = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", *sorted(map(str, (ROOT / "docs/man").glob("*.1")))],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert formatted.stderr == b"" and b"PALYRA" in formatted.stdout
 
 
 def test_an_unknown_option_is_refused(copy: Path) -> None:

@@ -1,6 +1,7 @@
 """palyra-workerd as a process beside a real daemon: joins, runs calls, is killed, stopped, and leaves."""
 
 import json
+import subprocess
 import threading
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from fakes.daemon import Answer, Place
 from fakes.processes import eventually
-from fakes.worker_process import DAEMON_SETTINGS, join, worker_process, workerd
+from fakes.worker_process import DAEMON_SETTINGS, join, worker_process, worker_state, workerd
 
 SHELLS = "[sandbox]\nallow_interpreters = true\n"
 
@@ -98,6 +99,29 @@ def test_a_killed_worker_is_in_quarantine_afterwards_and_leaves_nothing_on_its_d
             again.says("no connection")
             refused = home.palyra("call", "echo", "--tier", "worker", "--input", '{"text":"x"}', "--json")
             assert refused.status != 0 and "worker" in refused.error["code"], refused.stdout
+
+
+def test_a_worker_that_cannot_clean_up_says_so_and_gets_no_more_work(home: Place, machine: Place) -> None:
+    with home.daemon():
+        worker_id = join(home, machine)
+        with worker_process(machine) as worker:
+            worker.says("connected and attested")
+            call = LaterCall(home, "sleep", "--input", '{"seconds":3}')
+            eventually(lambda: scratches(machine), seconds=60)
+            kept = machine.state / "worker" / "scratch" / scratches(machine)[0] / "workspace"
+            # Something holds on to the call's place, and the worker has no way to remove it.
+            subprocess.run(["mount", "-t", "tmpfs", "none", str(kept)], check=True)
+            try:
+                (kept / "left-behind").write_text("of the call")
+                ended = call.result()
+                # What the call did, it did; the machine is not clean, and that is what counts for the next one.
+                assert ended.status == 0 and ended.data["result"] == {"seconds": 3}, ended.stdout
+                eventually(lambda: worker_state(home, worker_id)["state"] == "quarantined", seconds=60)
+                assert worker_state(home, worker_id)["reason"].startswith("worker_cleanup.incomplete")
+                refused = home.palyra("call", "echo", "--tier", "worker", "--input", '{"text":"x"}', "--json")
+                assert refused.error["code"] == "fleet.no_worker", refused.stdout
+            finally:
+                subprocess.run(["umount", str(kept)], check=True)
 
 
 def test_a_stopped_worker_ends_what_runs_and_tells_of_it(home: Place, machine: Place) -> None:

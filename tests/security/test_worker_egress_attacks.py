@@ -21,6 +21,7 @@ from fakes.fleet_scene import OTHER, WORKER
 from fakes.node_scene import ByHand
 from fakes.ordinary_user import NOBODY, as_ordinary_user
 from fakes.served_host import FORBIDDEN_PORT, ServedHost, served_host
+from palyra.clock import SystemClock
 from palyra.daemons.worker_egress_door import ProxyOfWorker
 from palyra.daemons.worker_egress_main import read_policy
 from palyra.errors import PalyraError, RemoteError
@@ -30,7 +31,7 @@ from palyra.sandbox.outcome import ProcessOutcome
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxLimits, SandboxProfile
 from palyra.workers import commands
-from palyra.workers.lease import WorkerLease
+from palyra.workers.lease import LeaseState, WorkerLease
 from palyra.workers.lifecycle import WorkerLifecycleState as State
 from palyra.workers.record import WorkerRecord
 
@@ -186,6 +187,32 @@ async def test_a_violation_seen_while_the_daemon_is_away_is_reported_later(scene
     async with asyncio.timeout(PATIENCE):
         while (scene.home / "egress" / "violations.v1.jsonl").stat().st_size:
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("heard_first", ["worker", "proxy"])
+async def test_a_clean_report_of_the_worker_does_not_outweigh_what_its_proxy_saw(
+    scene: Scene, heard_first: str
+) -> None:
+    """The worker signs that the call went well and left nothing behind: once before its proxy was heard, once after."""
+    worker = await scene.attested()
+    lease = await scene.fleet.lease(scene.device, (HOST,))
+    assert await scene.way.hosts(lease.lease_id, lease.fence) == (HOST,)
+    if heard_first == "worker":
+        await scene.fleet.stop_listening()
+    await scene.run(lease, FETCH.format(host="evil.test"))
+    clean = scene.fleet.scene.settle(lease, SystemClock().now_ms(), worker.session)
+    if heard_first == "worker":
+        settled = await scene.fleet.ledger.decide(clean)
+        assert settled.worker is not None and settled.worker.state is State.AVAILABLE
+        await scene.fleet.listen()
+        await scene.fleet.quarantined()
+    else:
+        await scene.fleet.quarantined()
+        with pytest.raises(PalyraError) as refused:
+            await scene.fleet.ledger.decide(clean)
+        assert refused.value.code == "worker.stale_session"
+        assert scene.fleet.ledger.lease(lease.lease_id).state is LeaseState.FENCED
+    assert scene.fleet.ledger.worker(WORKER).reason == "worker.egress_violation"
 
 
 async def test_what_the_daemon_did_not_grant_is_refused(scene: Scene) -> None:

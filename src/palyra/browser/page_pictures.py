@@ -1,9 +1,11 @@
 """Pictures of a tab: what is shown, the whole page, or one element."""
 
+import asyncio
 import base64
-from typing import Any
+from typing import Any, Final
 
 from palyra.browser.action import PictureFormat, Screenshot
+from palyra.browser.cdp_codec import CommandRefused
 from palyra.browser.element_errors import ElementHidden
 from palyra.browser.element_finder import ElementFinder, Located
 from palyra.browser.element_input import ElementInput, Needs
@@ -13,6 +15,7 @@ from palyra.browser.page_port import Made, PageView
 from palyra.browser.page_script import PageWorlds
 
 _MAX_QUALITY = 100
+_NOT_DRAWN: Final = "Unable to capture screenshot"
 
 
 class PagePictures:
@@ -41,8 +44,20 @@ class PagePictures:
                 "height": min(size["height"], MAX_PICTURE_PIXELS),
                 "scale": 1,
             }
-        taken = await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
+        taken = await self._captured(params, deadline, seconds)
         return Made(content=base64.b64decode(taken["data"]), media_type=f"image/{action.format.value}")
+
+    async def _captured(self, params: dict[str, Any], deadline: float, seconds: float) -> dict[str, Any]:
+        """Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later: it is
+        asked again with each frame."""
+        while True:
+            try:
+                return await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
+            except CommandRefused as refused:
+                late = asyncio.get_running_loop().time() >= deadline
+                if late or _NOT_DRAWN not in refused.message:
+                    raise
+            await self._worlds.call(self._frames.main, "nextFrame")
 
     async def _clip(self, located: Located, deadline: float) -> dict[str, float]:
         """In the page's own pixels, so the part that is scrolled away counts too."""

@@ -12,7 +12,6 @@ A command takes it with ``@pass_invocation`` and offers ``--json`` with ``@json_
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,6 +19,8 @@ import click
 from palyra.cli.output import Output
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from palyra.config.location import Locations
     from palyra.config.merge import LoadedSettings
     from palyra.config.settings import Settings
@@ -65,11 +66,11 @@ class Invocation:
         return msgspec.structs.replace(settings, vault=vault)
 
     @property
-    def config_path(self) -> Path:
+    def config_path(self) -> "Path":
         return self.locations.config_file
 
     @property
-    def state_path(self) -> Path:
+    def state_path(self) -> "Path":
         """Where the state directory is or would be; nothing is made."""
         return self.locations.state_dir
 

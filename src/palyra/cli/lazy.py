@@ -1,13 +1,14 @@
 """A click group that knows its commands from a table and imports one only when it is called."""
 
-import difflib
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
 
 from palyra.errors import Unavailable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Below this two short words share letters rather than a meaning.
 LIKENESS = 0.7
@@ -42,6 +43,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
+            import difflib
+
             near = difflib.get_close_matches(name, self.table, n=2, cutoff=LIKENESS)
             suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"No such command {name!r}.{suggestion}", ctx=ctx)
@@ -51,7 +54,9 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.table.items()])
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
         commands = [
             CompletionItem(name, help=entry.help) for name, entry in self.table.items() if name.startswith(incomplete)
         ]

@@ -7,8 +7,7 @@ Only click and the standard library are imported here, and a command's module on
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,6 +15,9 @@ from palyra.cli.invocation import Invocation, json_option
 from palyra.cli.lazy import LazyCommand, LazyGroup
 from palyra.cli.output import Output
 from palyra.errors import ExitCode, Failed, InternalError, InvalidInput, PalyraError, exit_code_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EXIT_INTERRUPTED: Final = 130
 
@@ -56,6 +58,14 @@ class Interrupted(Failed):
     hint = "what was already recorded stays recorded"
 
 
+def _as_path(_: click.Context, _parameter: click.Parameter, value: str | None) -> "Path | None":
+    if value is None:
+        return None
+    from pathlib import Path
+
+    return Path(value)
+
+
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
@@ -68,15 +78,15 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 
 @click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="Read settings from FILE.")
-@click.option("--state-dir", metavar="DIR", type=click.Path(path_type=Path), help="Keep state in DIR.")
+@click.option("--config", metavar="FILE", type=click.Path(), callback=_as_path, help="Read settings from FILE.")
+@click.option("--state-dir", metavar="DIR", type=click.Path(), callback=_as_path, help="Keep state in DIR.")
 @click.option("--no-color", is_flag=True, help="Print without colour, as with NO_COLOR.")
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
 @json_option
 @click.pass_context
-def root(ctx: click.Context, config: Path | None, state_dir: Path | None, no_color: bool) -> None:
+def root(ctx: click.Context, config: "Path | None", state_dir: "Path | None", no_color: bool) -> None:
     """Run the tools of AI agents safely: authorised, contained, recorded.
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 denied, 4 needs approval, 5 limit or timeout, 6 not available.

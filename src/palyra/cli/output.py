@@ -4,7 +4,6 @@ Much of what is printed was written by agents. Text for people therefore passes 
 argument or tool output can move the cursor, recolour a verdict or reverse the reading order of an approval.
 """
 
-import json
 import os
 import re
 import sys
@@ -184,6 +183,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def _as_json(value: Any, *, pretty: bool) -> str:
     """ASCII only, so that the document is safe on a terminal and survives any locale."""
+    import json
+
     return json.dumps(value, indent=2 if pretty else None, ensure_ascii=True, allow_nan=False, default=to_json_values)
 
 

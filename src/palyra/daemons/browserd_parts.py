@@ -4,14 +4,13 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
+from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings, Prepare
 from palyra.browser.chromium_process import ChromiumProcess
 from palyra.browser.grpc_server import serving
 from palyra.browser.grpc_service import BrowserService
@@ -51,6 +50,8 @@ _NOTES: Final = "browser/processes"
 _KEY_FILE: Final = "browser/state.key"
 _USED_FILE: Final = "browser/used"
 OK: Final = "ok"
+STARTS_AT_ONCE: Final = 2
+Start = Callable[[Prepare | None], Awaitable[ChromiumProcess]]
 
 
 class GuardListeners:
@@ -78,8 +79,8 @@ class ReadyBrowsers:
     from the next start on, some shall be ready.
     """
 
-    def __init__(self, launcher: ChromiumLauncher, pool: ProcessPool[ChromiumProcess], used: Path) -> None:
-        self._launcher = launcher
+    def __init__(self, start: Start, pool: ProcessPool[ChromiumProcess], used: Path) -> None:
+        self._start = start
         self._pool = pool
         self._used = used
         if used.exists():
@@ -95,7 +96,22 @@ class ReadyBrowsers:
         def prepare(folder: Path) -> None:
             unpack(archive, folder)
 
-        return await self._launcher.start(prepare)
+        return await self._start(prepare)
+
+
+class BrowserStarts:
+    """As many at once as there are processors: more would only make all of them late."""
+
+    def __init__(self, launcher: ChromiumLauncher) -> None:
+        self._launcher = launcher
+        self._turns = asyncio.Semaphore(max(STARTS_AT_ONCE, os.cpu_count() or 1))
+        self.product = ""
+
+    async def __call__(self, prepare: Prepare | None = None) -> ChromiumProcess:
+        async with self._turns:
+            process = await self._launcher.start(prepare)
+        self.product = process.product
+        return process
 
 
 class BrowserdParts:
@@ -116,7 +132,7 @@ class BrowserdParts:
         self._clock = clock or SystemClock()
         self._resolver = resolver
         self._environ = environ
-        self._product = ""
+        self._starts: BrowserStarts
         self.pool: ProcessPool[ChromiumProcess]
         self.manager: SessionManager
 
@@ -135,10 +151,11 @@ class BrowserdParts:
             stack.push_async_callback(listeners.close)
             engine = ChromiumSettings(binary=browser.engine or None, allow_no_sandbox=browser.allow_no_sandbox)
             launcher = ChromiumLauncher(listeners, notes, engine)
-            self.pool = ProcessPool(partial(self._start, launcher), ready=browser.ready)
+            self._starts = BrowserStarts(launcher)
+            self.pool = ProcessPool(self._starts, ready=browser.ready)
             stack.push_async_callback(self.pool.close)
             maker = SessionMaker(
-                browsers=ReadyBrowsers(launcher, self.pool, self._state.path(_USED_FILE)),
+                browsers=ReadyBrowsers(self._starts, self.pool, self._state.path(_USED_FILE)),
                 guards=guard,
                 open_pages=self._open_pages,
                 store=store,
@@ -166,13 +183,8 @@ class BrowserdParts:
             status=OK,
             sessions=len(self.manager),
             ready_browsers=self.pool.ready,
-            product=self._product,
+            product=self._starts.product,
         )
-
-    async def _start(self, launcher: ChromiumLauncher) -> ChromiumProcess:
-        process = await launcher.start()
-        self._product = process.product
-        return process
 
     def _store(self) -> ProfileStore:
         profiles = self._state.path(_PROFILES)

@@ -171,6 +171,7 @@ class Gateway:
                 protected_names=settings.workspace.protected_names,
                 clock=self.clock,
             )
+            self.skills.on_change = self.wasm.skills_changed
             self.mcp = McpParts(
                 settings,
                 state,
@@ -248,6 +249,7 @@ class Gateway:
         self.metrics.watch(names.CALLS_RUNNING, "Calls running now.", self.broker.running)
         self.metrics.watch(names.JOURNAL_HEAD, "Number of the newest journal entry.", lambda: self.store.head()[0])
         self.metrics.watch(names.APPROVALS_PENDING, "Requests that wait for a person.", self._pending)
+        self.metrics.watch(names.EGRESS_TUNNELS, "Connections of calls that are open.", self._tunnels)
         self.metrics.watch(names.NODES_ONLINE, "Devices connected now.", lambda: len(self.nodes.registry))
 
     @cached_property
@@ -310,6 +312,9 @@ class Gateway:
         """What keeps this daemon from taking calls; nothing when it is ready."""
         return [f"journal: {self.store.degraded}"] if self.store.degraded else []
 
+    def _tunnels(self) -> int:
+        return self.egress.proxy.stats().tunnels
+
     def _pending(self) -> int:
         return sqlite_approvals.count_pending(self.store)
 
@@ -360,7 +365,7 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
                 beside.create_task(gateway.expire_approvals(), name="approval expiry"),
-                beside.create_task(gateway.wasm.prepare(), name="skill preparation"),
+                beside.create_task(gateway.wasm.keep_prepared(), name="skill preparation"),
                 beside.create_task(gateway.mcp.prepare(), name="mcp preparation"),
             ]
             try:

@@ -71,6 +71,7 @@ class WasmTools:
         self._protected = protected_names
         self._clock = clock
         self._runtime: WasmRuntime | None = None
+        self._changed = asyncio.Event()
         self.runner = WasmPluginRunnerPolicy.of(settings)
 
     @property
@@ -79,10 +80,16 @@ class WasmTools:
             self._runtime = make_runtime(self._settings, self._state, most_limits(self._settings))
         return self._runtime
 
-    async def prepare(self) -> None:
-        """Starts the workers and compiles the skills in use, so that the first call does not wait for it."""
-        if self._settings.enabled:
+    async def keep_prepared(self) -> None:
+        """Starts the workers and compiles the skills in use, and again what is put in use later, so that the first call
+        does not wait for it; ends only by being cancelled."""
+        while self._settings.enabled:
+            self._changed.clear()
             await self._skills.prepare(self._compile)
+            await self._changed.wait()
+
+    def skills_changed(self) -> None:
+        self._changed.set()
 
     async def close(self) -> None:
         if self._runtime is not None:

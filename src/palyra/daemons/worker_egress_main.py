@@ -32,7 +32,7 @@ _SOCKET = "egress.sock"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    options = _parse(argv)
+    options = parser().parse_args(argv)
     set_up_log(log_settings_of(os.environ))
     try:
         options.act(options)
@@ -86,7 +86,8 @@ def _digest(options: argparse.Namespace) -> None:
     _say(read_policy(options.policy).digest())
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
+    """Of the command line; the manual is made from it as well."""
     parser = argparse.ArgumentParser(
         prog="palyra-egressd", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -108,7 +109,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     digest = verbs.add_parser("digest", help="print the digest of a policy")
     digest.add_argument("--policy", type=Path, required=True, metavar="FILE")
     digest.set_defaults(act=_digest)
-    return parser.parse_args(argv)
+    return parser
 
 
 def _state_dir(options: argparse.Namespace) -> StateDir:

@@ -171,6 +171,7 @@ class Dispatcher:
             return
         opened = self._lines.get(DeviceId(request.device_id))
         if opened is not None:
+            opened.given.discard(request.id)
             opened.line.send(Cancel(request.id, reason))
 
     async def result(self, device_id: DeviceId, request_id: str, result: Result) -> None:

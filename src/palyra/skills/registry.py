@@ -82,6 +82,8 @@ class SkillRegistry:
         self._judging = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
         # Counts what this process has changed, or tried to.
         self.changes = 0
+        # Told after every change that this process made.
+        self.on_change: Callable[[], None] = _nobody
 
     async def judge(self, raw: bytes) -> Judgement:
         """Looks at an archive as an installation would, and keeps nothing."""
@@ -255,6 +257,7 @@ class SkillRegistry:
             return await self._store.transact(work)
         finally:
             self.changes += 1
+            self.on_change()
 
     def _opened(self, raw: bytes) -> tuple[SkillArtifact, VerifiedSignature]:
         artifact = read_artifact(raw)
@@ -370,3 +373,7 @@ def _modules(
         )
         for module in manifest.modules()
     ]
+
+
+def _nobody() -> None:
+    """Nobody wants to be told."""

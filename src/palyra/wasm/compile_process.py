@@ -6,6 +6,7 @@ import os
 from typing import Final
 
 from palyra.wasm.cache import Stored, filled_memory_file, memory_file, seal, seal_size
+from palyra.wasm.carried_out import carried_out
 from palyra.wasm.limits import MAX_COMPILED_BYTES, PoolSettings
 from palyra.wasm.outcome import CompileFailed, LinkFailed
 from palyra.wasm.wire import Compile, Compiled
@@ -16,9 +17,10 @@ _MS_PER_SECOND: Final = 1_000
 
 
 async def compile_in_process(source: WorkerSource, settings: PoolSettings, module: bytes) -> Stored:
-    given = await asyncio.to_thread(filled_memory_file, module)
-    made = memory_file(MAX_COMPILED_BYTES)
+    given = await carried_out(lambda: filled_memory_file(module), os.close)
+    made = -1
     try:
+        made = memory_file(MAX_COMPILED_BYTES)
         seal_size(made)
         answer = await _ask(source, settings, Compile(size=len(module), room=MAX_COMPILED_BYTES), (given, made))
         if answer.kind == "link":
@@ -26,11 +28,12 @@ async def compile_in_process(source: WorkerSource, settings: PoolSettings, modul
         if answer.kind or answer.facts is None or not 0 < answer.size <= MAX_COMPILED_BYTES:
             raise CompileFailed(answer.message or "the compiler gave no module")
         # A copy: nothing that the compiling process could still write to.
-        descriptor = await asyncio.to_thread(_copy, made, answer.size)
+        descriptor = await carried_out(lambda: _copy(made, answer.size), os.close)
         return Stored(descriptor, answer.size, answer.facts)
     finally:
         os.close(given)
-        os.close(made)
+        if made >= 0:
+            os.close(made)
 
 
 async def _ask(

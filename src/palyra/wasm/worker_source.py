@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from palyra.errors import Unavailable
+from palyra.wasm.carried_out import carried_out
 
 _PACKAGE_ROOT: Final = str(Path(__file__).resolve().parents[2])
 # Appended, so that nothing beside Palyra can take the place of a standard module.
@@ -93,10 +94,14 @@ class WorkerSource:
                 await self._collect()
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 try:
-                    self._process = await asyncio.to_thread(self._start, theirs.fileno())
+                    self._process = await carried_out(lambda: self._start(theirs.fileno()), self._ended.append)
                 except OSError as problem:
                     ours.close()
                     raise WorkersUnavailable(f"the process for workers did not start: {problem.strerror}") from problem
+                except BaseException:
+                    # Without its socket the process ends.
+                    ours.close()
+                    raise
                 finally:
                     theirs.close()
                 ours.setblocking(False)
@@ -155,10 +160,11 @@ class WorkerSource:
 
     async def close(self) -> None:
         self._closed = True
-        process = self._forget()
-        if process is not None:
-            self._ended.append(process)
-        await self._collect()
+        async with self._starting:
+            process = self._forget()
+            if process is not None:
+                self._ended.append(process)
+            await self._collect()
 
     async def _collect(self) -> None:
         while self._ended:

@@ -68,7 +68,9 @@ def _decide(draft: Draft, command: commands.FleetCommand) -> FleetDecision:
             draft.change(slots=_slots(command.slots))
         case commands.ReportWorkspaces():
             draft.worker.require_session(command.session)
-            if command.count > len(draft.worker.open_leases) + len(draft.worker.owes):
+            told = draft.worker.state is WorkerLifecycleState.QUARANTINED
+            if not told and command.count > len(draft.worker.open_leases) + len(draft.worker.owes):
+                # One that is in quarantine stays there, with the reason that put it there, however often it says so.
                 draft.quarantine("worker_cleanup.contradicted")
         case commands.EndSession():
             draft.worker.require_session(command.session)

@@ -7,6 +7,7 @@ import pytest
 
 from fakes.page_view import FixtureTab, actor_of
 from palyra.browser.action import ElementTarget, PictureFormat, Screenshot, Type
+from palyra.browser.cdp_codec import CommandRefused
 from palyra.browser.page_port import Made
 from palyra.secret import Secret
 
@@ -62,3 +63,23 @@ async def test_a_secret_in_a_field_that_shows_its_text_is_in_no_picture(tab: Fix
         await actor.perform(Type(target=field, secret=Secret(text), origins=("http://shop.test",)), 30)
         pictures.append((await actor.perform(Screenshot(target=field), 30)).content)
     assert pictures[0] == pictures[1]
+
+
+async def test_a_page_of_which_nothing_was_drawn_yet_is_asked_again_until_time_is_up(
+    tab: FixtureTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tab.show(TALL)
+    send, refusals = tab.cdp.send, 2
+
+    async def refusing(method: str, *given: object, **more: object) -> object:
+        nonlocal refusals
+        if method == "Page.captureScreenshot" and refusals:
+            refusals -= 1
+            raise CommandRefused("Page.captureScreenshot: Unable to capture screenshot")
+        return await send(method, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tab.cdp, "send", refusing)
+    assert (await actor_of(tab).perform(Screenshot(), 30)).media_type == "image/png"
+    refusals = 1_000
+    with pytest.raises(CommandRefused):
+        await actor_of(tab).perform(Screenshot(), 0.2)

@@ -1,6 +1,7 @@
 """The catalog follows the registry, and what was approved is what runs."""
 
 import asyncio
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,16 @@ async def test_calls_go_on_while_versions_change(tmp_path: Path) -> None:
         seen = set().union(*(task.result() for task in calls))
         assert seen <= {*(f"+000{number}" for number in range(5)), "skill.not_active"}
         assert (await house.call(TOOL, {})).result == {"s": "+0004"}
+
+
+async def test_what_is_approved_is_compiled_before_anybody_calls_it(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        compiled = house.gateway.wasm._skills._compiled
+        for version, result in (("1.0.0", 1), ("1.1.0", 2)):
+            module = status_module(f"(i32.const {result})")
+            await put_in_use(house, version, module=module)
+            digest = hashlib.sha256(module).hexdigest()
+            async with asyncio.timeout(60):
+                while digest not in (compiled := house.gateway.wasm._skills._compiled):
+                    await asyncio.sleep(0.01)
+        assert len(compiled) == 1, "what is not in use any more is forgotten"

@@ -157,6 +157,20 @@ async def test_more_workspaces_than_leases_contradict_the_cleanup(
         assert (await done(ledger, said)).state is state
 
 
+async def test_one_in_quarantine_keeps_its_reason_and_fills_no_journal_however_often_it_says_what_it_left(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock
+) -> None:
+    await scene.ready(ledger, now_ms=clock.now)
+    await ledger.decide(commands.QuarantineWorker(actor="operator", worker_id=WORKER, reason="the first reason"))
+    worker = await done(ledger, scene.open_session(WORKER))
+    before = len(ledger.journal)
+    for _ in range(3):
+        said = commands.ReportWorkspaces(actor="w", worker_id=WORKER, session=worker.session, count=1)
+        told = await done(ledger, said)
+        assert (told.state, told.reason, told.connected) == (State.QUARANTINED, "the first reason", True)
+    assert len(ledger.journal) == before
+
+
 async def test_a_drain_ends_nothing_and_begins_nothing(
     ledger: MemoryFleet, scene: FleetScene, clock: StillClock
 ) -> None:

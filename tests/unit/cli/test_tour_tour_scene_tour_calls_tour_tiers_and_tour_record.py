@@ -8,7 +8,7 @@ import pytest
 
 from palyra.cli.main import run
 from palyra.cli.output import Output
-from palyra.cli.tour import Steps, TourSurprised
+from palyra.cli.tour_scene import Steps, TourSurprised
 
 
 @pytest.fixture
@@ -20,6 +20,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.timeout(600)
 def test_every_step_ends_as_it_must_and_nothing_is_left(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tour", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["data"]["steps"]
@@ -29,17 +30,24 @@ def test_every_step_ends_as_it_must_and_nothing_is_left(home: Path, capsys: pyte
     assert told["the agent reads outside its workspace"][0] == "refused"
     assert told["arguments with a duplicate key"] == ("refused", "json.duplicate_key")
     assert told["a third call in a run with a budget of two"] == ("refused", "budget.exhausted")
+    assert told["approved, it runs in WASM (Tier A)"][0] == "allowed"
+    assert told["a program reads its workspace, isolated (Tier C)"][1].startswith("bubblewrap")
+    assert told["the same as a limited process (Tier B)"][0] == "allowed"
+    assert told["and is pointed at another"] == ("refused", "sandbox.egress_denied")
+    assert told["a call is leased to an attested worker"][0] == "allowed"
+    assert told["a page in a guarded browser"][0] == "allowed"
+    assert told["the browser is pointed elsewhere"][0] == "refused"
     assert told["somebody edits event 5 and verifies again"] == ("refused", "journal.tampered at seq 5")
     assert {outcome for outcome, _ in told.values()} == {"allowed", "refused", "waits"}
     assert not (home / "mine").exists(), "the tour does not touch your own state"
     assert list((home / "temporary").iterdir()) == []
 
 
-def test_people_see_one_line_a_step(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--no-color", "tour"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"{len(lines) - 1} steps, each as it must be."
-    assert all(line.split()[0] in ("allowed", "refused", "waits") for line in lines[:-1])
+def test_people_see_one_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = Steps(Output(json=False))
+    steps.note("an agent calls echo", "allowed", "policy baseline.allowed-tools")
+    steps.note("the agent asks for a shell", "refused", "sandbox.interpreter_denied")
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["allowed", "refused"]
 
 
 def test_a_surprise_ends_the_tour_with_a_failure() -> None:

@@ -1,0 +1,192 @@
+"""A worker that lies, or speaks in another's name, over real mutual TLS: what it says does not count, it is found out,
+and the journal has it. What its egress proxy sees is in test_worker_egress_attacks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from fakes.identity_house import DeviceKey
+from fakes.worker_house import PATIENCE, EnvelopeKey, HandWorker, WorkerHouse, open_house
+from palyra.wire.worker.v1 import worker_pb2 as wire
+from palyra.workers.lease import LeaseState
+from palyra.workers.lease_ask import LeaseLost
+from palyra.workers.placement import NoWorker
+
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+TIMEOUT_MS = 16_000
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[WorkerHouse]:
+    async with asyncio.timeout(4 * PATIENCE), open_house(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def worker(house: WorkerHouse) -> AsyncIterator[HandWorker]:
+    made = await house.worker()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def rogue(house: WorkerHouse) -> AsyncIterator[HandWorker]:
+    made = await house.worker("a rogue")
+    yield made
+    await made.close()
+
+
+async def is_distrusted(worker: HandWorker, code: str) -> None:
+    assert await worker.ended() is DENIED
+    record = worker.record()
+    assert (record.state.value, record.attested, record.connected) == ("quarantined", None, False)
+    assert code in record.reason
+    with pytest.raises(NoWorker):
+        await worker.house.call()
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"build_digest_sha256": "ee" * 32}, "worker_attestation.build_digest"),
+        ({"build_digest_sha256": ""}, "worker_attestation.build_digest"),
+        ({"sdk_protocol_version": 99}, "worker_attestation.sdk_protocol"),
+        ({"wit_abi_version": "palyra:plugins@9.9.9"}, "worker_attestation.wit_abi"),
+        ({"issued_ms": 1, "expires_ms": 2}, "worker_attestation.expired"),
+    ],
+)
+async def test_a_worker_that_is_not_what_was_demanded_gets_no_work(
+    house: WorkerHouse, worker: HandWorker, changes: dict[str, Any], code: str
+) -> None:
+    await worker.open()
+    answer = await worker.attest((await worker.hear("challenge")).nonce, **changes)
+    assert answer.code == code
+    await is_distrusted(worker, code)
+    assert [one["code"] for one in house.events("worker.attestation_refused")] == [code]
+
+
+async def test_a_recorded_attestation_is_worth_nothing_later(house: WorkerHouse, worker: HandWorker) -> None:
+    """The worker was honest then, and is something else now: what it signed then answered another challenge."""
+    await worker.open()
+    recorded = worker.attestation((await worker.hear("challenge")).nonce)
+    await worker.say(attestation=recorded)
+    assert (await worker.hear("attestation_answer")).code == ""
+    await worker.open()
+    await worker.hear("challenge")
+    await worker.say(attestation=recorded)
+    assert (await worker.hear("attestation_answer")).code == "worker_attestation.stale_nonce"
+    await is_distrusted(worker, "worker_attestation.stale_nonce")
+
+
+async def test_anothers_attestation_is_worth_nothing(house: WorkerHouse, worker: HandWorker, rogue: HandWorker) -> None:
+    """Signed by an honest worker for the very challenge that the rogue was given."""
+    await rogue.open()
+    nonce = (await rogue.hear("challenge")).nonce
+    await rogue.say(attestation=worker.attestation(nonce, worker_id=rogue.worker_id))
+    assert (await rogue.hear("attestation_answer")).code == "worker_attestation.signature"
+    await is_distrusted(rogue, "worker_attestation.signature")
+
+
+async def test_anothers_certificate_without_its_key_ends_in_the_handshake(
+    house: WorkerHouse, worker: HandWorker, rogue: HandWorker
+) -> None:
+    """A certificate is no secret. Whoever has it and not the key does not get as far as a word."""
+    for key, chain in (
+        (rogue.device.key, worker.device.issued.certificate_pem),
+        (DeviceKey(), worker.device.issued.certificate_pem),
+    ):
+        try:
+            rpc = rogue.stub(key=key, chain=chain)
+            call = rpc.Work(timeout=PATIENCE)
+            await call.write(wire.WorkerBatch(device_id=worker.worker_id, sequence=1))
+            await call.read()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ValueError) as refused:
+            assert getattr(refused, "code", lambda: grpc.StatusCode.UNAVAILABLE)() is grpc.StatusCode.UNAVAILABLE
+        else:
+            raise AssertionError("it was let in")
+    assert len(house.parts.desk) == 0
+
+
+async def test_a_copied_key_shows_because_only_one_connection_counts(house: WorkerHouse, worker: HandWorker) -> None:
+    """With key and certificate copied the thief is the worker; but the two throw each other out, and the one that holds
+    a lease of the other's life is found to have crashed."""
+    await worker.online()
+    call = house.call(idempotent=False)
+    await worker.hear("lease")
+    thief = HandWorker(house, worker.device)
+    thief.boot_id = "another machine"
+    await thief.open()
+    assert await thief.ended() is DENIED
+    with pytest.raises(LeaseLost):
+        await call
+    assert worker.record().reason == "worker.crashed"
+
+
+async def test_a_result_under_anothers_signature_is_not_believed(
+    house: WorkerHouse, worker: HandWorker, rogue: HandWorker
+) -> None:
+    """An outer statement of its own around an attestation that another key signed: there would be no word of the worker
+    beside the daemon's that anybody could check."""
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    honest, worker.key = worker.key, EnvelopeKey(rogue.device.key)
+    borrowed = worker.settlement(offer)
+    worker.key = honest
+    own = worker.settlement(offer)
+    own.attestation_json = borrowed.attestation_json
+    await worker.say(settlement=own)
+    assert (await worker.hear("settlement_answer")).code == "lease.settlement_mismatch"
+    with pytest.raises(LeaseLost):
+        await call
+    await is_distrusted(worker, "lease.settlement_mismatch")
+
+
+async def test_a_result_after_fencing_counts_neither_late_nor_under_a_newer_fence(
+    house: WorkerHouse, worker: HandWorker
+) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.hang_up()
+    house.clock.ahead_ms += TIMEOUT_MS
+    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    with pytest.raises(LeaseLost):
+        await call
+    await worker.online(open_ids=(offer.lease_id,))
+    assert (await worker.settle(offer, fence=offer.fence + 1)).code == "lease.stale_fence"
+    assert (await worker.settle(offer)).code == "lease.fenced"
+    lease = house.parts.ledger.lease(offer.lease_id)
+    assert lease.state is LeaseState.FENCED and lease.outcome is None and lease.output_digest == ""
+    assert [one["code"] for one in house.events("lease.result_refused")] == ["lease.stale_fence", "lease.fenced"]
+
+
+async def test_a_cleanup_that_is_claimed_before_the_call_ended_or_for_another_is_a_lie(
+    house: WorkerHouse, worker: HandWorker
+) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    assert (await worker.settle(offer, ended_ms=house.clock.now_ms(), checked_ms=1)).code.startswith("worker_cleanup.")
+    with pytest.raises(LeaseLost):
+        await call
+    await is_distrusted(worker, "worker_cleanup.")
+
+
+async def test_nothing_that_is_said_without_an_attestation_counts(house: WorkerHouse, worker: HandWorker) -> None:
+    """Neither work for it nor words about work: it is a stranger with a certificate."""
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.open(open_ids=(offer.lease_id,))
+    await worker.hear("challenge")
+    await worker.beat(workspaces=1)
+    assert (await worker.settle(offer)).code == "worker.not_attested"
+    with pytest.raises(NoWorker):
+        await house.call(timeout_ms=200)
+    assert not call.done() and house.parts.ledger.lease(offer.lease_id).is_open
+    call.cancel()
