@@ -1,7 +1,7 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
 import copy
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
@@ -27,6 +27,8 @@ from palyra.vault.use import VAULT_MANAGE, VAULT_REVEAL, secret_entity
 from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
+    from palyra.browser.live import LiveFrame, OperatorInput
+    from palyra.browser.session_view import SessionEvent
     from palyra.identity.identity_manager import IdentityManager
     from palyra.mcp.behind.definition import Listing
     from palyra.mcp.behind.pinning import Pin
@@ -136,6 +138,14 @@ class Browsers(Protocol):
     async def take_over(self, session_id: str, actor: str, reason: str) -> dict[str, Any]: ...
 
     async def hand_back(self, session_id: str, actor: str) -> dict[str, Any]: ...
+
+    async def events(self, session_id: str, actor: str) -> list[dict[str, Any]]: ...
+
+    def watch(self, session_id: str, actor: str) -> "AsyncIterator[LiveFrame | SessionEvent]":
+        """Pictures and events as they come, until the session ends."""
+
+    async def operate(self, session_id: str, actor: str, inputs: "Sequence[OperatorInput]") -> None:
+        """What the person who took the session over does in it."""
 
     async def profiles(self, actor: str) -> list[dict[str, Any]]: ...
 

@@ -15,7 +15,7 @@ CONSOLE_SCHEMA = (*sqlite_search.SCHEMA, *sqlite_sessions.SCHEMA, *sqlite_reques
 # The first word of every path that belongs to the console; all others are the API's.
 CONSOLE_PATHS = frozenset(
     (
-        *("", "approvals", "browser", "calls", "console", "devices", "doctor", "egress", "journal", "login"),
+        *("", "access", "approvals", "browser", "calls", "console", "devices", "doctor", "egress", "journal", "login"),
         *("policy", "runs", "skills", "static", "vault"),
     )
 )
