@@ -42,7 +42,8 @@ class Front:
 
     @staticmethod
     def _is_console(path: str) -> bool:
-        return path.split("/", 2)[1] in CONSOLE_PATHS
+        """``//v1/tokens`` is no second spelling of anything."""
+        return path == "/" or (path[1:2] != "/" and path.split("/", 2)[1] in CONSOLE_PATHS)
 
     async def _open(self) -> ASGIApp:
         async with self._opening:

@@ -11,6 +11,9 @@ SESSION_HEADER: Final = "mcp-session-id"
 # The key in a request's scope that names a connection on stdio.
 CONNECTION: Final = "palyra.connection"
 APPROVALS_PAGE: Final = "/approvals"
+# A file of the state directory that says: agents have come over the protocol here before. A daemon that
+# finds it loads the protocol's library without being asked.
+USED_FILE: Final = "mcp.used"
 
 
 class DoorRequest(Protocol):

@@ -19,9 +19,11 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class CallQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything given has to fit. ``text`` occurs anywhere in the record, in any case of ASCII letters."""
+    """Everything given has to fit. ``text`` occurs anywhere in the record, in any case of ASCII letters; ``only_bad``
+    leaves those that did not end well."""
 
     state: CallState | None = None
+    only_bad: bool = False
     tool: str = ""
     principal: str = ""
     text: str = ""
@@ -68,6 +70,8 @@ def _conditions(query: CallQuery) -> tuple[list[str], list[Any]]:
     if query.state is not None:
         clauses.append("state = ?")
         params.append(query.state.value)
+    if query.only_bad:
+        clauses.append("state NOT IN ('running', 'succeeded', 'needs_approval')")
     if query.principal:
         clauses.append("principal = ?")
         params.append(query.principal)

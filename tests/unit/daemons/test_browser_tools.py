@@ -157,6 +157,23 @@ async def test_a_shared_secret_is_typed_after_approval_for_its_origin_and_shown_
         assert "hunter2" not in repr(house.events())
 
 
+async def test_a_secret_of_the_agents_own_is_typed_without_asking_and_anothers_never(tmp_path: Path) -> None:
+    bound = [{"secret_ref": f"principal:agent:{name}/pw", "origins": ["https://shop.test"]} for name in ("bot", "eve")]
+    async with browsing(tmp_path, browser={"bindings": bound}) as (house, browser):
+        for name in ("bot", "eve"):
+            ref = SecretRef.parse(f"principal:agent:{name}/pw")
+            await house.gateway.vault.put(ref, Secret(f"value-of-{name}"), actor="user:operator")
+        agent = await opened(house)
+
+        def typing(name: str) -> list[dict[str, Any]]:
+            return [{"action": "type", "target": "e1", "secret": f"principal:agent:{name}/pw"}]
+
+        assert (await agent.call("browser.act", actions=typing("bot"))).state is CallState.SUCCEEDED
+        anothers = await agent.call("browser.act", actions=typing("eve"))
+        assert anothers.state is CallState.REFUSED and anothers.error is not None
+        assert anothers.error["code"] == "vault.scope_denied" and len(browser.asked) == 1
+
+
 async def test_a_secret_goes_only_where_it_is_bound(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, browser):
         for ref in ("global/shop", "global/loose", "principal:agent:eve/pw"):

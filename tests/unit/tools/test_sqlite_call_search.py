@@ -36,6 +36,7 @@ async def test_calls_are_searched_newest_first(tmp_path: Path) -> None:
         assert found(before=page.next) == [record.call_id for record in newest[3:]]
         assert found(state=CallState.REFUSED) == [odd.call_id]
         assert found(state=CallState.SUCCEEDED, limit=2) == [made[4].call_id, made[3].call_id]
+        assert found(only_bad=True) == [odd.call_id]
         assert found(principal="agent:other") == [odd.call_id]
         assert found(tool="fs.write") == [asked.call_id] and found(tool="fs.read") == []
         assert found(text=made[3].result["text"][:8].upper()) == [made[3].call_id]

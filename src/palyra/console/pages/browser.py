@@ -15,12 +15,14 @@ from palyra.console.console import Console
 from palyra.console.errors import TooManyPagesOpen
 from palyra.console.limits import MAX_LISTENERS
 from palyra.console.page import Download, Listing, Page, Section, Write
-from palyra.console.visit import Visit
+from palyra.console.visit import Visit, authenticate
 from palyra.errors import PalyraError, Unavailable
 
 # Events of a session that its page shows.
 SHOWN_EVENTS = 100
 MAX_INPUTS = 64
+# How long pictures may still come after a person's session or role has ended.
+LOGIN_LOOK_SECONDS = 2.0
 
 
 class SessionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,16 +114,22 @@ async def watch_session(console: Console, visit: Visit) -> Response:
     session_id, actor = visit.path("session_id"), visit.caller.actor
     await console.service.browser.session(session_id, actor)
     return StreamingResponse(
-        _pictures(console, session_id, actor),
+        _pictures(console, visit, session_id),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store"},
     )
 
 
-async def _pictures(console: Console, session_id: str, actor: str) -> AsyncIterator[bytes]:
+async def _pictures(console: Console, visit: Visit, session_id: str) -> AsyncIterator[bytes]:
+    """As long as the person is logged in, which is looked up again and again: pictures come by themselves."""
+    clock, looked = console.service.clock, console.service.clock.monotonic()
     console.listeners += 1
     try:
-        async for seen in console.service.browser.watch(session_id, actor):
+        async for seen in console.service.browser.watch(session_id, visit.caller.actor):
+            if clock.monotonic() - looked >= LOGIN_LOOK_SECONDS:
+                looked = clock.monotonic()
+                visit = await authenticate(console, visit.request, by_person=False)
+                console.service.require_browser_manager(visit.caller)
             yield _line(seen)
         yield b"event: over\ndata: {}\n\n"
     except PalyraError as error:

@@ -25,6 +25,8 @@ from palyra.tools.sqlite_runs import read_run
 # Entries of one call that its page shows; a call has about five.
 EVENTS_OF_CALL = 200
 CALLS_OF_RUN = 200
+# In place of a state: all that did not end well.
+BAD = "refused_or_failed"
 
 
 class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,7 +38,7 @@ async def show_calls(console: Console, visit: Visit) -> dict[str, Any]:
     return {
         "calls": found.calls,
         "next": found.next,
-        "states": [state.value for state in CallState],
+        "states": [BAD, *(state.value for state in CallState)],
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
         "looked_at": SEARCH_CALLS,
     }
@@ -49,10 +51,11 @@ async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
 
 async def _search(console: Console, visit: Visit) -> Any:
     state, before = visit.query("state"), visit.query("before")
-    if state and state not in set(CallState):
+    if state and state != BAD and state not in set(CallState):
         raise BadQuery(f"there is no state {state!r}")
     query = CallQuery(
-        state=CallState(state) if state else None,
+        state=CallState(state) if state and state != BAD else None,
+        only_bad=state == BAD,
         tool=visit.query("tool"),
         principal=visit.query("principal"),
         text=visit.query("text"),
