@@ -145,6 +145,9 @@ def read_backup(path: Path, sink: "Sink", verifiers: Sequence[Verifier] | None) 
                 if name in found:
                     raise BadEntry(f"{name} is in the archive twice")
                 found[name] = _pass_on(name, _content(tar, entry), sink)
+            # To the very end, where the checksum is: a file that was cut is refused, whatever it lost.
+            while compressed.read(_CHUNK):
+                pass
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise BackupIncomplete(f"{path} cannot be read to its end: {error}") from error
     except OSError as error:
