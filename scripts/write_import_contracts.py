@@ -62,6 +62,7 @@ ADAPTERS = {
         "socket_place",
         "storage_transfer",
         "tab_actions",
+        "tab_book",
         "tab_page",
         "tab_states",
         "targets",

@@ -47,9 +47,9 @@ def ulid_at(instant_ms: int) -> str:
 
 
 def instant_of(ulid: str) -> int:
-    """When an id was made, in milliseconds."""
+    """When an id was made, in milliseconds. Of the first characters alone, when such ids could first be made."""
     instant_ms = 0
-    for char in ulid[:_TIME_CHARS]:
+    for char in ulid[:_TIME_CHARS].ljust(_TIME_CHARS, "0"):
         instant_ms = instant_ms * 32 + _ALPHABET.index(char)
     return instant_ms
 

@@ -151,6 +151,16 @@ def test_the_settings_of_the_how_tos_are_settings(page: str) -> None:
         check_together(msgspec.convert(tomllib.loads(example), Settings))
 
 
+def test_settings_and_policies_of_the_browser_are_valid() -> None:
+    page = ROOT / "docs/how-to/use-the-browser.md"
+    (example,) = blocks(page, "toml")
+    check_together(msgspec.convert(tomllib.loads(example), Settings))
+    base = load_bundle(None, directory_of(Settings()))
+    files = tuple((f"{number}.cedar", text) for number, text in enumerate(blocks(page, "cedar")))
+    assert files
+    CedarEngine(Bundle(schema=base.schema, files=(*base.files, *files), directory=base.directory))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere_and_python_parses(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):

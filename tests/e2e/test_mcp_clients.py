@@ -134,7 +134,7 @@ async def test_a_denial_says_what_would_be_allowed(scene: Scene, transport: str,
         denied = await client.call_tool("fs_list", {})
         assert denied.is_error and meta(denied, "error")["code"] == "call.denied"
         said = words(denied)
-        assert "no-lists" in said and "You may use: echo" in said
+        assert "no-lists" in said and "echo, " in said.partition("You may use: ")[2]
         # A host that nobody allowed: the message names the setting that would allow it.
         away = await client.call_tool("http_fetch", {"url": "http://elsewhere.test/"})
         assert away.is_error and "egress" in words(away)
@@ -147,7 +147,7 @@ async def test_the_same_call_runs_once_a_person_has_approved_it(scene: Scene, tr
         waiting = await client.call_tool("fs_write", asked)
         approval = meta(waiting, "approval_id")
         assert waiting.is_error and f"palyra approvals approve {approval}" in words(waiting)
-        assert "exactly the same arguments" in words(waiting)
+        assert "exactly the same arguments" in words(waiting) and f"{scene.daemon.url}/approvals" in words(waiting)
         with scene.daemon.client() as owner:
             owner.approve(approval)
         written = await client.call_tool("fs_write", asked)

@@ -1,5 +1,6 @@
 """The console in the test's own process: a visitor with a cookie, or whatever an attacker sends instead."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
@@ -62,3 +63,33 @@ async def visitor(house: House, principal: str = "user:operator") -> Visitor:
     got = await made.log_in(token)
     assert got.status == 201, got.body
     return made
+
+
+async def listen(known: Visitor, starts: list[asyncio.Event]) -> None:
+    """Follows the news like an open page; notes when the first of it came."""
+    begun = asyncio.Event()
+    starts.append(begun)
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/console/v1/events",
+        "raw_path": b"/console/v1/events",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"localhost"), (b"cookie", known.cookie.encode())],
+        "server": ("127.0.0.1", 7142),
+        "client": ("127.0.0.1", 40000),
+    }
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            begun.set()
+
+    await known.app(scope, receive, send)

@@ -113,9 +113,10 @@ class WaitingCall:
 
 
 @contextmanager
-def console_scene(root: Path, settings: str = "") -> Iterator[ConsoleScene]:
+def console_scene(root: Path, settings: str = "", *, browser: bool = False) -> Iterator[ConsoleScene]:
+    """``browser``: with a browser daemon of its own, whose browsers agents use."""
     place = Place(root, settings)
-    with place.daemon() as daemon, sync_playwright() as playwright:
+    with place.daemon(browser=browser) as daemon, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=_ARGUMENTS)
         scene = ConsoleScene(place, daemon, browser)
         try:

@@ -412,6 +412,17 @@ async def test_a_name_leads_only_where_it_was_judged_to_lead(
     assert {event.address for event in scene.guarded.recorder.connected()} == {"127.0.0.1"}
 
 
+async def test_the_blank_page_from_before_the_session_is_held_too(tmp_path: Path) -> None:
+    """Chromium holds the requests of documents that came after it was told to: the first one is older."""
+    async with page_scene(tmp_path) as scene:
+        await scene.open()
+        tried = f"fetch('{scene.site.url('/', EVIL)}', {{mode: 'no-cors'}}).then(() => 'open', () => 'no')"
+        outcome = await scene.run(tried)
+        assert json.loads(outcome.value_json) == "no" and refused(outcome)
+        # It did not even get as far as the guard.
+        assert scene.guarded.recorder.events == []
+
+
 async def test_the_past_is_judged_again(scene: PageScene) -> None:
     await scene.go("/", OTHER)
     await scene.go("/")

@@ -9,12 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from fakes.console_house import Visitor, visitor
+from fakes.console_house import Visitor, listen, visitor
 from fakes.console_scene import ConsoleScene, console_scene
 from fakes.house import House, open_house
 from fakes.raw_http import operator
@@ -124,7 +123,7 @@ async def test_listeners_have_an_end(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
         starts: list[asyncio.Event] = []
-        listening = [asyncio.create_task(_listen(known, starts)) for _ in range(MAX_LISTENERS)]
+        listening = [asyncio.create_task(listen(known, starts)) for _ in range(MAX_LISTENERS)]
         while sum(each.is_set() for each in starts) < MAX_LISTENERS:
             await asyncio.sleep(0)
         refused = await known.get("/console/v1/events", accept="text/event-stream")
@@ -132,35 +131,6 @@ async def test_listeners_have_an_end(tmp_path: Path) -> None:
         for task in listening:
             task.cancel()
         await asyncio.gather(*listening, return_exceptions=True)
-
-
-async def _listen(known: Visitor, starts: list[asyncio.Event]) -> None:
-    begun = asyncio.Event()
-    starts.append(begun)
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "GET",
-        "scheme": "http",
-        "path": "/console/v1/events",
-        "raw_path": b"/console/v1/events",
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"localhost"), (b"cookie", known.cookie.encode())],
-        "server": ("127.0.0.1", 7142),
-        "client": ("127.0.0.1", 40000),
-    }
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.body":
-            begun.set()
-
-    await known.app(scope, receive, send)
 
 
 # ---- in a real browser, against a real daemon

@@ -236,11 +236,11 @@ async def test_a_device_gets_no_further_through_the_daemon_than_policy_lets_it(
     tool needs no approval."""
     from palyra.wire.node.v1 import node_pb2 as wire
 
-    other = await besieged.pair(name="another")
+    other = await besieged.pair(name="the only one named so")
     devices.append(other)
     await device.online()
     victim = await other.online()
-    for target in (other.device_id, "another", device.device_id, ""):
+    for target in (other.device_id, "the only one named so", device.device_id, ""):
         ask = wire.ExecuteCapabilityRequest(
             device_id=device.device_id, target_device_id=target, capability="print", input_json=b"{}", timeout_ms=5_000
         )

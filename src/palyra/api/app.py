@@ -1,7 +1,6 @@
 """The agent API as one ASGI application."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
 
 import msgspec
 from starlette.applications import Starlette
@@ -139,8 +138,8 @@ async def metrics(service: ApiService, _request: Request) -> Response:
 
 
 @described("This document.", answers="document", access="open")
-async def openapi(_service: ApiService, _request: Request) -> Response:
-    return Response(_document(), media_type="application/json", headers={EXIT_CODE_HEADER: "0"})
+async def openapi(service: ApiService, _request: Request) -> Response:
+    return Response(_document(service), media_type="application/json", headers={EXIT_CODE_HEADER: "0"})
 
 
 PROBES: tuple[tuple[str, str, Endpoint], ...] = (
@@ -156,15 +155,18 @@ PROTOCOL: tuple[tuple[str, str, Endpoint], ...] = (
     ("DELETE", "/mcp", mcp.protocol_request),
     ("POST", "/mcp/stdio", mcp.protocol_stream),
 )
-# Every table that this application serves; a door with routes of its own adds its table here.
+# Every table that the document is made from; other doors tell of theirs through the service.
 TABLES: tuple[TableOfRoutes, ...] = (ROUTES, PROBES)
 
 
-@cache
-def _document() -> bytes:
+def _document(service: ApiService) -> bytes:
+    """Made once: routes do not change."""
     from importlib.metadata import version
 
-    return msgspec.json.encode(openapi_document(TABLES, version=version("palyra")))
+    if service.openapi is None:
+        document = openapi_document(TABLES, version=version("palyra"), elsewhere=service.described_elsewhere())
+        service.openapi = msgspec.json.encode(document)
+    return service.openapi
 
 
 class _NoQuery(msgspec.Struct, frozen=True):

@@ -46,7 +46,9 @@ Sha256 = Annotated[str, _looks_like("^(sha256:)?[0-9a-f]{64}$")]
 
 Access = Literal["token", "session", "open"]
 Accepts = Literal["json", "archive"]
-Answers = Literal["json", "events", "text", "document"]
+Answers = Literal["json", "events", "text", "document", "file"]
+# What an error looks like: our document, or that of RFC 9457 with our code in it.
+Refuses = Literal["document", "problem"]
 SUCCESS: Final = 200
 
 
@@ -70,6 +72,7 @@ class RouteShape(msgspec.Struct, frozen=True, kw_only=True):
     also: tuple[int, ...] = ()
     answers: Answers = "json"
     access: Access = "token"
+    refuses: Refuses = "document"
     errors: Mapping[int, str] = {}
 
 

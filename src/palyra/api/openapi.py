@@ -38,6 +38,7 @@ _MEDIA: Final = {
     "events": "text/event-stream",
     "text": "text/plain",
     "document": "application/json",
+    "file": "*/*",
 }
 
 
@@ -49,14 +50,41 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     data: Any = None
 
 
-def openapi_document(tables: Iterable[TableOfRoutes], *, version: str) -> dict[str, Any]:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as RFC 9457 wants it, with ours in it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    message: str
+    hint: str
+    details: dict[str, Any] = {}
+
+
+class DescribedRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """A route of another door, which tells of itself in its own way."""
+
+    method: str
+    path: str
+    name: str
+    shape: RouteShape
+
+
+def openapi_document(
+    tables: Iterable[TableOfRoutes], *, version: str, elsewhere: Iterable[DescribedRoute] = ()
+) -> dict[str, Any]:
     """Raises NotDescribed where a route tells nothing of itself."""
-    told = [(method, path, shape_told(endpoint), endpoint) for table in tables for method, path, endpoint in table]
+    told = [
+        (method, path, shape_told(endpoint), endpoint.__name__) for table in tables for method, path, endpoint in table
+    ]
+    told += [(route.method, route.path, route.shape, route.name) for route in elsewhere]
     schemas = _Schemas(_types_of([shape for _, _, shape, _ in told]))
     paths: dict[str, dict[str, Any]] = {}
-    for method, path, shape, endpoint in told:
+    for method, path, shape, name in told:
         shown = _REST_OF_PATH.sub("{scope}/{key}", path)
-        operation = _operation(method, shown, shape, schemas, endpoint.__name__)
+        operation = _operation(method, shown, shape, schemas, name)
         paths.setdefault(shown, {})[method.lower()] = operation
     return {
         "openapi": OPENAPI_VERSION,
@@ -79,7 +107,7 @@ def openapi_document(tables: Iterable[TableOfRoutes], *, version: str) -> dict[s
 
 
 def _types_of(shapes: list[RouteShape]) -> list[Any]:
-    found: list[Any] = [Refusal]
+    found: list[Any] = [Refusal, Problem]
     for shape in shapes:
         found += [kind for kind in (shape.body, shape.data, shape.query) if kind is not None]
         found += shape.path.values()
@@ -97,8 +125,13 @@ class _Schemas:
     def of(self, kind: Any) -> dict[str, Any]:
         return next(schema for known, schema in self._shown if known is kind or known == kind)
 
+    def named(self, struct: Any) -> dict[str, Any]:
+        """The component that the struct is shown as: under its own name, or a longer one where two share it."""
+        component: dict[str, Any] = self.components[self.of(struct)["$ref"].rpartition("/")[2]]
+        return component
+
     def fields(self, struct: type[msgspec.Struct]) -> Iterator[tuple[str, dict[str, Any], bool]]:
-        whole = self.components[struct.__name__]
+        whole = self.named(struct)
         for name, schema in whole["properties"].items():
             yield name, schema, name in whole["required"]
 
@@ -133,7 +166,7 @@ def _operation(method: str, path: str, shape: RouteShape, schemas: _Schemas, nam
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": archive}}
     elif shape.body is not None:
         operation["requestBody"] = {
-            "required": bool(schemas.components[shape.body.__name__]["required"]),
+            "required": bool(schemas.named(shape.body)["required"]),
             "description": f"one JSON object of at most {MAX_HTTP_BODY_BYTES} bytes",
             "content": {"application/json": {"schema": schemas.of(shape.body)}},
         }
@@ -176,7 +209,8 @@ def _answer(shape: RouteShape, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _refusals(shape: RouteShape) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": SCHEMA_REF.format(name=Refusal.__name__)}}}
+    media, kind = ("application/problem+json", Problem) if shape.refuses == "problem" else (_MEDIA["json"], Refusal)
+    content = {media: {"schema": {"$ref": SCHEMA_REF.format(name=kind.__name__)}}}
     told = {str(status): text for status, text in shape.errors.items()}
     told["default"] = "an error with its code and a hint"
     return {status: {"description": text, "content": content, "headers": _exit_code()} for status, text in told.items()}

@@ -1,13 +1,14 @@
 """What the routes work with: the daemon's parts as they need them, and the questions they put to policy."""
 
 import copy
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from starlette.requests import Request
 
 from palyra.api.caller import Caller, caller_of
+from palyra.api.openapi import DescribedRoute
 from palyra.clock import Clock
 from palyra.errors import Denied
 from palyra.identity.api_token import TokenScope
@@ -27,6 +28,8 @@ from palyra.vault.use import VAULT_MANAGE, VAULT_REVEAL, secret_entity
 from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
+    from palyra.browser.live import LiveFrame, OperatorInput
+    from palyra.browser.session_view import SessionEvent
     from palyra.identity.identity_manager import IdentityManager
     from palyra.mcp.behind.definition import Listing
     from palyra.mcp.behind.pinning import Pin
@@ -137,6 +140,14 @@ class Browsers(Protocol):
 
     async def hand_back(self, session_id: str, actor: str) -> dict[str, Any]: ...
 
+    async def events(self, session_id: str, actor: str) -> list[dict[str, Any]]: ...
+
+    def watch(self, session_id: str, actor: str) -> "AsyncIterator[LiveFrame | SessionEvent]":
+        """Pictures and events as they come, until the session ends."""
+
+    async def operate(self, session_id: str, actor: str, inputs: "Sequence[OperatorInput]") -> None:
+        """What the person who took the session over does in it."""
+
     async def profiles(self, actor: str) -> list[dict[str, Any]]: ...
 
     async def create_profile(
@@ -200,6 +211,9 @@ class ApiService:
         self.metrics = metrics
         self.ready = ready
         self.channel = channel
+        # Routes of other doors of this daemon, for the one document that tells of all of them.
+        self.described_elsewhere: Callable[[], Iterable[DescribedRoute]] = tuple
+        self.openapi: bytes | None = None
         self._streams: set[News | Listening] = set()
         self._rejected = 0
         self._rejections_recorded = float("-inf")

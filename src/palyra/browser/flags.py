@@ -48,6 +48,7 @@ FEATURES_OFF: Final = (
     FeatureOff("MediaRouter", "looks for devices on the network"),
     FeatureOff("NetworkTimeServiceQuerying", "asks a server for the time"),
     FeatureOff("OptimizationHints", "fetches hints about pages"),
+    FeatureOff("SpareRendererForSitePerProcess", "a process in reserve for every session: 10 MB each"),
     FeatureOff("Translate", "sends text away, and covers pages with an offer"),
     FeatureOff("WebRtcHideLocalIpsWithMdns", "would send multicast names"),
 )
@@ -115,6 +116,10 @@ _SHAPE: Final = (
     Flag(name="disable-default-apps", reason="nothing installed by itself"),
     Flag(name="password-store", value="basic", reason="no keyring of the host's"),
     Flag(name="disable-gpu", reason="there is none, and drivers are a large surface"),
+    Flag(
+        name="disable-software-rasterizer",
+        reason="no WebGL drawn by the processor: 25 MB a session, and a large surface in a process without a sandbox",
+    ),
     Flag(name="mute-audio", reason="nobody listens"),
     Flag(name="enable-features", value="CDPScreenshotNewSurface", reason="screenshots without moving the window"),
     Flag(name="disable-background-timer-throttling", reason="a tab in the background works at the same speed"),

@@ -19,6 +19,7 @@ from palyra.errors import PalyraError
 _NO_DOCUMENT: Final = "net::ERR_ABORTED"
 _BLOCKED: Final = "net::ERR_BLOCKED_BY_CLIENT"
 _STOP_SECONDS: Final = 1.0
+_ERROR_PAGE_SECONDS: Final = 1.0
 
 
 class Navigator:
@@ -38,6 +39,10 @@ class Navigator:
             return
         error = str(answer.get("errorText", ""))
         if error and not answer.get("isDownload"):
+            if error != _NO_DOCUMENT:
+                # Chromium shows that it failed: from then on that is what the tab shows.
+                with suppress(PageTimeout):
+                    await tab.until(lambda: tab.load.commits > commits, _ERROR_PAGE_SECONDS)
             self._raise(tab, url, error, mark)
         elif answer.get("loaderId") and not error:
             await self._loaded(tab, lambda: tab.load.commits > commits, wait, deadline)

@@ -16,7 +16,8 @@ class SnapshotForm(StrEnum):
 
 
 class ObserveAsk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``tab`` empty is the active one; ``max_bytes`` 0 is the session's own limit, which is never exceeded."""
+    """``tab`` empty is the active one; ``max_bytes`` 0 is 16 KiB for a tree and the session's own limit for the
+    others. That limit is never exceeded."""
 
     tab: str = ""
     form: SnapshotForm = SnapshotForm.TREE

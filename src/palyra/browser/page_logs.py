@@ -5,6 +5,7 @@ looked at, so no cookie and no credential of one can be here.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from palyra.browser.observation import LogEntry
@@ -59,6 +60,12 @@ class PageLogs:
         self.network = LogRing(max_entries, max_bytes)
         self._redact = redact
         self._open: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
+
+    def heard(self, method: str, params: dict[str, Any], tab: str, now_ms: int) -> None:
+        """An event of CDP; most are none of ours."""
+        keep = _KEPT.get(method)
+        if keep is not None:
+            keep(self, params, tab, now_ms)
 
     def said(self, params: dict[str, Any], tab: str, now_ms: int) -> None:
         """`Runtime.consoleAPICalled`."""
@@ -148,3 +155,13 @@ def _plain(argument: dict[str, Any]) -> str:
     if "value" in argument:
         return str(argument["value"])
     return str(argument.get("unserializableValue") or argument.get("description") or argument.get("type", ""))
+
+
+_KEPT: Final[dict[str, Callable[[PageLogs, dict[str, Any], str, int], None]]] = {
+    "Runtime.consoleAPICalled": PageLogs.said,
+    "Runtime.exceptionThrown": PageLogs.threw,
+    "Log.entryAdded": PageLogs.noted,
+    "Network.requestWillBeSent": PageLogs.requested,
+    "Network.responseReceived": PageLogs.answered,
+    "Network.loadingFailed": PageLogs.failed,
+}

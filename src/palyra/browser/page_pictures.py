@@ -15,8 +15,6 @@ from palyra.browser.page_port import Made, PageView
 from palyra.browser.page_script import PageWorlds
 
 _MAX_QUALITY = 100
-# A few frames.
-DRAWN_AGAIN_SECONDS: Final = 0.05
 _NOT_DRAWN: Final = "Unable to capture screenshot"
 
 
@@ -50,16 +48,16 @@ class PagePictures:
         return Made(content=base64.b64decode(taken["data"]), media_type=f"image/{action.format.value}")
 
     async def _captured(self, params: dict[str, Any], deadline: float, seconds: float) -> dict[str, Any]:
-        """Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later. Nothing
-        tells when that is: it is asked again."""
+        """Chromium refuses a page of which nothing was drawn yet, and takes the same picture a moment later: it is
+        asked again with each frame."""
         while True:
             try:
                 return await self._page.cdp.send("Page.captureScreenshot", params, self._page.session_id, seconds)
             except CommandRefused as refused:
-                late = asyncio.get_running_loop().time() + DRAWN_AGAIN_SECONDS >= deadline
+                late = asyncio.get_running_loop().time() >= deadline
                 if late or _NOT_DRAWN not in refused.message:
                     raise
-            await asyncio.sleep(DRAWN_AGAIN_SECONDS)
+            await self._worlds.call(self._frames.main, "nextFrame")
 
     async def _clip(self, located: Located, deadline: float) -> dict[str, float]:
         """In the page's own pixels, so the part that is scrolled away counts too."""

@@ -26,7 +26,7 @@ _CALLED: Final = {
             *("snapshot", "visibleText", "markup", "find", "candidates", "tell", "textShown", "changed", "numberOf"),
             *("ready", "arm", "disarm", "frameHit", "showFrame", "setValue", "giveFocus", "choose"),
             *("fileField", "showElement", "pageSize", "watch", "changeAfter", "unwatch", "loaded", "placeIn"),
-            *("elementOf", "boxNow", "dragging", "aim", "originNow"),
+            *("elementOf", "boxNow", "dragging", "aim", "nextFrame", "originNow"),
         )
     },
     "scrollBy": "scrollBy_",

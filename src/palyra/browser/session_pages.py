@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from palyra.browser.action import Action, ActionOutcome, Dialog, TabView
-from palyra.browser.budget import BudgetSpent, SessionMeter
+from palyra.browser.action import Action, ActionOutcome, Dialog, Evaluate, LoadState, TabView
+from palyra.browser.budget import SessionMeter
 from palyra.browser.cdp_codec import CdpEvent
 from palyra.browser.cdp_pipe import BrowserEnded, CdpPipe, TargetGone
 from palyra.browser.download_folder import DownloadSandboxSession
@@ -24,7 +24,7 @@ from palyra.browser.navigation import Navigator
 from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk
 from palyra.browser.page_address import BLANK, AddressKind, kind_of, shown_address
 from palyra.browser.page_downloads import PageDownloads
-from palyra.browser.page_errors import DialogOpen, PageTimeout, SchemeRefused, UnknownTab
+from palyra.browser.page_errors import DialogOpen, PageTimeout, SchemeRefused
 from palyra.browser.page_logs import PageLogs
 from palyra.browser.page_outcome import Mark, OutcomeTeller
 from palyra.browser.page_port import PageActor, PageView, Redact, RequestJudge
@@ -32,6 +32,7 @@ from palyra.browser.profile_record import TabState
 from palyra.browser.refusals import Refusal, Refusals
 from palyra.browser.session_actions import Done, SessionActions
 from palyra.browser.tab_actions import TabActions
+from palyra.browser.tab_book import TabBook
 from palyra.browser.tab_page import TabPage, shows_forbidden
 from palyra.browser.tab_states import restored_tabs, saved_tabs
 from palyra.browser.targets import Targets
@@ -82,15 +83,13 @@ class ChromiumPages:
         self._clock = clock
         self._actor_of = actor_of
         self._settings = settings or PageSettings()
-        self._tabs: dict[str, TabPage] = {}
         self._actors: dict[str, PageActor] = {}
-        self._active = ""
-        self._given = 0
         self._order = asyncio.Lock()
         self._replacing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._refusals = Refusals(redact)
+        self._tabs = TabBook(meter, self._refusals)
         self._interception = Interception(cdp, judge, self._refusals)
         self._logs = PageLogs(meter.budget.max_log_entries, meter.budget.max_log_bytes, redact)
         self._downloads = PageDownloads(cdp, downloads, self._refusals, redact)
@@ -118,7 +117,7 @@ class ChromiumPages:
         await self._targets.start()
         self._do(self._until_ended(), "the browser's end is waited for")
         async with asyncio.timeout(START_SECONDS):
-            if not self._tabs:
+            if not len(self._tabs):
                 await self.new_tab()
             await self.active_tab().ready.wait()
 
@@ -132,7 +131,7 @@ class ChromiumPages:
         await self._downloads.close()
         await self._targets.close()
         await self._interception.close()
-        for tab in self._tabs.values():
+        for tab in self._tabs.all():
             tab.fail(BrowserEnded("the session was closed"))
 
     # What a session is asked for.
@@ -143,6 +142,9 @@ class ChromiumPages:
         async with self._turn(timeout):
             tab = self._acting_on(action)
             mark = self._mark(tab)
+            if isinstance(action, Evaluate) and not tab.load.commits:
+                # A blank document that was there before the session does not have its requests held: another is.
+                await self._navigator.navigate_with_guards(tab, BLANK, LoadState.COMMITTED, timeout)
             try:
                 done, tab = await self._actions.do(tab, action, timeout)
             except TargetGone:
@@ -150,7 +152,7 @@ class ChromiumPages:
                     raise
                 # The page closed its own tab: what came of it is told of the next one.
                 done, tab = Done(), await self._next_tab()
-            return await self._teller.tell(tab, mark, done, self._new_tabs(mark), active=tab.tab == self._active)
+            return await self._teller.tell(tab, mark, done, self._new_tabs(mark), active=tab.tab == self._tabs.active)
 
     async def observe(self, ask: ObserveAsk) -> ChromiumObserveSnapshot:
         self._meter.spend_action(self._clock.monotonic())
@@ -172,7 +174,7 @@ class ChromiumPages:
             )
 
     def tabs(self) -> tuple[TabView, ...]:
-        return tuple(self._view(tab) for tab in self._tabs.values())
+        return tuple(self._view(tab) for tab in self._tabs.all())
 
     def console_log(self) -> tuple[LogEntry, ...]:
         return self._logs.console.entries()
@@ -208,7 +210,7 @@ class ChromiumPages:
     async def saved_tabs(self) -> tuple[TabState, ...]:
         async with self._order:
             first = self.active_tab()
-            return await saved_tabs([first, *(tab for tab in self._tabs.values() if tab is not first)])
+            return await saved_tabs([first, *(tab for tab in self._tabs.all() if tab is not first)])
 
     async def restore_tabs(self, tabs: tuple[TabState, ...]) -> tuple[str, ...]:
         mark = self._refusals.total
@@ -220,16 +222,13 @@ class ChromiumPages:
     # Its tabs, for those who act on them.
 
     def active_tab(self) -> TabPage:
-        return self.find_tab("")
+        return self._tabs.find("")
 
     def find_tab(self, tab: str) -> TabPage:
-        found = self._tabs.get(tab or self._active)
-        if found is None:
-            raise UnknownTab(f"there is no tab {tab[:32]!r}", tabs=list(self._tabs))
-        return found
+        return self._tabs.find(tab)
 
     def all_tabs(self) -> tuple[TabPage, ...]:
-        return tuple(self._tabs.values())
+        return self._tabs.all()
 
     def actor(self, tab: TabPage) -> PageActor:
         if tab.tab not in self._actors:
@@ -244,8 +243,7 @@ class ChromiumPages:
 
     async def new_tab(self) -> TabPage:
         """A blank one, ready to be used."""
-        if len(self._tabs) >= self._meter.budget.max_tabs_per_session:
-            raise BudgetSpent(f"the session has {len(self._tabs)} tabs", hint="close a tab first")
+        self._tabs.require_room()
         made = await self._cdp.send("Target.createTarget", {"url": BLANK})
         tab = self._targets.tab_of(str(made["targetId"]))
         if tab is None:
@@ -254,7 +252,7 @@ class ChromiumPages:
         return tab
 
     async def activate(self, tab: TabPage) -> None:
-        self._active = tab.tab
+        self._tabs.active = tab.tab
         await self._cdp.send("Target.activateTarget", {"targetId": tab.target_id})
         await self._live.follow()
 
@@ -269,28 +267,17 @@ class ChromiumPages:
     # What targets and tabs tell.
 
     def tab_came(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
-        try:
-            self._meter.open_tab()
-        except BudgetSpent as spent:
-            self._refusals.add("popup", spent)
-            return None
-        self._given += 1
         opener = self._targets.tab_of(opener_target)
-        tab = TabPage(
-            self._cdp, f"t{self._given}", target_id, session_id, self, opener.tab if opener is not None else ""
+        return self._tabs.came(
+            lambda name: TabPage(self._cdp, name, target_id, session_id, self, opener.tab if opener is not None else "")
         )
-        self._tabs[tab.tab] = tab
-        self._active = self._active or tab.tab
-        return tab
 
     def tab_went(self, tab: TabPage) -> None:
-        self._meter.close_tab()
-        self._tabs.pop(tab.tab, None)
         self._actors.pop(tab.tab, None)
-        if self._active == tab.tab:
-            self._active = tab.opener if tab.opener in self._tabs else next(reversed(self._tabs), "")
-            if not self._closing:
-                self._do(self._replaced(), "another tab is made active")
+        was_active = self._tabs.active == tab.tab
+        self._tabs.went(tab)
+        if was_active and not self._closing:
+            self._do(self._replaced(), "another tab is made active")
 
     def setup_of(self, tab: TabPage) -> tuple[tuple[str, dict[str, Any]], ...]:
         viewport = self._tab_actions.viewport
@@ -298,9 +285,7 @@ class ChromiumPages:
 
     def heard(self, tab: TabPage | None, event: CdpEvent) -> None:
         name = tab.tab if tab is not None else ""
-        teller = _LOGGED.get(event.method)
-        if teller is not None:
-            teller(self._logs, event.params, name, self._clock.now_ms())
+        self._logs.heard(event.method, event.params, name, self._clock.now_ms())
         self._downloads.heard(event)
         self._live.heard(tab, event)
         if event.method == "Network.webSocketCreated":
@@ -362,19 +347,19 @@ class ChromiumPages:
             refusals=self._refusals.total,
             console=self._logs.console.total,
             downloads=len(self._downloads.begun),
-            tabs=self._given,
+            tabs=self._tabs.given,
         )
 
     def _new_tabs(self, mark: Mark) -> tuple[TabPage, ...]:
-        return tuple(tab for tab in self._tabs.values() if int(tab.tab[1:]) > mark.tabs)
+        return self._tabs.since(mark.tabs)
 
     def _view(self, tab: TabPage) -> TabView:
-        return self._teller.view(tab, active=tab.tab == self._active)
+        return self._teller.view(tab, active=tab.tab == self._tabs.active)
 
     async def _next_tab(self) -> TabPage:
         """The active one, after the one that was it has gone; a blank one where there is no other."""
         async with self._replacing:
-            if not self._tabs:
+            if not len(self._tabs):
                 await self.new_tab()
             await self.activate(self.active_tab())
             return self.active_tab()
@@ -395,7 +380,7 @@ class ChromiumPages:
         """Nobody waits for a tab of a browser that is gone."""
         await self._cdp.closed.wait()
         why = self._cdp.failure or BrowserEnded("Chromium ended")
-        for tab in self._tabs.values():
+        for tab in self._tabs.all():
             tab.fail(why)
 
     def _do(self, work: Any, name: str) -> None:
@@ -409,13 +394,3 @@ async def _quietly(work: Any) -> None:
         await work
     except PalyraError as problem:
         log.info("a tab could not be dealt with: %s", problem.message)
-
-
-_LOGGED: Final[dict[str, Callable[[PageLogs, dict[str, Any], str, int], None]]] = {
-    "Runtime.consoleAPICalled": PageLogs.said,
-    "Runtime.exceptionThrown": PageLogs.threw,
-    "Log.entryAdded": PageLogs.noted,
-    "Network.requestWillBeSent": PageLogs.requested,
-    "Network.responseReceived": PageLogs.answered,
-    "Network.loadingFailed": PageLogs.failed,
-}

@@ -18,7 +18,7 @@ LOG_FILE: Final = "mcp-daemon.log"
 # A daemon starts in a second; on a machine that is busy with everything else, in ten.
 START_SECONDS: Final = 60.0
 # Another client may be starting one at this very moment.
-LOOK_AGAIN_SECONDS: Final = 0.1
+LOOK_AGAIN_SECONDS: Final = 0.02
 
 
 class DaemonNotStarted(Unavailable):
@@ -87,8 +87,8 @@ def how_to_connect(invocation: Invocation, principal: str, *, http: bool) -> "La
 
     if http:
         return Remote(url=f"{_address(invocation)}/mcp")
-    program = Path(sys.argv[0])
-    own = program.name == "palyra" and program.is_absolute() and program.exists()
+    program = Path(sys.argv[0]).absolute()
+    own = program.name == "palyra" and program.exists()
     start = (str(program),) if own else (sys.executable, "-m", "palyra.cli.main")
     return Launch(command=start[0], args=(*start[1:], *_options(invocation), "mcp", "--principal", principal))
 

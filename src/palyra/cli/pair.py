@@ -1,17 +1,25 @@
 """``palyra pair``: let a new device join, with a code and a person's yes."""
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.terminal import labelled, shown
+from palyra.errors import InvalidInput
 
 if TYPE_CHECKING:
     from palyra.client.views import NewPairingCode, PairingView
 
 STATES = ("pending_approval", "approved", "completed", "rejected", "expired")
 _JOIN = {"node": "palyra node run", "worker": "palyra-workerd join", "egress": "palyra-egressd join"}
+
+
+class QrNotSaved(InvalidInput):
+    code = "cli.qr_not_saved"
+    hint = "name a file that is not there yet, in a folder that you may write to"
 
 
 @click.group()
@@ -38,9 +46,15 @@ def pair() -> None:
     help="What the device will be.",
 )
 @click.option("--ttl", type=click.IntRange(30, 86_400), metavar="SECONDS", help="How long it works; 600 if not set.")
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Save the QR code as a picture, for you alone to read.",
+)
 @json_option
 @pass_invocation
-def code(invocation: Invocation, method: str, kind: str, ttl: int | None) -> None:
+def code(invocation: Invocation, method: str, kind: str, ttl: int | None, svg: Path | None) -> None:
     """Make a code for one device.
 
     It works once, for ten minutes unless --ttl or the setting nodes.code_seconds says otherwise, and five wrong guesses
@@ -48,8 +62,23 @@ def code(invocation: Invocation, method: str, kind: str, ttl: int | None) -> Non
     """
     from palyra.cli.door import open_client
 
+    if svg is not None and method != "qr":
+        raise click.UsageError("--svg is for --method qr.")
     with open_client(invocation) as client:
-        made = client.create_pairing_code(method, kind, ttl_seconds=ttl)
+        # Before the code is made: one that cannot be shown would only be one more to guess.
+        picture = None if svg is None else _new_file(svg)
+        try:
+            made = client.create_pairing_code(method, kind, ttl_seconds=ttl)
+        except BaseException:
+            if picture is not None and svg is not None:
+                os.close(picture)
+                svg.unlink()
+            raise
+    if picture is not None:
+        from palyra.nodes.qr import qr_svg
+
+        with open(picture, "w", encoding="utf-8") as file:
+            file.write(qr_svg(made.code) + "\n")
     # Asked for, and shown this once.
     document = {**made.view.document, "code": made.code.reveal()}
     invocation.output.data(document, lambda _: _render_code(made))
@@ -154,6 +183,14 @@ def render_pairing(pairing: "PairingView") -> str:
             ("reason", shown(pairing.reason)),
         )
     )
+
+
+def _new_file(path: Path) -> int:
+    """A descriptor of it; nobody else may read what a code is in."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise QrNotSaved(f"cannot write {path}: {error.strerror}") from error
 
 
 def _render_code(made: "NewPairingCode") -> str:

@@ -31,6 +31,8 @@ KEEP_ALIVE_SECONDS = 15.0
 PAGE_ROWS = 50
 # Rows that one search looks at before it answers with what it has and where to go on.
 SEARCH_ROWS = 20_000
+# Calls carry their output and attestation: fewer of them are as much to read.
+SEARCH_CALLS = 4_000
 MAX_SEARCH_CHARS = 200
 # Characters of one value shown on a page; the whole is a download or a command away.
 MAX_SHOWN_CHARS = 20_000

@@ -23,7 +23,7 @@ _SESSION_ENDERS = ("console.logged_out", "credential.revoked", "policy.swapped")
 
 
 async def follow(console: Console, request: Request) -> Response:
-    visit = await authenticate(console, request)
+    visit = await authenticate(console, request, by_person=False)
     visit.require(Role.VIEWER)
     if console.listeners >= MAX_LISTENERS:
         raise TooManyPagesOpen(f"{console.listeners} pages are open")
@@ -44,7 +44,7 @@ async def _news(console: Console, request: Request) -> AsyncIterator[bytes]:
                     return
                 if said.kind in _SESSION_ENDERS or said.kind == "":
                     try:
-                        await authenticate(console, request)
+                        await authenticate(console, request, by_person=False)
                     except Denied:
                         yield b"event: over\ndata: {}\n\n"
                         return

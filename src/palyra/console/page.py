@@ -54,6 +54,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "POST"
     role: Role = Role.OPERATOR
     shown_once: bool = False
+    # Fields of the body that the journal does not keep: what a person types into a page may be a password.
+    hides: tuple[str, ...] = ()
 
 
 class Download(msgspec.Struct, frozen=True, kw_only=True):

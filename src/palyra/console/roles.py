@@ -7,9 +7,9 @@ class Role(StrEnum):
     VIEWER = "viewer"
     """See the pages."""
     OPERATOR = "operator"
-    """Decide approvals, skills, devices and workers."""
+    """Decide approvals, skills, devices, workers and browsers; verify and hand out the journal."""
     ADMIN = "admin"
-    """Manage what others may do: tokens, the vault's key, the authority of devices."""
+    """Make and end tokens."""
 
 
 ACTION_OF: dict[Role, str] = {

@@ -55,8 +55,8 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
         return int(raw)
 
 
-async def authenticate(console: "Console", request: Request) -> Visit:
-    """The visit behind a request, or ``NotLoggedIn``."""
+async def authenticate(console: "Console", request: Request, *, by_person: bool = True) -> Visit:
+    """The visit behind a request, or ``NotLoggedIn``. What a page does by itself does not prolong the session."""
     now_ms = console.service.clock.now_ms()
     secret = SessionSecret.from_cookies(request.headers.get("cookie", ""))
     session = find_session(console.store, secret, now_ms)
@@ -68,7 +68,7 @@ async def authenticate(console: "Console", request: Request) -> Visit:
         raise NotLoggedIn(error.message) from error
     caller = Caller(token=token, principal=Principal.parse(token.principal))
     role = role_of(console, caller)
-    if LIVE_HEADER not in request.headers and session.needs_note(now_ms):
+    if by_person and LIVE_HEADER not in request.headers and session.needs_note(now_ms):
         await console.store.transact(lambda tx: note_use(tx, secret))
     return Visit(request=request, session=session, secret=secret, caller=caller, role=role)
 

@@ -22,6 +22,7 @@ from palyra.tools.ports import Transaction
 KEY_HEADER = "idempotency-key"
 REPLAYED_HEADER = "Idempotent-Replayed"
 FIRST_ERROR_STATUS = 400
+HIDDEN = "[not kept]"
 
 
 async def perform(console: Console, write: Write, request: Request) -> Response:
@@ -34,7 +35,7 @@ async def perform(console: Console, write: Write, request: Request) -> Response:
     if (named := request.headers.get(KEY_HEADER)) is not None:
         key = write_key(str(visit.caller.principal), named, request.method, request.url.path, raw)
     action = _Action(console, visit, write, key)
-    kept = await action.begin(raw)
+    kept = await action.begin({**raw, **dict.fromkeys(raw.keys() & set(write.hides), HIDDEN)})
     if kept is not None:
         return Response(
             kept.body,

@@ -1,12 +1,14 @@
 """What an operator does with browsers: sees and ends sessions, decides about downloads, looks after profiles."""
 
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 
 from palyra.browser.download_record import DownloadRecord
+from palyra.browser.live import LiveFrame, OperatorInput
 from palyra.browser.profile_errors import NoSuchProfile
-from palyra.browser.session_view import Caller, ProfileView, SessionView
+from palyra.browser.session_view import Caller, ProfileView, SessionEvent, SessionView, WatchAsk
 from palyra.daemons import browser_results as results
 from palyra.daemons.browser_parts import BrowserParts
 from palyra.identity.principal import Principal
@@ -67,6 +69,21 @@ class BrowserDesk:
             view = await client.hand_back(Caller(operator=actor), session_id)
             await self._catch_up(session_id, client)
         return self._shown(view)
+
+    async def events(self, session_id: str, actor: str) -> list[dict[str, Any]]:
+        """What happened in a session, the newest first."""
+        async with self._parts.connected() as client:
+            found = await client.events(Caller(operator=actor), session_id)
+        return [msgspec.to_builtins(event) for event in reversed(found)]
+
+    async def watch(self, session_id: str, actor: str) -> AsyncIterator[LiveFrame | SessionEvent]:
+        async with self._parts.connected() as client:
+            async for seen in client.watch(Caller(operator=actor), session_id, WatchAsk()):
+                yield seen
+
+    async def operate(self, session_id: str, actor: str, inputs: Sequence[OperatorInput]) -> None:
+        async with self._parts.connected() as client:
+            await client.operate(Caller(operator=actor), session_id, inputs)
 
     async def profiles(self, actor: str) -> list[dict[str, Any]]:
         async with self._parts.connected() as client:

@@ -82,8 +82,6 @@ class BrowserParts:
         self._serving = serving
         self._actor = actor
         self._tasks: set[asyncio.Task[None]] = set()
-        # The entries of one session are written one after the other: by calls, and by whoever watches.
-        self._recording = asyncio.Lock()
 
     @contextlib.asynccontextmanager
     async def connected(self) -> "AsyncIterator[BrowserClient]":
@@ -165,8 +163,7 @@ class BrowserParts:
         sessions = tuple(self.book)
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
-                for session in sessions:
-                    await self.close_session(session, reason="the daemon stopped")
+                await asyncio.gather(*(self.close_session(each, reason="the daemon stopped") for each in sessions))
         except TimeoutError:
             log.error("not every browser session could be closed in time")
         for task in tuple(self._tasks):
@@ -205,7 +202,7 @@ class BrowserParts:
         await self.ended(session, reason=reason)
 
     async def _note(self, session: OwnedSession, events: tuple[SessionEvent, ...]) -> None:
-        async with self._recording:
+        async with session.recording:
             for event in events:
                 if event.number <= session.recorded:
                     continue

@@ -3,6 +3,7 @@
 Whoever asks for another principal's session, or for one of another run, is told the same as for one that never was.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,8 @@ class OwnedSession:
         self.approved = approved
         # The number of the newest of its events that is on record.
         self.recorded = 0
+        # Its entries are written one after the other: by calls, and by whoever watches.
+        self.recording = asyncio.Lock()
 
     @property
     def session_id(self) -> str:

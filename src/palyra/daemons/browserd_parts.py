@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings, Prepare
-from palyra.browser.chromium_process import ChromiumProcess
+from palyra.browser.chromium_process import ChromiumProcess, NetworkServiceDied
 from palyra.browser.grpc_server import serving
 from palyra.browser.grpc_service import BrowserService
 from palyra.browser.page_actor import ElementActor
@@ -19,6 +19,7 @@ from palyra.browser.page_port import PageView
 from palyra.browser.page_script import PageScript
 from palyra.browser.process_notes import ProcessNotes
 from palyra.browser.process_pool import ProcessPool
+from palyra.browser.process_tree import StartFailed
 from palyra.browser.profile_archive import unpack
 from palyra.browser.profile_desk import ProfileDesk
 from palyra.browser.profile_key_file import state_keys
@@ -100,7 +101,8 @@ class ReadyBrowsers:
 
 
 class BrowserStarts:
-    """As many at once as there are processors: more would only make all of them late."""
+    """As many at once as there are processors: more would only make all of them late. One that dies on the way is
+    tried once more: on a machine that is very busy, one in some hundreds does."""
 
     def __init__(self, launcher: ChromiumLauncher) -> None:
         self._launcher = launcher
@@ -109,7 +111,11 @@ class BrowserStarts:
 
     async def __call__(self, prepare: Prepare | None = None) -> ChromiumProcess:
         async with self._turns:
-            process = await self._launcher.start(prepare)
+            try:
+                process = await self._launcher.start(prepare)
+            except (StartFailed, NetworkServiceDied) as failure:
+                log.warning("a browser did not start and is tried again: %s", failure.message)
+                process = await self._launcher.start(prepare)
         self.product = process.product
         return process
 

@@ -1,6 +1,7 @@
 """The console on the daemon's own listener: imported when somebody first opens a page, so that nothing else waits."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -9,13 +10,14 @@ from palyra.console import sqlite_requests, sqlite_sessions
 from palyra.journal import sqlite_search
 
 if TYPE_CHECKING:
+    from palyra.api.openapi import DescribedRoute
     from palyra.daemons.gateway import Gateway
 
 CONSOLE_SCHEMA = (*sqlite_search.SCHEMA, *sqlite_sessions.SCHEMA, *sqlite_requests.SCHEMA)
 # The first word of every path that belongs to the console; all others are the API's.
 CONSOLE_PATHS = frozenset(
     (
-        *("", "approvals", "browser", "calls", "console", "devices", "doctor", "egress", "journal", "login"),
+        *("", "access", "approvals", "browser", "calls", "console", "devices", "doctor", "egress", "journal", "login"),
         *("policy", "runs", "skills", "static", "vault"),
     )
 )
@@ -27,6 +29,7 @@ class Front:
     def __init__(self, api: ASGIApp, gateway: "Gateway") -> None:
         self._api = api
         self._gateway = gateway
+        gateway.service.described_elsewhere = _described
         self._console: ASGIApp | None = None
         self._opening = asyncio.Lock()
 
@@ -39,13 +42,20 @@ class Front:
 
     @staticmethod
     def _is_console(path: str) -> bool:
-        return path.split("/", 2)[1] in CONSOLE_PATHS
+        """``//v1/tokens`` is no second spelling of anything."""
+        return path == "/" or (path[1:2] != "/" and path.split("/", 2)[1] in CONSOLE_PATHS)
 
     async def _open(self) -> ASGIApp:
         async with self._opening:
             if self._console is None:
                 self._console = await asyncio.to_thread(make_console, self._gateway)
             return self._console
+
+
+def _described() -> "Iterable[DescribedRoute]":
+    from palyra.console.described_routes import described_routes
+
+    return described_routes()
 
 
 def make_console(gateway: "Gateway") -> ASGIApp:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 CHANNEL = "mcp"
 _NOTHING = Arguments(value={}, canonical=b"{}", digest="")
+# Answers about tools that are remembered: some hundred tools of some dozen principals.
+MAX_REMEMBERED = 4096
 # How long a call that is being cancelled may take to be where cancelling reaches it: one transaction.
 LOOK_AGAIN_SECONDS = 0.05
 
@@ -47,6 +49,7 @@ class McpDesk:
         """``deciders`` are, by principal, the people in front of its clients."""
         self._service = service
         self._deciders = deciders
+        self._listed: dict[tuple[str, str, str], tuple[ToolSpec, bool]] = {}
 
     def admit(self, token: str, speaks_for: str | None) -> Visitor:
         record = authenticate(self._service.store, token, self._service.clock.now_ms())
@@ -61,7 +64,19 @@ class McpDesk:
         return [spec for spec in self._service.broker.catalog.specs() if self._might_call(visitor, spec)]
 
     def _might_call(self, visitor: Visitor, spec: ToolSpec) -> bool:
-        """As policy answers for arguments that name nothing; a call is decided on its own arguments."""
+        """As policy answers for arguments that name nothing; a call is decided on its own arguments. The answer is
+        the same until the policies, the settings or the tool are others."""
+        key = (self._service.policy.bundle_digest, visitor.principal, str(spec.name))
+        known = self._listed.get(key)
+        if known is not None and known[0] is spec:
+            return known[1]
+        might = self._asked(visitor, spec)
+        if len(self._listed) >= MAX_REMEMBERED:
+            self._listed.clear()
+        self._listed[key] = (spec, might)
+        return might
+
+    def _asked(self, visitor: Visitor, spec: ToolSpec) -> bool:
         config = self._service.broker.config
         context = ToolRequestContext(
             principal=Principal.parse(visitor.principal), actor=visitor.actor, channel=CHANNEL, run=""
@@ -69,7 +84,7 @@ class McpDesk:
         question = policy_request_for(config, context, spec, _NOTHING, Touches())
         return self._service.policy.decide(question).outcome is not Outcome.DENY
 
-    async def spec(self, tool: str) -> ToolSpec | None:
+    def spec(self, tool: str) -> ToolSpec | None:
         try:
             return self._service.broker.catalog.entry(tool).spec
         except UnknownTool:

@@ -17,6 +17,7 @@ from palyra.daemons.mcp_servers import McpServers
 from palyra.daemons.vault_parts import DecidedSecrets
 from palyra.errors import Unavailable
 from palyra.journal.sqlite import SqliteStore
+from palyra.mcp.door_request import USED_FILE
 from palyra.tools.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("palyra.mcp")
 
-# Says that agents have come over the protocol here before: the next daemon loads its library without being asked.
-USED_FILE = "mcp.used"
 # Clients start their servers anew now and then: a daemon that left at once would start each time.
 LINGER_SECONDS = 30.0
 

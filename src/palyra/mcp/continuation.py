@@ -66,14 +66,15 @@ def read_answer(action: str, content: dict[str, Any] | None) -> Answer:
     return Answer.APPROVED if approved else Answer.DENIED
 
 
-def how_to_go_on(approval: Approval) -> str:
-    """What the agent is told when nobody could be asked through the client."""
+def how_to_go_on(approval: Approval, console: str = "") -> str:
+    """What the agent is told when nobody could be asked through the client. ``console`` is its address, where known."""
     name = to_client(approval.binding.tool)
+    where = f", or at {console}" if console else ""
     return "\n".join(
         (
             f"{name} needs a person's approval before it runs. Nothing has been done yet.",
             f"Approval id: {approval.id}.",
-            f"Ask the user to approve it: `palyra approvals approve {approval.id}`, or on the console's page.",
+            f"Ask the user to approve it: `palyra approvals approve {approval.id}`{where}.",
             f"Then call {name} again with exactly the same arguments: it runs. Other arguments ask anew.",
             f"Unless a person decides before {rfc3339(approval.expires_ms)}, it is denied.",
         )

@@ -10,6 +10,10 @@ PRINCIPAL_HEADER: Final = "palyra-principal"
 SESSION_HEADER: Final = "mcp-session-id"
 # The key in a request's scope that names a connection on stdio.
 CONNECTION: Final = "palyra.connection"
+APPROVALS_PAGE: Final = "/approvals"
+# A file of the state directory that says: agents have come over the protocol here before. A daemon that
+# finds it loads the protocol's library without being asked.
+USED_FILE: Final = "mcp.used"
 
 
 class DoorRequest(Protocol):
@@ -36,3 +40,9 @@ def session_of(request: DoorRequest | None, token_id: str) -> str:
     if request is None:
         return token_id
     return str(request.scope.get(CONNECTION) or request.headers.get(SESSION_HEADER) or token_id)
+
+
+def console_of(request: DoorRequest | None) -> str:
+    """Where a person decides approvals on this daemon, by the name that the request called it by: one of its own."""
+    host = "" if request is None else request.headers.get("host", "")
+    return f"{request.scope.get('scheme', 'http')}://{host}{APPROVALS_PAGE}" if request is not None and host else ""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import anyio
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server.lowlevel.server import Server
-from mcp.shared._context_streams import ContextSendStream, create_context_streams
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
 from palyra.mcp.limits import MAX_MESSAGE_BYTES, MESSAGES_AHEAD
@@ -61,8 +61,8 @@ class StreamedConnection:
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         # At once: the program on the other side waits for the head.
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})
-        to_server, inbound = create_context_streams[SessionMessage | Exception](MESSAGES_AHEAD)
-        outbound, from_server = create_context_streams[SessionMessage](MESSAGES_AHEAD)
+        to_server, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](MESSAGES_AHEAD)
+        outbound, from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGES_AHEAD)
         with self._scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._read, to_server)
@@ -72,7 +72,7 @@ class StreamedConnection:
                 group.cancel_scope.cancel()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _read(self, to_server: ContextSendStream[SessionMessage | Exception]) -> None:
+    async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         lines = LineSplitter()
         async with to_server:
             while True:
@@ -86,7 +86,7 @@ class StreamedConnection:
                 if not message.get("more_body", False):
                     return
 
-    async def _take(self, line: bytes | None, to_server: ContextSendStream[SessionMessage | Exception]) -> None:
+    async def _take(self, line: bytes | None, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         if line is not None:
             try:
                 parsed = types.jsonrpc_message_adapter.validate_json(line, by_name=False)

@@ -43,6 +43,7 @@ class ProtocolDoor:
         self._manager: StreamableHTTPSessionManager | None = None
         self._loading = asyncio.Lock()
         self._hosting: asyncio.Task[None] | None = None
+        self._open = asyncio.Event()
         self._stop = asyncio.Event()
         self._streams: set[StreamedConnection] = set()
         self._moved = asyncio.Event()
@@ -76,19 +77,22 @@ class ProtocolDoor:
             max_request_body_size=MAX_MESSAGE_BYTES,
         )
 
-    async def _host(self, manager: "StreamableHTTPSessionManager", ready: asyncio.Event) -> None:
-        async with manager.run():
-            ready.set()
-            await self._stop.wait()
+    async def _host(self, manager: "StreamableHTTPSessionManager") -> None:
+        try:
+            async with manager.run():
+                self._open.set()
+                await self._stop.wait()
+        finally:
+            self._open.set()
 
     async def http(self, visitor: Visitor, scope: Any, receive: Receive, send: Send) -> None:
         """One request of streamable HTTP. A session is its token's alone."""
         await self.prepare()
         assert self._manager is not None
         if self._hosting is None:
-            ready = asyncio.Event()
-            self._hosting = asyncio.create_task(self._host(self._manager, ready), name="mcp sessions")
-            await ready.wait()
+            self._hosting = asyncio.create_task(self._host(self._manager), name="mcp sessions")
+        # Also for those who come while the first one still waits.
+        await self._open.wait()
         from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
         from mcp.server.auth.provider import AccessToken
 

@@ -18,7 +18,7 @@ from palyra.errors import PalyraError
 from palyra.ids import CallId, RunId
 from palyra.mcp.call_result import META_PREFIX, ToolResult, result_of, text
 from palyra.mcp.continuation import FORM, QUESTION, Answer, after_a_no, how_to_go_on, question_for, read_answer
-from palyra.mcp.door_request import session_of, speaks_for, token_of
+from palyra.mcp.door_request import console_of, session_of, speaks_for, token_of
 from palyra.mcp.instructions import INSTRUCTIONS
 from palyra.mcp.limits import ELICITATION_SECONDS, MAX_LISTED_CALLS, PROGRESS_SECONDS
 from palyra.mcp.offered_tool import OfferedTool, offered
@@ -48,6 +48,8 @@ class PalyraServer:
             version=version,
             title="Palyra",
             instructions=INSTRUCTIONS,
+            # Without it the library would have the whole list made for each call.
+            get_tool_input_schema=self._input_schema,
             on_list_tools=self._guarded(self._list_tools),
             on_call_tool=self._guarded(self._call_tool),
             on_list_resources=self._guarded(self._list_resources),
@@ -70,6 +72,13 @@ class PalyraServer:
 
         return answer
 
+    def _input_schema(self, name: str) -> dict[str, Any] | None:
+        try:
+            spec = self._desk.spec(from_client(name))
+        except PalyraError:
+            return None
+        return None if spec is None else spec.input_schema
+
     async def _list_tools(self, visitor: Visitor, _ctx: Context, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_tool(offered(spec)) for spec in await self._desk.tools(visitor)])
 
@@ -85,7 +94,7 @@ class PalyraServer:
             session=f"mcp:{session_of(ctx.request, visitor.token_id)}",
         )
         if params.request_state is not None:
-            answered = await self._take_answer(visitor, params)
+            answered = await self._take_answer(visitor, ctx, params)
             if answered is not None:
                 return answered
         record = await self._call(visitor, ctx, asked)
@@ -131,7 +140,7 @@ class PalyraServer:
     ) -> types.CallToolResult | types.InputRequiredResult:
         approval = await self._desk.approval(visitor, record.approval_id or "")
         if not _asks_users(ctx) or self._desk.decider(visitor, approval) is None:
-            return _waiting(approval, record)
+            return _waiting(approval, console_of(ctx.request), record)
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             form = types.ElicitRequestFormParams(message=question_for(approval), requested_schema=FORM)
             return types.InputRequiredResult(
@@ -140,33 +149,35 @@ class PalyraServer:
         said: types.ElicitResult | None = None
         with anyio.move_on_after(ELICITATION_SECONDS):
             said = await ctx.session.elicit_form(question_for(approval), FORM, ctx.request_id)
-        settled = await self._settle(visitor, approval, said)
+        settled = await self._settle(visitor, ctx, approval, said)
         if settled is not None:
             return settled
         again = msgspec.structs.replace(asked, call_id=CallId.new())
         return await self._answer(visitor, await self._call(visitor, ctx, again))
 
-    async def _take_answer(self, visitor: Visitor, params: types.CallToolRequestParams) -> types.CallToolResult | None:
+    async def _take_answer(
+        self, visitor: Visitor, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | None:
         """The client comes back with what its user said. The approval is bound to its call by itself: an answer to
         another question lets nothing else run."""
         approval = await self._desk.approval(visitor, params.request_state or "")
         if approval.state is not ApprovalState.PENDING:
             return None
         said = (params.input_responses or {}).get(QUESTION)
-        return await self._settle(visitor, approval, said if isinstance(said, types.ElicitResult) else None)
+        return await self._settle(visitor, ctx, approval, said if isinstance(said, types.ElicitResult) else None)
 
     async def _settle(
-        self, visitor: Visitor, approval: Approval, said: types.ElicitResult | None
+        self, visitor: Visitor, ctx: Context, approval: Approval, said: types.ElicitResult | None
     ) -> types.CallToolResult | None:
         """None after a yes: the call may be made again now."""
         answer = Answer.UNDECIDED if said is None else read_answer(said.action, said.content)
         if answer is Answer.UNDECIDED or self._desk.decider(visitor, approval) is None:
-            return _waiting(approval)
+            return _waiting(approval, console_of(ctx.request))
         await self._desk.decide(visitor, approval, answer)
         return None if answer is Answer.APPROVED else _not_run(approval, after_a_no(approval), CallState.DENIED)
 
     async def _answer(self, visitor: Visitor, record: CallRecord) -> types.CallToolResult:
-        spec = await self._desk.spec(record.tool)
+        spec = self._desk.spec(record.tool)
         may_use: tuple[str, ...] = ()
         if record.state is CallState.DENIED:
             may_use = tuple(to_client(each.name) for each in await self._desk.tools(visitor))
@@ -220,8 +231,8 @@ def _asks_users(ctx: Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or ctx.session.can_send_request
 
 
-def _waiting(approval: Approval, record: CallRecord | None = None) -> types.CallToolResult:
-    return _not_run(approval, how_to_go_on(approval), CallState.NEEDS_APPROVAL, record)
+def _waiting(approval: Approval, console: str, record: CallRecord | None = None) -> types.CallToolResult:
+    return _not_run(approval, how_to_go_on(approval, console), CallState.NEEDS_APPROVAL, record)
 
 
 def _not_run(

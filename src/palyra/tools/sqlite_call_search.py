@@ -13,13 +13,17 @@ from palyra.tools.sqlite_calls import UNUSUAL
 from palyra.tools.sqlite_runs import Run
 
 _decode = msgspec.json.Decoder(CallRecord)
+# Seven of the ten characters of an id's time: the rest is worth 2**15 milliseconds.
+STRETCH_CHARS = 7
 _ENCODE = msgspec.json.Encoder().encode
 
 
 class CallQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything given has to fit. ``text`` occurs anywhere in the record, in any case of ASCII letters."""
+    """Everything given has to fit. ``text`` occurs anywhere in the record, in any case of ASCII letters; ``only_bad``
+    leaves those that did not end well."""
 
     state: CallState | None = None
+    only_bad: bool = False
     tool: str = ""
     principal: str = ""
     text: str = ""
@@ -66,6 +70,8 @@ def _conditions(query: CallQuery) -> tuple[list[str], list[Any]]:
     if query.state is not None:
         clauses.append("state = ?")
         params.append(query.state.value)
+    if query.only_bad:
+        clauses.append("state NOT IN ('running', 'succeeded', 'needs_approval')")
     if query.principal:
         clauses.append("principal = ?")
         params.append(query.principal)
@@ -100,12 +106,15 @@ def unusual_calls(store: Store, states: tuple[CallState, ...], *, limit: int) ->
     return sorted(found, key=lambda record: record.call_id, reverse=True)[:limit]
 
 
-def states_since(store: Store, first_call_id: str, *, limit: int) -> list[tuple[str, CallState]]:
-    """Id and state of the newest calls from an instant on: an id begins with its time."""
+def count_by_time(store: Store, first_call_id: str, *, limit: int) -> list[tuple[str, CallState, int]]:
+    """How many calls of each state there were in each stretch of about half a minute, from an instant on: the first
+    characters of an id are its time. Of the newest ``limit`` calls, if there were more."""
     rows = store.read(
-        "SELECT call_id, state FROM calls WHERE call_id >= ? ORDER BY call_id DESC LIMIT ?", (first_call_id, limit)
+        "SELECT substr(call_id, 1, ?), state, COUNT(*) FROM"
+        " (SELECT call_id, state FROM calls WHERE call_id >= ? ORDER BY call_id DESC LIMIT ?) GROUP BY 1, 2",
+        (STRETCH_CHARS, first_call_id, limit),
     )
-    return [(call_id, CallState(state)) for call_id, state in rows]
+    return [(stretch, CallState(state), count) for stretch, state, count in rows]
 
 
 def calls_of_run(store: Store, run_id: str, *, after: str = "", limit: int) -> list[CallRecord]:

@@ -150,7 +150,7 @@ async def test_status_tells_the_policies_in_force_and_the_head(tmp_path: Path) -
         got = await ask(create_app(house.gateway.service), "GET", "/v1/status", token=await make_token(house))
         assert set(got.data) == {
             "version", "instance", "policy", "journal", "workspace", "running_calls", "pending_approvals",
-            "nodes", "workers",
+            "nodes", "workers", "browser",
         }  # fmt: skip
         assert got.data["policy"]["bundle_digest"] == house.gateway.policy.bundle_digest
         assert got.data["journal"]["degraded"] is None

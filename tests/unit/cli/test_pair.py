@@ -32,6 +32,13 @@ def prepare(cli, tmp_path, *records):
         gateway.close()
 
 
+def test_without_a_code_no_picture_of_one_is_left(cli, tmp_path):
+    picture = tmp_path / "code.svg"
+    refused = cli("pair", "code", "--method", "qr", "--svg", str(picture), "--json")
+    assert not refused.document["ok"]
+    assert not picture.exists()
+
+
 def test_without_a_daemon_no_code_is_made_and_it_says_why(cli):
     refused = cli("pair", "code", "--json")
     assert (refused.status, refused.document["error"]["code"]) == (6, "pairing.not_listening")
@@ -64,6 +71,13 @@ def test_a_code_made_at_a_daemon_pairs_a_device(tmp_path, method):
         shown = place.palyra("pair", "code", "--method", method)
         assert shown.status == 0 and "palyra node run" in shown.stdout
         assert ("▀" in shown.stdout or "▄" in shown.stdout) is (method == "qr")
+        picture = tmp_path / "code.svg"
+        drawn = place.palyra("pair", "code", "--method", method, "--svg", str(picture), "--json")
+        assert drawn.status == (0 if method == "qr" else 2) and picture.exists() is (method == "qr")
+        if method == "qr":
+            assert picture.read_text().startswith("<svg") and picture.stat().st_mode & 0o777 == 0o600
+            again = place.palyra("pair", "code", "--method", method, "--svg", str(picture), "--json")
+            assert again.error["code"] == "cli.qr_not_saved"
         device = Device(ServerAddress.parse(made["addresses"][0]))
         proved = asyncio.run(device.prove(parse_code(made["code"])))
         (waiting,) = place.palyra("approvals", "list", "--json").data["pairings"]

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fakes.console_house import Visitor, visitor
+from fakes.console_house import Visitor, listen, visitor
 from fakes.house import House, open_house
 from fakes.raw_http import make_token, operator
 from palyra.console.app import CONTENT_POLICY
@@ -96,6 +96,12 @@ async def test_an_idle_session_is_over_and_a_live_page_does_not_keep_it(tmp_path
 
         await asyncio.to_thread(age, SESSION_IDLE_MS - 60_000)
         assert (await known.get("/", palyra_live="1")).status == 200
+        starts: list[asyncio.Event] = []
+        listening = asyncio.create_task(listen(known, starts))
+        while not any(each.is_set() for each in starts):
+            await asyncio.sleep(0.01)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
         await asyncio.to_thread(age, 61_000)
         assert (await known.get("/")).status == 303
         known = await visitor(house)

@@ -2,66 +2,20 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from fakes.browsing import SETTINGS, Agent, browsing, opened
 from fakes.house import House, open_house
-from fakes.memory_browser import CSV, MemoryBrowser, put_into
+from fakes.memory_browser import CSV
 from palyra.browser.action import Screenshot, SetFileInput, Type
 from palyra.browser.budget import BudgetSpent
-from palyra.ids import RunId
 from palyra.secret import Secret
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_approvals import read_approval
 from palyra.vault.ref import SecretRef
-
-SETTINGS: dict[str, Any] = {
-    "egress": {"allowed_hosts": ["shop.test", "*.shop.test", "other.test"]},
-    "browser": {"bindings": [{"secret_ref": "global/shop", "origins": ["https://shop.test"]}]},
-}
-
-
-@asynccontextmanager
-async def browsing(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[House, MemoryBrowser]]:
-    async with open_house(tmp_path, {**SETTINGS, **settings}) as house:
-        browser = MemoryBrowser()
-        put_into(house.gateway, browser)
-        yield house, browser
-
-
-class Agent:
-    """One principal in one run."""
-
-    def __init__(self, house: House, run: RunId, principal: str = "agent:bot") -> None:
-        self.house = house
-        self.run = run
-        self.principal = principal
-        self.session = ""
-
-    async def call(self, tool: str, *, approve: bool = False, **arguments: Any) -> CallRecord:
-        if self.session and tool != "browser.open":
-            arguments = {"session": self.session, **arguments}
-        record = await self.house.call(tool, arguments, principal=self.principal, run_id=self.run)
-        if approve and record.state is CallState.NEEDS_APPROVAL:
-            await self.house.approve(record.approval_id)
-            record = await self.house.call(tool, arguments, principal=self.principal, run_id=self.run)
-        return record
-
-    async def done(self, tool: str, **arguments: Any) -> Any:
-        record = await self.call(tool, **arguments)
-        assert record.state is CallState.SUCCEEDED, record.error
-        return record.result
-
-
-async def opened(house: House, *, principal: str = "agent:bot", **arguments: Any) -> Agent:
-    agent = Agent(house, await house.open_run(principal), principal)
-    result = await agent.done("browser.open", approve=True, **({"hosts": ["shop.test"]} | arguments))
-    agent.session = result["session"]
-    return agent
 
 
 def touched(house: House, asked: CallRecord) -> dict[str, Any]:
@@ -201,6 +155,23 @@ async def test_a_shared_secret_is_typed_after_approval_for_its_origin_and_shown_
         (used,) = house.events(kind="vault.secret_used")
         assert used[1]["host"] == "shop.test:443"
         assert "hunter2" not in repr(house.events())
+
+
+async def test_a_secret_of_the_agents_own_is_typed_without_asking_and_anothers_never(tmp_path: Path) -> None:
+    bound = [{"secret_ref": f"principal:agent:{name}/pw", "origins": ["https://shop.test"]} for name in ("bot", "eve")]
+    async with browsing(tmp_path, browser={"bindings": bound}) as (house, browser):
+        for name in ("bot", "eve"):
+            ref = SecretRef.parse(f"principal:agent:{name}/pw")
+            await house.gateway.vault.put(ref, Secret(f"value-of-{name}"), actor="user:operator")
+        agent = await opened(house)
+
+        def typing(name: str) -> list[dict[str, Any]]:
+            return [{"action": "type", "target": "e1", "secret": f"principal:agent:{name}/pw"}]
+
+        assert (await agent.call("browser.act", actions=typing("bot"))).state is CallState.SUCCEEDED
+        anothers = await agent.call("browser.act", actions=typing("eve"))
+        assert anothers.state is CallState.REFUSED and anothers.error is not None
+        assert anothers.error["code"] == "vault.scope_denied" and len(browser.asked) == 1
 
 
 async def test_a_secret_goes_only_where_it_is_bound(tmp_path: Path) -> None:

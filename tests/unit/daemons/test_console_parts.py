@@ -18,7 +18,8 @@ async def test_each_path_goes_to_its_own_door(tmp_path: Path) -> None:
         assert (await ask(front, "GET", "/v1/tools", token=await operator(house))).status == 200
         page = await ask(front, "GET", "/login", headers=[(b"accept", b"text/html")])
         assert page.status == 200 and b"<h1>Log in</h1>" in page.body
-        assert (await ask(front, "GET", "/nowhere")).code == "http.no_such_route"
+        for path in ("/nowhere", "//v1/tokens", "//login"):
+            assert (await ask(front, "GET", path)).code == "http.no_such_route"
         assert not {"v1", "healthz", "readyz", "metrics", "mcp", "openapi.json"} & CONSOLE_PATHS
 
 

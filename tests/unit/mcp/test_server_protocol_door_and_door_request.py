@@ -9,7 +9,7 @@ from fakes.house import open_house
 from fakes.raw_http import ask, make_token, operator
 from palyra.api.app import create_app
 from palyra.identity.api_token import Unauthenticated
-from palyra.mcp.door_request import CONNECTION, session_of, speaks_for, token_of
+from palyra.mcp.door_request import CONNECTION, console_of, session_of, speaks_for, token_of
 
 
 class Request:
@@ -24,6 +24,7 @@ def test_a_request_names_its_token_principal_and_session() -> None:
     request.scope[CONNECTION] = "stdio-1"
     assert session_of(request, "T") == "stdio-1"
     assert session_of(Request(), "T") == "T" and session_of(None, "T") == "T"
+    assert console_of(Request(host="localhost:1")) == "http://localhost:1/approvals" and console_of(None) == ""
     for bad in (None, Request(), Request(authorization="Basic x"), Request(authorization="Bearer ")):
         with pytest.raises(Unauthenticated):
             token_of(bad)

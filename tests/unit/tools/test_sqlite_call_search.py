@@ -7,10 +7,10 @@ from palyra.tools.call import CallState
 from palyra.tools.sqlite_call_search import (
     CallQuery,
     calls_of_run,
+    count_by_time,
     list_runs,
     running_calls,
     search_calls,
-    states_since,
     unusual_calls,
 )
 from palyra.tools.sqlite_calls import UNUSUAL
@@ -36,6 +36,7 @@ async def test_calls_are_searched_newest_first(tmp_path: Path) -> None:
         assert found(before=page.next) == [record.call_id for record in newest[3:]]
         assert found(state=CallState.REFUSED) == [odd.call_id]
         assert found(state=CallState.SUCCEEDED, limit=2) == [made[4].call_id, made[3].call_id]
+        assert found(only_bad=True) == [odd.call_id]
         assert found(principal="agent:other") == [odd.call_id]
         assert found(tool="fs.write") == [asked.call_id] and found(tool="fs.read") == []
         assert found(text=made[3].result["text"][:8].upper()) == [made[3].call_id]
@@ -49,7 +50,9 @@ async def test_calls_are_searched_newest_first(tmp_path: Path) -> None:
             odd.call_id,
         ]
         assert running_calls(store, limit=5) == []
-        assert len(states_since(store, made[3].call_id, limit=10)) == 4
+        counted = count_by_time(store, "0", limit=10)
+        assert sum(count for _, state, count in counted if state is CallState.SUCCEEDED) == 5
+        assert sum(count for _, _, count in count_by_time(store, "0", limit=2)) == 2
         assert [c.call_id for c in calls_of_run(store, str(run), limit=2)] == [made[0].call_id, made[1].call_id]
         assert [c.call_id for c in calls_of_run(store, str(run), after=made[3].call_id, limit=9)] == [made[4].call_id]
 

@@ -160,6 +160,7 @@ class StatusData(TypedDict):
     pending_approvals: int
     nodes: dict[str, Any]
     workers: dict[str, Any]
+    browser: dict[str, Any]
 
 
 class HealthData(TypedDict):

@@ -11,7 +11,7 @@ import msgspec
 from palyra.console.charts import Span
 from palyra.console.console import Console
 from palyra.console.errors import BadQuery
-from palyra.console.limits import PAGE_ROWS, SEARCH_ROWS
+from palyra.console.limits import PAGE_ROWS, SEARCH_CALLS
 from palyra.console.page import Listing, Page, Section, Write
 from palyra.console.roles import Role
 from palyra.console.visit import Visit
@@ -25,6 +25,8 @@ from palyra.tools.sqlite_runs import read_run
 # Entries of one call that its page shows; a call has about five.
 EVENTS_OF_CALL = 200
 CALLS_OF_RUN = 200
+# In place of a state: all that did not end well.
+BAD = "refused_or_failed"
 
 
 class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,9 +38,9 @@ async def show_calls(console: Console, visit: Visit) -> dict[str, Any]:
     return {
         "calls": found.calls,
         "next": found.next,
-        "states": [state.value for state in CallState],
+        "states": [BAD, *(state.value for state in CallState)],
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
-        "looked_at": SEARCH_ROWS,
+        "looked_at": SEARCH_CALLS,
     }
 
 
@@ -49,16 +51,17 @@ async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
 
 async def _search(console: Console, visit: Visit) -> Any:
     state, before = visit.query("state"), visit.query("before")
-    if state and state not in set(CallState):
+    if state and state != BAD and state not in set(CallState):
         raise BadQuery(f"there is no state {state!r}")
     query = CallQuery(
-        state=CallState(state) if state else None,
+        state=CallState(state) if state and state != BAD else None,
+        only_bad=state == BAD,
         tool=visit.query("tool"),
         principal=visit.query("principal"),
         text=visit.query("text"),
         before=str(CallId.parse(before)) if before else "",
     )
-    return await asyncio.to_thread(search_calls, console.store, query, limit=PAGE_ROWS, look_at=SEARCH_ROWS)
+    return await asyncio.to_thread(search_calls, console.store, query, limit=PAGE_ROWS, look_at=SEARCH_CALLS)
 
 
 async def show_call(console: Console, visit: Visit) -> dict[str, Any]:

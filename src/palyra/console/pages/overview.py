@@ -16,7 +16,7 @@ from palyra.tools.approval import Approval, ApprovalState
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_approvals import list_approvals
-from palyra.tools.sqlite_call_search import list_runs, running_calls, states_since, unusual_calls
+from palyra.tools.sqlite_call_search import count_by_time, list_runs, running_calls, unusual_calls
 from palyra.tools.sqlite_runs import Run
 
 ROWS = 6
@@ -95,16 +95,17 @@ def _look(console: Console, now_ms: int) -> Overview:
         refused=unusual_calls(store, REFUSED, limit=ROWS),
         trouble=_trouble(console),
         runs=list_runs(store, limit=ROWS),
-        hours=hours_of(states_since(store, ulid_at(first_hour), limit=COUNTED), first_hour),
+        hours=hours_of(count_by_time(store, ulid_at(first_hour), limit=COUNTED), first_hour),
     )
 
 
-def hours_of(calls: list[tuple[str, CallState]], first_hour: int) -> list[Bar]:
+def hours_of(counts: list[tuple[str, CallState, int]], first_hour: int) -> list[Bar]:
     counted = [{"succeeded": 0, "waiting": 0, "refused": 0} for _ in range(HOURS)]
-    for call_id, state in calls:
-        hour = (instant_of(call_id) - first_hour) // MS_PER_HOUR
-        if 0 <= hour < HOURS:
-            counted[hour][_GROUP_OF.get(state, "refused")] += 1
+    for stretch, state, count in counts:
+        # The stretch in which the first hour begins may have begun before it.
+        hour = max(0, instant_of(stretch) - first_hour) // MS_PER_HOUR
+        if hour < HOURS:
+            counted[hour][_GROUP_OF.get(state, "refused")] += count
     return [
         Bar(label=f"{(first_hour // MS_PER_HOUR + number) % 24:02d}:00 UTC", parts=tuple(amounts.items()))
         for number, amounts in enumerate(counted)

@@ -16,8 +16,9 @@ from palyra.policy.request import PolicyRequest, tool_request
 from palyra.tools.arguments import accept_arguments
 from palyra.tools.spec import Touches
 
-# Recorded decisions put to the policies again; each takes well under a millisecond.
-REPLAYED = 1_000
+# Recorded decisions put to the policies again: as many as a page can wait for, or as many as somebody asks for.
+REPLAYED = 100
+MOST_REPLAYED = 2_000
 
 
 async def show_policy(console: Console, visit: Visit) -> dict[str, Any]:
@@ -40,11 +41,13 @@ async def show_policy(console: Console, visit: Visit) -> dict[str, Any]:
     }
 
 
-async def show_replay(console: Console, _visit: Visit) -> dict[str, Any]:
-    found = await asyncio.to_thread(lambda: list(_recorded(console)))
+async def show_replay(console: Console, visit: Visit) -> dict[str, Any]:
+    most = min(visit.number("calls") or REPLAYED, MOST_REPLAYED)
+    found = await asyncio.to_thread(lambda: list(_recorded(console, most)))
     findings = await asyncio.to_thread(console.policy.replay, found)
     return {
         "replayed": len(found),
+        "more": MOST_REPLAYED if len(found) == most < MOST_REPLAYED else None,
         "changed": [each for each in findings if isinstance(each, VerdictChanged)],
         "others": [each for each in findings if not isinstance(each, VerdictChanged)],
         "overview": console.policy.overview(),
@@ -80,10 +83,10 @@ def _request(console: Console, asked: dict[str, str]) -> PolicyRequest:
     )
 
 
-def _recorded(console: Console) -> Iterator[RecordedDecision]:
+def _recorded(console: Console, most: int) -> Iterator[RecordedDecision]:
     """The newest decisions, the oldest of them first."""
     query = EventQuery(kind="call.decided")
-    found = search_events(console.store, query, limit=REPLAYED, look_at=REPLAYED * 10)
+    found = search_events(console.store, query, limit=most, look_at=most * 10)
     for event in reversed(found.events):
         payload = event.payload_value()
         yield RecordedDecision(

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.client.client import Client
-from mcp.shared._context_streams import ContextReceiveStream, create_context_streams
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 
@@ -45,7 +45,9 @@ class ServerPipes:
     def __init__(self, write: Write) -> None:
         self._write = write
         self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
-        self._to_client, self._inbound = create_context_streams[SessionMessage | Exception](MAX_WAITING_MESSAGES)
+        self._to_client, self._inbound = anyio.create_memory_object_stream[SessionMessage | Exception](
+            MAX_WAITING_MESSAGES
+        )
         self.failure: ServerFloods | None = None
 
     def take(self, data: bytes) -> None:
@@ -62,7 +64,7 @@ class ServerPipes:
             # Some servers print a greeting: it is no message, and nobody's answer.
             return
         try:
-            self._to_client._inner.send_nowait((_context(), SessionMessage(message)))
+            self._to_client.send_nowait(SessionMessage(message))
         except anyio.WouldBlock:
             self.failure = ServerFloods(f"more than {MAX_WAITING_MESSAGES} messages wait to be read")
         except ValueError as error:
@@ -81,7 +83,7 @@ class ServerPipes:
 
     @contextlib.asynccontextmanager
     async def transport(self) -> AsyncIterator[Any]:
-        outbound, from_client = create_context_streams[SessionMessage](MESSAGES_AHEAD)
+        outbound, from_client = anyio.create_memory_object_stream[SessionMessage](MESSAGES_AHEAD)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._send, from_client)
@@ -94,16 +96,10 @@ class ServerPipes:
                 stream.close()
             self.close()
 
-    async def _send(self, from_client: ContextReceiveStream[SessionMessage]) -> None:
+    async def _send(self, from_client: MemoryObjectReceiveStream[SessionMessage]) -> None:
         with contextlib.suppress(OSError):
             async for each in from_client:
                 await self._write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-
-
-def _context() -> Any:
-    import contextvars
-
-    return contextvars.copy_context()
 
 
 @contextlib.asynccontextmanager

@@ -28,15 +28,16 @@ async def record(house: House, kind: str, **payload: object) -> Event:
 
 def test_calls_are_counted_into_their_hours() -> None:
     first = 1_000 * MS_PER_HOUR
-    calls = [
-        (ulid_at(first), CallState.SUCCEEDED),
-        (ulid_at(first + MS_PER_HOUR), CallState.DENIED),
-        (ulid_at(first + MS_PER_HOUR), CallState.NEEDS_APPROVAL),
-        (ulid_at(first + HOURS * MS_PER_HOUR), CallState.SUCCEEDED),
+    counts = [
+        (ulid_at(first)[:7], CallState.SUCCEEDED, 1),
+        (ulid_at(first + 2 * MS_PER_HOUR)[:7], CallState.DENIED, 1),
+        (ulid_at(first + 2 * MS_PER_HOUR)[:7], CallState.NEEDS_APPROVAL, 1),
+        (ulid_at(first + (HOURS + 1) * MS_PER_HOUR)[:7], CallState.SUCCEEDED, 1),
     ]
-    hours = hours_of(calls, first)
+    hours = hours_of(counts, first)
     assert len(hours) == HOURS and hours[0].total == 1
-    assert dict(hours[1].parts) == {"succeeded": 0, "waiting": 1, "refused": 1}
+    asked = next(hour for hour in hours[1:] if hour.total)
+    assert dict(asked.parts) == {"succeeded": 0, "waiting": 1, "refused": 1}
     assert sum(hour.total for hour in hours) == 3
 
 
@@ -218,3 +219,47 @@ async def test_the_doctor_examines_when_asked(tmp_path: Path) -> None:
         checks = (await known.post("/console/v1/doctor/examine")).data["checks"]
         assert {"sqlite", "policy bundle", "openat2"} <= {check["name"] for check in checks}
         assert "policy bundle" in await known.page("/doctor")
+
+
+async def test_without_a_browser_daemon_the_page_says_so(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"browser": {"enabled": False}}) as house:
+        known = await visitor(house)
+        page = await known.page("/browser")
+        assert "the browser is switched off" in page and "No browser is open." in page
+        assert (await known.get("/console/v1/browser/profiles", accept="*/*")).status == 503
+
+
+async def test_what_a_person_types_into_a_browser_is_not_kept(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"browser": {"enabled": False}}) as house:
+        known = await visitor(house)
+        typed = {"inputs": [{"does": "type", "text": "hunter2"}]}
+        got = await known.post("/console/v1/browser/sessions/x/operate", typed, idempotency_key="k")
+        assert got.status == 503
+        kept = [payload for kind, payload in house.events() if kind == "console.action_requested"]
+        assert kept[0]["arguments"] == {"inputs": "[not kept]"}
+        assert "hunter2" not in str(house.gateway.store.read("SELECT * FROM console_requests"))
+        many = {"inputs": [{"does": "type", "text": "x"}] * 65}
+        assert (await known.post("/console/v1/browser/sessions/x/operate", many)).document["code"] == "http.wrong_shape"
+
+
+async def test_tokens_are_made_and_ended_by_admins(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        body = {"principal": "agent:coder", "label": "of the console", "ttl_seconds": 60}
+        made = (await known.post("/console/v1/tokens", body, idempotency_key="k")).data
+        assert made["message"].startswith("plr_")
+        page = await known.page("/access")
+        assert "agent:coder" in page and made["message"] not in page
+        kept = house.gateway.store.read("SELECT CAST(answer AS TEXT) FROM console_requests")
+        assert made["message"] not in str(kept)
+        gone = await known.post(f"/console/v1/tokens/{made['token_id']}/revoke")
+        assert gone.data["revoked_at"] is not None
+        assert "1 more have expired or were revoked" in await known.page("/access")
+        (tmp_path / "policies" / "a.cedar").write_text(
+            '@id("no-admins")\nforbid (principal, action == Action::"console.administer", resource);\n'
+        )
+        await house.gateway.policy.reload()
+        refused = await known.post("/console/v1/tokens", body)
+        assert (refused.status, refused.document["code"]) == (403, "console.role_missing")
+        assert "New token" not in await known.page("/access")

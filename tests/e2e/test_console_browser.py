@@ -1,0 +1,109 @@
+"""A person watches an agent's browser on the console, takes it over, and hands it back."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene, overflow_of, violations_of
+from fakes.processes import eventually
+
+expect.set_options(timeout=PATIENCE_MS)
+PAGE = b"""<!doctype html><title>Shop</title><style>body{margin:0}button{display:block;width:100vw;height:100vh}</style>
+<button onclick="document.title = 'clicked'; fetch('/clicked')">Buy</button>"""
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.clicked = threading.Event()
+
+
+@contextmanager
+def shop() -> Iterator[tuple[Shop, int]]:
+    place = Shop()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/clicked":
+                place.clicked.set()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(PAGE)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield place, server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConsoleScene, Shop, int]]:
+    with shop() as (place, port):
+        settings = f"""
+[egress]
+allowed_hosts = ["127.0.0.1:{port}"]
+[browser]
+private_targets = ["127.0.0.1:{port}"]
+allow_no_sandbox = true
+ready = 0
+[tools]
+allowed = ["*"]
+preapproved = ["browser.*"]
+"""
+        with console_scene(tmp_path_factory.mktemp("watched"), settings, browser=True) as scene:
+            yield scene, place, port
+
+
+def open_page(scene: ConsoleScene, url: str) -> None:
+    """Once the browser daemon, which is started beside the other one, is there."""
+    made: dict[str, Any] = {}
+
+    def tried() -> bool:
+        made.update(
+            scene.palyra("call", "browser.open", "--principal", "agent:bot", "--input", json.dumps({"url": url}))
+        )
+        return bool(made["ok"]) or made["error"]["code"] != "browser.unavailable"
+
+    eventually(tried, seconds=60)
+    assert made["ok"], made
+
+
+def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleScene, Shop, int]) -> None:
+    scene, place, port = opened
+    open_page(scene, f"http://127.0.0.1:{port}/")
+    page = scene.page("/browser")
+    page.locator("#sessions").get_by_role("link", name="agent:bot").click()
+    expect(page.locator("#where")).to_contain_text(f"127.0.0.1:{port}")
+    page.wait_for_selector("canvas[data-frames]")
+    page.locator("#picture").click()
+    assert not place.clicked.is_set(), "whoever only watches changes nothing"
+    page.get_by_label("Reason").fill("to see that it buys the right thing")
+    page.get_by_role("button", name="Take over").click()
+    expect(page.get_by_text("You have this session")).to_be_visible()
+    page.locator("#picture").click()
+    assert place.clicked.wait(45)
+    expect(page.locator("#session")).to_contain_text("taken_over")
+    assert violations_of(page) == [] and overflow_of(page) <= 0
+    page.get_by_role("button", name="Hand it back").click()
+    expect(page.get_by_role("button", name="Take over")).to_be_visible()
+    kinds = [event["kind"] for event in scene.palyra("journal", "tail", "-n", "500")["data"]["events"]]
+    assert {"browser.taken_over", "browser.handed_back", "browser.looked_at"} <= set(kinds)
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="End it").click()
+    page.wait_for_url("**/browser")
+    expect(page.get_by_text("No browser is open.")).to_be_visible()
+    assert scene.complaints == []

@@ -1,0 +1,61 @@
+"""Names of tabs are given once, room is counted, and there is an active one while there is any."""
+
+from typing import Any
+
+import pytest
+
+from palyra.browser.budget import BudgetSpent, SessionBudget, SessionMeter
+from palyra.browser.page_errors import UnknownTab
+from palyra.browser.refusals import Refusals
+from palyra.browser.tab_book import TabBook
+from palyra.browser.tab_page import TabPage
+
+
+def book(most: int = 3) -> TabBook:
+    return TabBook(SessionMeter(SessionBudget(max_tabs_per_session=most), 0.0), Refusals(str))
+
+
+def come(tabs: TabBook, opener: str = "") -> TabPage:
+    nothing: Any = None
+    made = tabs.came(lambda name: TabPage(nothing, name, f"target-{name}", "S", nothing, opener))
+    assert made is not None
+    return made
+
+
+def test_a_name_is_never_given_again() -> None:
+    tabs = book()
+    first, second = come(tabs), come(tabs)
+    tabs.went(second)
+    third = come(tabs)
+    assert [each.tab for each in (first, second, third)] == ["t1", "t2", "t3"]
+    assert tabs.find("") is first and tabs.find("t3") is third
+    with pytest.raises(UnknownTab):
+        tabs.find("t2")
+    assert tabs.since(2) == (third,)
+
+
+def test_there_is_room_for_so_many() -> None:
+    tabs = book(1)
+    only = come(tabs)
+    with pytest.raises(BudgetSpent):
+        tabs.require_room()
+    assert tabs.came(lambda name: only) is None
+    tabs.went(only)
+    # Told twice, it leaves once.
+    tabs.went(only)
+    come(tabs)
+    assert tabs.came(lambda name: only) is None and len(tabs) == 1
+
+
+def test_the_opener_is_active_after_its_popup_and_else_the_newest() -> None:
+    tabs = book()
+    first, popup, other = come(tabs), come(tabs, "t1"), come(tabs)
+    tabs.active = popup.tab
+    tabs.went(popup)
+    assert tabs.active == first.tab
+    tabs.went(first)
+    assert tabs.active == other.tab and "t3" in tabs
+    tabs.went(other)
+    assert tabs.active == ""
+    with pytest.raises(UnknownTab):
+        tabs.find("")

@@ -1,0 +1,153 @@
+"""``browser_parts``, ``browser_link``, ``browser_results``, ``browser_specs``, ``browser_sessions``: by themselves."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.browsing import browsing, opened
+from fakes.memory_browser import FENCES, MemoryBrowser
+from palyra.browser.action import ActionOutcome
+from palyra.browser.fences import Fence
+from palyra.browser.observation import ChromiumObserveSnapshot, SnapshotForm
+from palyra.browser.page_errors import DocumentGone
+from palyra.browser.session_view import Caller, NoSuchSession, SessionAsk
+from palyra.browser.socket_place import BrowserAway
+from palyra.browser.tool_arguments import Reach
+from palyra.daemons import browser_link, browser_results
+from palyra.daemons.browser_link import BrowserLink, BrowserUnavailable
+from palyra.daemons.browser_specs import actions_of, browser_specs
+from palyra.tools.call import CallState
+from palyra.tools.spec import ToolCapability, ToolTier
+
+
+async def nothing(_: Any) -> None:
+    pass
+
+
+async def test_a_browser_daemon_that_is_not_there_is_not_waited_for_without_a_trace_of_one(tmp_path: Path) -> None:
+    link = BrowserLink(tmp_path / "run", tmp_path / "log", nothing)
+    with pytest.raises(BrowserUnavailable, match="no browser daemon runs") as caught:
+        await link.client()
+    assert "palyra up" in caught.value.hint and not link.connected
+
+
+async def test_one_that_is_being_started_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, tries = MemoryBrowser(), 0
+    link = BrowserLink(tmp_path / "run", tmp_path / "log", nothing)
+    (tmp_path / "log").touch()
+
+    async def connect() -> MemoryBrowser:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise BrowserUnavailable("not yet")
+        return browser
+
+    monkeypatch.setattr(link, "_connect", connect)
+    assert await link.client() is browser and tries == 3
+    # The one that was given up is closed when the next is, not under the calls that still have it.
+    await link.lost(browser)  # type: ignore[arg-type]
+    assert not link.connected and not browser.closed
+    await link.close()
+    assert browser.closed
+    monkeypatch.setattr(browser_link, "WAIT_SECONDS", 0.0)
+    tries = -10
+    with pytest.raises(BrowserUnavailable):
+        await link.client()
+
+
+async def test_sessions_that_nobody_owns_any_more_are_closed_when_a_daemon_connects(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        agent = await opened(house)
+        stray = await browser.create_session(Caller(principal="agent:late"), SessionAsk(hosts=("shop.test",)))
+        await house.gateway.browser.parts._end_strangers(browser)  # type: ignore[arg-type]
+        assert list(browser.sessions_by_id) == [agent.session] and stray.session_id not in browser.sessions_by_id
+
+
+async def test_a_session_that_ends_by_itself_is_on_record_and_gone(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        agent = await opened(house)
+        session = browser.sessions_by_id[agent.session]
+        await browser.tell(session, "browser.session_failed", code="browser.network_service_died", text="it died")
+        await browser.tell(session, "browser.session_closed", text="its browser broke")
+        await browser.end(agent.session)
+        while not house.events(kind="browser.session_closed"):
+            await asyncio.sleep(0.01)
+        (failed,) = house.events(kind="browser.session_failed")
+        assert failed[1]["code"] == "browser.network_service_died"
+        assert house.events(kind="browser.session_closed")[0][1]["reason"] == "its browser broke"
+        record = await agent.call("browser.snapshot")
+        assert record.error is not None and record.error["code"] == "browser.unknown_session"
+
+
+async def test_a_browser_daemon_that_goes_away_is_told_as_that(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        agent = await opened(house)
+        browser.gone = BrowserAway("the browser daemon did not answer: unavailable")
+        record = await agent.call("browser.snapshot")
+        assert record.state is CallState.FAILED and record.error is not None
+        assert record.error["code"] == "browser.unavailable" and "palyra up" in record.error["hint"]
+        browser.gone = None
+
+
+async def test_a_page_that_moves_on_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        agent = await opened(house)
+        real, looks = browser.observe, 0
+
+        async def moving(*asked: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks < 3:
+                raise DocumentGone("gone")
+            return await real(*asked)
+
+        monkeypatch.setattr(browser, "observe", moving)
+        assert (await agent.call("browser.snapshot")).state is CallState.SUCCEEDED and looks == 3
+        looks = -10
+        clicked = await agent.call("browser.act", actions=[{"action": "click", "target": "e1"}], snapshot=True)
+        # What was done is told, though what came of it could not be looked at.
+        assert clicked.state is CallState.SUCCEEDED and clicked.result["done"] == 1
+        assert clicked.result["snapshot_problem"]["code"] == "browser.document_gone"
+
+
+def test_what_a_page_hides_from_people_is_hidden_from_models() -> None:
+    hidden = "Buy\u200b\u202e now\U000e0041"
+    snapshot = ChromiumObserveSnapshot(tab="t1", url="u", title=hidden, form=SnapshotForm.TEXT, text=hidden)
+    shown = browser_results.snapshot_view(snapshot)
+    assert shown["text"] == shown["title"] == "Buy now"
+    outcome = ActionOutcome(tab="t1", url="u", title=hidden, console_errors=(hidden,), value_json='{"a": 1}')
+    view = browser_results.outcome_view(outcome)
+    assert view["console_errors"] == ["Buy now"] and view["value"] == {"a": 1} and "dialog" not in view
+
+
+async def test_a_fence_that_the_operator_waived_is_told_as_down() -> None:
+    browser = MemoryBrowser()
+    view = await browser.create_session(Caller(principal="agent:a"), SessionAsk(hosts=("a.test",)))
+    waived = msgspec.structs.replace(view, fences_waived=(FENCES.lines[0].fence.value,))
+    assert FENCES.lines[0].fence is Fence.GUARD
+    lines = browser_results.receipt_of(waived, Reach(hosts=("a.test",)), ["b.test x"])
+    assert "operator allows" in lines[0]["got"]
+    assert lines[-1]["got"] == "1 refused: b.test x"
+
+
+def test_every_tool_says_what_it_can_touch_and_take() -> None:
+    specs = {str(spec.name): spec for spec in browser_specs(None)}
+    assert all(spec.tier is ToolTier.BROWSER and spec.metadata.sensitive for spec in specs.values())
+    assert ToolCapability.SECRETS_READ in specs["browser.act"].metadata.capabilities
+    assert ToolCapability.FILESYSTEM_WRITE in specs["browser.downloads"].metadata.capabilities
+    assert actions_of("browser.act", {"actions": [1, 2], "snapshot": True}) == 3
+    assert actions_of("browser.open", {"url": "x"}) == 2 and actions_of("browser.tabs", {}) == 0
+
+
+async def test_a_session_is_found_by_its_owner_in_its_run_alone(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (house, _):
+        agent = await opened(house)
+        book = house.gateway.browser.book
+        assert book.of("agent:bot", str(agent.run), agent.session).session_id == agent.session
+        for principal, run in (("agent:eve", str(agent.run)), ("agent:bot", "other")):
+            with pytest.raises(NoSuchSession):
+                book.of(principal, run, agent.session)
