@@ -31,6 +31,7 @@ from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
 from palyra.browser.observation import ObserveAsk
 from palyra.browser.page_errors import EvaluateDenied, TakenOver
 from palyra.browser.session_view import BadRequest, NoSuchSession, SessionEvent, SessionState, WatchAsk
+from palyra.errors import PalyraError
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
@@ -312,6 +313,9 @@ async def test_without_the_token_nothing_is_answered(house: BrowserdHouse) -> No
 
 async def test_health_and_metrics_tell_counts_only(house: BrowserdHouse) -> None:
     async with opened(house) as session:
+        await house.client.navigate(ANNA, session, Navigate(url=house.url("/")))
+        with pytest.raises(PalyraError):
+            await house.client.navigate(ANNA, session, Navigate(url="http://elsewhere.test/"))
         health = await house.client.health()
         assert health.status == "ok" and health.sessions >= 1 and health.product.startswith("HeadlessChrome/")
         shown = house.parts.metrics.render().decode()

@@ -15,7 +15,7 @@ from palyra.workers.state_port import Beat, BeatAnswer
 
 
 class Broken(Unavailable):
-    code = "test.broken"
+    code = "test.batch_broken"
 
 
 class Ledger:
