@@ -31,7 +31,6 @@ from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
 from palyra.browser.observation import ObserveAsk
 from palyra.browser.page_errors import EvaluateDenied, TakenOver
 from palyra.browser.session_view import BadRequest, NoSuchSession, SessionEvent, SessionState, WatchAsk
-from palyra.errors import PalyraError
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
@@ -162,22 +161,22 @@ async def test_what_a_session_may_not_reach_it_is_told_and_it_is_on_record(house
         assert "evil.test" not in {host for _, host, _ in house.site.requests}
 
 
-async def test_what_the_guard_refuses_becomes_an_event(house: BrowserdHouse) -> None:
+async def refused_by_the_guard(house: BrowserdHouse, session: str) -> SessionEvent:
     """A WebSocket is not held by Chromium for anybody: only the guard stops it."""
-    client = house.client
+    await house.client.navigate(ANNA, session, Navigate(url=house.url("/")))
+    script = f"new WebSocket('ws://evil.test:{house.site.port}/')"
+    await house.client.act(ANNA, session, [Evaluate(expression=script)])
+    async for _ in _until(60):
+        for event in await house.client.events(ANNA, session):
+            if event.kind == session_log.REFUSED:
+                return event
+    raise AssertionError("the guard refused nothing")
+
+
+async def test_what_the_guard_refuses_becomes_an_event(house: BrowserdHouse) -> None:
     async with opened(house) as session:
-        await client.navigate(ANNA, session, Navigate(url=house.url("/")))
-        script = f"new WebSocket('ws://evil.test:{house.site.port}/')"
-        await client.act(ANNA, session, [Evaluate(expression=script)])
-
-        async def refused() -> list[SessionEvent]:
-            events = await client.events(ANNA, session)
-            return [event for event in events if event.kind == session_log.REFUSED]
-
-        async for _ in _until(60):
-            if found := await refused():
-                break
-        assert found[0].code == "egress.host_not_allowed" and "evil.test" in found[0].text
+        event = await refused_by_the_guard(house, session)
+        assert event.code == "egress.host_not_allowed" and "evil.test" in event.text
 
 
 async def test_downloads_are_served_quarantined_and_released_by_a_person(house: BrowserdHouse) -> None:
@@ -313,9 +312,7 @@ async def test_without_the_token_nothing_is_answered(house: BrowserdHouse) -> No
 
 async def test_health_and_metrics_tell_counts_only(house: BrowserdHouse) -> None:
     async with opened(house) as session:
-        await house.client.navigate(ANNA, session, Navigate(url=house.url("/")))
-        with pytest.raises(PalyraError):
-            await house.client.navigate(ANNA, session, Navigate(url="http://elsewhere.test/"))
+        await refused_by_the_guard(house, session)
         health = await house.client.health()
         assert health.status == "ok" and health.sessions >= 1 and health.product.startswith("HeadlessChrome/")
         shown = house.parts.metrics.render().decode()
