@@ -49,13 +49,7 @@ def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
     """
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
-        value = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_float=_finite if any_number_spelling else _float,
-            parse_int=None if any_number_spelling else _integer,
-            parse_constant=_constant,
-        )
+        value = (_DOCUMENTS if any_number_spelling else _REQUESTS).decode(text)
     except UnicodeDecodeError as error:
         raise MalformedJson(f"not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
@@ -64,8 +58,15 @@ def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
         raise AmbiguousNumber("an integer has thousands of digits") from error
     except RecursionError as error:
         raise TooDeep(f"nested deeper than {MAX_JSON_DEPTH} levels") from error
-    _check_tree(value, 1)
+    if not _is_plainly_sound(text):
+        _check_tree(value, 1)
     return value
+
+
+def _is_plainly_sound(text: str) -> bool:
+    """Whether the text alone shows that nothing in it is too deep or half a surrogate pair, as nearly every text does:
+    it opens few things, is ASCII, and escapes no character by its number."""
+    return text.isascii() and "\\u" not in text and text.count("{") + text.count("[") < MAX_JSON_DEPTH
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -101,6 +102,12 @@ def _float(text: str) -> float:
 
 def _constant(text: str) -> NoReturn:
     raise AmbiguousNumber(f"{text} is not a JSON number")
+
+
+_REQUESTS = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
+)
+_DOCUMENTS = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_constant)
 
 
 def _check_tree(value: Any, depth: int) -> None:

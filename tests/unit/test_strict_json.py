@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palyra import strict_json
 from palyra.canonical import canonical_json
+from palyra.limits import MAX_JSON_DEPTH
 from palyra.strict_json import AmbiguousNumber, DuplicateKey, MalformedJson, TooDeep, parse_strict
 
 
@@ -72,3 +74,27 @@ def test_every_accepted_number_has_one_canonical_spelling(number: float) -> None
         return
     again = parse_strict(canonical_json(value))
     assert again == value and type(again) is type(value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.text(max_size=8) | st.integers(-9, 9),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+        max_leaves=40,
+    ),
+    st.booleans(),
+)
+def test_what_its_text_shows_to_be_sound_is_sound(value: object, ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    if strict_json._is_plainly_sound(text):
+        strict_json._check_tree(value, 1)
+
+
+def test_depth_and_halves_of_pairs_are_found_whichever_way_they_are_written() -> None:
+    deepest = "[" * (MAX_JSON_DEPTH - 1) + "1" + "]" * (MAX_JSON_DEPTH - 1)
+    assert parse_strict(deepest) is not None
+    for text in (f"[{deepest}]", '{"a":' * MAX_JSON_DEPTH + "1" + "}" * MAX_JSON_DEPTH):
+        with pytest.raises(TooDeep):
+            parse_strict(text)
+    with pytest.raises(MalformedJson):
+        parse_strict('["\\ud800"]')
