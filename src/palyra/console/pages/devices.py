@@ -12,8 +12,9 @@ from palyra.console.console import Console
 from palyra.console.page import Listing, Page, Section, Write
 from palyra.console.qr_path import qr_path
 from palyra.console.visit import Visit
+from palyra.identity.device import DeviceKind
 from palyra.nodes.pairing import PairingState
-from palyra.nodes.records import PairingMethod
+from palyra.nodes.records import CodeState, NodeRecord, PairingMethod
 from palyra.nodes.rpc_limits import MAX_CAPABILITY_NAME_CHARS, MAX_REASON_CHARS
 from palyra.workers import commands
 
@@ -44,14 +45,21 @@ async def show_devices(console: Console, _visit: Visit) -> dict[str, Any]:
     workers = await asyncio.to_thread(fleet.workers)
     leases = await asyncio.to_thread(lambda: fleet.ledger.leases("", only_open=True))
     return {
-        "codes": await desks.pairing.codes(),
+        # One that was used is of no use to anybody else: its request is shown instead.
+        "codes": [code for code in await desks.pairing.codes() if code.state is CodeState.LIVE],
         "asking": [each for each in pairings if each.state is PairingState.PENDING_APPROVAL],
         "decided": [each for each in pairings if each.state is not PairingState.PENDING_APPROVAL][:DECIDED],
-        "nodes": [desks.desk.view(node) for node in desks.desk.nodes()],
+        "nodes": [_shown(node, desks.desk.view(node)) for node in desks.desk.nodes()],
         "workers": workers,
         "names": {worker.worker_id: worker.name for worker in workers},
         "leases": leases,
     }
+
+
+def _shown(node: NodeRecord, view: dict[str, Any]) -> dict[str, Any]:
+    """Only nodes have a connection to be on or off: a worker's state is in the fleet's list, its proxy's with it."""
+    elsewhere = node.kind is not DeviceKind.NODE and view["state"] == "offline"
+    return {**view, "kind": node.kind.value, "state": "paired" if elsewhere else view["state"]}
 
 
 async def console_nodes_list_handler(console: Console, _visit: Visit) -> dict[str, Any]:

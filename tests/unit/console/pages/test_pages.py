@@ -4,14 +4,19 @@ policy, skills, devices, vault, egress, doctor."""
 import json
 from pathlib import Path
 
+import msgspec
+
 from fakes.console_house import visitor
 from fakes.house import House, open_house
+from fakes.node_house import node_record
 from fakes.skill_scene import PUBLISHER, SKILL, archive, key
 from palyra.console.pages.calls import spans_of, statement_of
 from palyra.console.pages.egress import host_of
 from palyra.console.pages.overview import HOURS, MS_PER_HOUR, hours_of, problems_of
+from palyra.identity.device import DeviceId, DeviceKind
 from palyra.ids import ulid_at
 from palyra.journal.event import Event, NewEvent
+from palyra.nodes.records import CodeState
 from palyra.secret import Secret
 from palyra.tools.call import CallState
 from palyra.vault.ref import SecretRef
@@ -185,6 +190,21 @@ async def test_devices_are_listed_and_codes_are_shown_once(tmp_path: Path) -> No
         assert (await known.post("/console/v1/nodes/nobody/change", {"change": "revoke"})).status in (400, 404)
         gone = await known.post("/console/v1/pairing/requests/nobody/decision", {"decision": "approve"})
         assert gone.status in (400, 404)
+
+
+async def test_a_used_code_is_not_offered_and_a_worker_is_not_called_offline(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        made = await known.post("/console/v1/pairing/codes", {"method": "pin", "kind": "worker"})
+        assert "Take it back" in await known.page("/devices")
+        state = (await house.gateway.nodes.opened()).state
+        code = await state.transact(lambda unit: unit.codes.get(made.data["id"]))
+        assert code is not None
+        used = msgspec.structs.replace(code, state=CodeState.USED)
+        worker = node_record(id=DeviceId.new(), kind=DeviceKind.WORKER, name="builder")
+        await state.transact(lambda unit: (unit.codes.put(used), unit.nodes.put(worker)))
+        page = await known.page("/devices")
+        assert "Take it back" not in page and "offline" not in page and ">paired<" in page
 
 
 async def test_the_vault_has_names_and_uses_only(tmp_path: Path) -> None:
