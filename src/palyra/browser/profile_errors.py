@@ -7,7 +7,7 @@ class NoSuchProfile(InvalidInput):
     """Also what the profile of another principal looks like."""
 
     code = "browser.unknown_profile"
-    hint = "`palyra browser profiles` shows the profiles there are"
+    hint = "`palyra browser profiles list` shows the profiles there are"
     http_status = 404
 
 

@@ -20,7 +20,7 @@ class NoSuchSession(InvalidInput):
     """Also for a session of somebody else: the two cannot be told apart."""
 
     code = "browser.unknown_session"
-    hint = "`palyra browser sessions` lists the sessions there are; one that reached its end is gone"
+    hint = "`palyra browser list` lists the sessions there are; one that reached its end is gone"
     http_status = 404
 
 
