@@ -18,6 +18,8 @@ from palyra.vault.key_source import KeyEncryptionKey, KeyRecord, decode_key
 from palyra.vault.limits import KEY_BYTES, MAX_KEY_FILE_BYTES, MAX_KEYS_IN_FILE
 
 FILE_FORMAT: Final = "palyra.vault.key-file/1"
+# A key is replaced seldom; somebody who does it this often in the time of one look means harm.
+MAX_REPLACED: Final = 100
 _MODE: Final = 0o600
 
 
@@ -135,6 +137,19 @@ class KeyFile:
 
 def read_private(path: Path, max_bytes: int) -> bytes | None:
     """A file that only its owner, who is us, can have read or written; None where there is none."""
+    for _ in range(MAX_REPLACED):
+        try:
+            return _read_private(path, max_bytes)
+        except _Replaced:
+            continue
+    raise KeyUnsafe(f"{path} is replaced again and again while it is read")
+
+
+class _Replaced(Exception):
+    """Another file took the name between opening and looking."""
+
+
+def _read_private(path: Path, max_bytes: int) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -150,6 +165,8 @@ def read_private(path: Path, max_bytes: int) -> bytes | None:
             raise KeyUnsafe(f"{path} belongs to another user")
         if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise KeyUnsafe(f"{path} is open to others (mode {stat.S_IMODE(status.st_mode):04o})")
+        if status.st_nlink == 0:
+            raise _Replaced
         if status.st_nlink != 1:
             raise KeyUnsafe(f"{path} has a second name somewhere: another link leads to the same file")
         raw = file.read(max_bytes + 1)

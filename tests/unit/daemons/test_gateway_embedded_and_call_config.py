@@ -10,6 +10,7 @@ from fakes.house import open_house
 from palyra.client.client import Client
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.daemons import gateway
 from palyra.daemons.call_config import tool_call_config
 from palyra.daemons.embedded import embedded_app
 from palyra.tools.approval import ApprovalState
@@ -38,7 +39,8 @@ async def test_every_file_of_the_state_directory_is_private_but_the_public_key(t
             assert mode == expected, path.name
 
 
-async def test_an_approval_expires_by_itself(tmp_path: Path) -> None:
+async def test_an_approval_expires_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "EXPIRY_LOOK_SECONDS", 0.2)
     async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
         asked = await house.call("fs.write", WRITE)
         while not house.kinds(kind="approval.expired"):

@@ -96,3 +96,37 @@ def test_a_folder_that_others_may_change_is_refused(place: Path) -> None:
     place.parent.chmod(0o777)
     with pytest.raises(KeyUnsafe):
         source(place).create(())
+
+
+def test_a_key_that_is_replaced_while_it_is_read_is_read_anew(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another process's rotation does it: the file that was opened has no name any more when it is looked at."""
+    first, _ = source(place).create(())
+    real, replaced = os.fstat, []
+
+    def replacing(descriptor: int) -> os.stat_result:
+        if not replaced:
+            replaced.append(True)
+            other = place.with_name("other")
+            other.write_bytes(place.read_bytes())
+            other.chmod(0o600)
+            other.replace(place)
+        return real(descriptor)
+
+    monkeypatch.setattr(os, "fstat", replacing)
+    assert source(place).load(first).key_id == first.key_id and replaced
+
+
+def test_a_key_that_is_replaced_for_ever_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, _ = source(place).create(())
+    real = os.fstat
+
+    def replacing(descriptor: int) -> os.stat_result:
+        other = place.with_name("other")
+        other.write_bytes(place.read_bytes())
+        other.chmod(0o600)
+        other.replace(place)
+        return real(descriptor)
+
+    monkeypatch.setattr(os, "fstat", replacing)
+    with pytest.raises(KeyUnsafe, match="again and again"):
+        source(place).load(record)
