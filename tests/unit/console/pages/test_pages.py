@@ -78,6 +78,19 @@ async def test_the_overview_says_what_runs_waits_and_was_refused(tmp_path: Path)
         assert len(shown["waiting"]) == 1 and shown["refused_today"] == 1 and shown["problems"] == []
 
 
+async def test_a_call_that_was_not_understood_leads_to_no_run(tmp_path: Path) -> None:
+    """It was refused before its run began: a link would lead nowhere."""
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        refused = await house.call("fs.read", {"path": "../x"})
+        made = await house.call("echo", {"text": "x"})
+        entry = house.gateway.store.events_since(0, 100, kind="call.refused")[0].seq
+        for page in ("/calls", f"/calls/{refused.call_id}", f"/journal/{entry}"):
+            text = await known.page(page)
+            assert refused.run_id in text and f"/runs/{refused.run_id}" not in text
+        assert f"/runs/{made.run_id}" in await known.page("/calls")
+
+
 async def test_lists_are_documents_with_cursors(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
