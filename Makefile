@@ -2,21 +2,28 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TEST_STAMP := $(VENV)/.installed-for-tests
 PYTEST_WORKERS ?= 4
+MINUTES ?= 30
 
-.PHONY: help run demo test check bench soak clean lock format
+.PHONY: help run demo test check bench soak soak-tests clean lock format
 
 help:
 	@echo "make run    install what is missing, start the embedded stack, print its address and token"
 	@echo "make demo   the guided tour; ends by itself"
 	@echo "make test   everything CI runs, from nothing: lint, types, contracts, tests"
 	@echo "make check  lint, types and import contracts only"
-	@echo "make bench  the performance table"
-	@echo "make soak   long-running load"
+	@echo "make bench  fetch what is measured against, then the whole performance table"
+	@echo "make soak   MINUTES=30 of mixed load on a whole stack while everything around it fails, then a verdict"
+	@echo "make soak-tests  the long tests of single parts, and random examples"
 	@echo "make clean  remove the environment and caches"
 
 $(STAMP): pyproject.toml requirements.lock requirements-dev.lock scripts/bootstrap.sh
 	@sh scripts/bootstrap.sh $(VENV)
+	@touch $@
+
+$(TEST_STAMP): $(STAMP) scripts/bootstrap_tests.sh tests/npm/package-lock.json
+	@sh scripts/bootstrap_tests.sh $(VENV)
 	@touch $@
 
 run: $(STAMP)
@@ -31,16 +38,25 @@ check: $(STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: check
-	@$(BIN)/python -m compileall -q src tests
-	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadgroup -m "not soak" || \
+# The tests are collected once, beside the checks and with bytecode written, so that not each worker has to take every
+# file's assertions apart again: half a minute of processor time for each of them.
+test: $(TEST_STAMP)
+	@$(BIN)/python -m compileall -q src tests/fakes
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -q -m "not soak" >/dev/null 2>&1 & \
+	  $(MAKE) --no-print-directory check; checked=$$?; wait; exit $$checked
+	@$(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not soak" || \
 	  { echo "Once more, alone: what failed beside the others. It must pass, and its race is worth mending."; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }
 
 bench: $(STAMP)
-	@PYTHONPATH=tests $(BIN)/python -m perf
+	@sh scripts/bench_peers.sh $(BIN)/python
+	@$(BIN)/palyra bench $(BENCH)
 
+# As root: it makes networks, mounts and control groups of its own. SEED=N makes the choices of a run that failed.
 soak: $(STAMP)
+	@PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+soak-tests: $(TEST_STAMP)
 	@$(BIN)/pytest -m soak --timeout 3600 tests/soak
 	@PALYRA_RANDOM_EXAMPLES=1 $(BIN)/pytest -n $(PYTEST_WORKERS) --timeout 3600 tests/unit
 
@@ -55,5 +71,5 @@ lock: $(STAMP)
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --extra dev pyproject.toml -o requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist bench-results
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist bench-results soak-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

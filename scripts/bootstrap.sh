@@ -58,18 +58,9 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
     apt_install "$("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
 fi
 
+echo "palyra: making the environment in $venv; the first time this takes a few minutes" >&2
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r "$top/requirements-dev.lock"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e "$top"
 # Once, and not at every start: where Python is told to write no bytecode, half of a command's time would go into this.
 "$venv/bin/python" -m compileall -q "$top/src"
-
-# Checks the console's pages for what people with bad eyes or without a mouse cannot use. For tests only; one file of it.
-axe_version=4.14.0
-axe_sha256=20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878
-axe_file=$venv/axe-core/node_modules/axe-core/axe.min.js
-if ! echo "$axe_sha256  $axe_file" | sha256sum --check --status 2>/dev/null; then
-    npm install --silent --no-audit --no-fund --no-save --ignore-scripts --prefix "$venv/axe-core" "axe-core@$axe_version" >&2
-    echo "$axe_sha256  $axe_file" | sha256sum --check --status ||
-        { echo "palyra: axe-core $axe_version is not the file that was expected" >&2; exit 1; }
-fi

@@ -1,8 +1,10 @@
-"""Writes docs/reference/state-machines.md from the tables the program runs by.
+"""Writes docs/reference/state-machines.md from the tables the program runs by, and their list in the page on the
+architecture.
 
 With ``--check`` nothing is written; the exit status says whether the page on disk is what would be written.
 """
 
+import re
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
@@ -22,6 +24,9 @@ from palyra.workers import lifecycle as worker_lifecycle
 from palyra.workers.egress import lease_grant
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "state-machines.md"
+# The list of them stands here too, between two marks.
+OVERVIEW = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "architecture.md"
+BEGIN, END = "<!-- machines -->\n", "<!-- /machines -->"
 GENERATED = "<!-- Written by scripts/generate_diagrams.py; change the table in the program, then run it again. -->"
 
 
@@ -213,6 +218,17 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def overview(text: str) -> str:
+    """The page on the architecture, with each machine, its table and its states between the marks."""
+    before, _, rest = text.partition(BEGIN)
+    rows = ["| machine | states | table |", "|---|---|---|"]
+    for machine in MACHINES:
+        anchor = re.sub(r"[^a-z0-9 -]", "", machine.title.lower()).replace(" ", "-")
+        states = ", ".join(state.value for state in machine.states)
+        rows.append(f"| [{machine.title}](../reference/state-machines.md#{anchor}) | {states} | `{machine.source}` |")
+    return f"{before}{BEGIN}" + "\n".join(rows) + f"\n{END}{rest.partition(END)[2]}"
+
+
 def _diagram(machine: Machine) -> list[str]:
     arrows = [
         f"    {before.value} --> {after.value}: {event.value}" for (before, event), after in machine.transitions.items()
@@ -234,17 +250,22 @@ def _table(machine: Machine) -> list[str]:
     return rows
 
 
+def written() -> dict[Path, str]:
+    return {PAGE: page(), OVERVIEW: overview(OVERVIEW.read_text(encoding="utf-8"))}
+
+
 def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
-        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
+        stale = [path.name for path, text in written().items() if path.read_text(encoding="utf-8") != text]
+        if not stale:
             return 0
-        print(f"stale: {PAGE.name}; run scripts/generate_diagrams.py", file=sys.stderr)
+        print(f"stale: {', '.join(stale)}; run scripts/generate_diagrams.py", file=sys.stderr)
         return 1
     if arguments:
         print("usage: generate_diagrams.py [--check]", file=sys.stderr)
         return 2
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, text in written().items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

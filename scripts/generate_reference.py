@@ -1,10 +1,13 @@
-"""Writes docs/reference and docs/man from the program itself: help, errors, settings, tools, metrics, protocols.
+"""Writes docs/reference and docs/man from the program itself: help, errors, settings, tools, metrics, protocols. And
+the help of the whole program, as the text that it answers with before it has imported anything.
 
 With ``--check`` nothing is written; the exit status says whether the pages on disk are what would be written.
 """
 
 import importlib
+import os
 import pkgutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +28,8 @@ from palyra.errors import PalyraError
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 WIDTH = 100
+# As wide as click makes a help text.
+HELP_WIDTH = 80
 GENERATED = "<!-- Written by scripts/generate_reference.py; change the program, then run it again. -->"
 BRANCHES = {
     "Failed": "the work was attempted and did not succeed",
@@ -50,6 +55,16 @@ def cli_page() -> str:
     for context in _contexts(top):
         lines += ["", f"## `{context.command_path}`", "", "```text", context.get_help().rstrip(), "```"]
     return "\n".join(lines) + "\n"
+
+
+def root_help_module() -> str:
+    words = [sys.executable, "-m", "palyra.cli.main", "--help"]
+    environment = {**os.environ, "COLUMNS": str(HELP_WIDTH)}
+    printed = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
+    return (
+        '"""The help of the whole program on a terminal of 80 columns or more. Written by generate_reference.py."""\n\n'
+        f'TEXT = """\\\n{printed}"""\n'
+    )
 
 
 def _contexts(context: click.Context) -> Iterator[click.Context]:
@@ -101,7 +116,8 @@ def configuration_page() -> str:
         "Settings come from one TOML file (`--config`, else `PALYRA_CONFIG`, else `palyra/config.toml` in the XDG",
         "configuration folder), then from the variables below, then from flags: the later one wins, and replaces lists",
         "and tables as a whole. A variable holds a TOML value, plain text, or a list separated by commas. Unknown keys",
-        "are errors. `palyra config show --origin` tells where each value came from.",
+        "are errors. `palyra config show --origin` tells where each value came from. A daemon reads its settings when",
+        "it starts: start it again after a change. Policies it takes up while it runs.",
         "",
         "State lives in `--state-dir`, else `PALYRA_STATE_DIR`, else `palyra` in the XDG state folder.",
     ]
@@ -154,6 +170,7 @@ def _cell(text: str) -> str:
 
 
 PAGES = {
+    "../../src/palyra/cli/root_help.py": root_help_module,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "configuration.md": configuration_page,
@@ -175,6 +192,7 @@ def main(arguments: list[str]) -> int:
         stale.append(name)
         if not arguments:
             REFERENCE.mkdir(parents=True, exist_ok=True)
+            path.parent.resolve().mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if arguments and stale:
         print(f"stale: {', '.join(stale)}; run scripts/generate_reference.py", file=sys.stderr)

@@ -70,7 +70,7 @@ ADAPTERS = {
         "upload_folder",
         "wire_values",
     ),
-    "client": ("aio", "asgi", "blocking", "client", "local"),
+    "client": ("aio", "asgi", "async_client", "blocking", "client", "local"),
     "config": ("load", "location", "state_dir", "toml_file"),
     "doctor": ("cgroup_membership", "daemon_http", "host", "kernel"),
     "egress": (
@@ -122,9 +122,12 @@ ADAPTERS = {
     "mcp": (
         "behind.server_session",
         "behind.sqlite_pins",
+        "behind_door",
+        "call_telling",
         "message_stream",
         "protocol_door",
         "server",
+        "stdio_client",
         "stdio_relay",
     ),
     "nodes": (
@@ -172,6 +175,8 @@ ADAPTERS = {
         "built_ahead",
         "capture",
         "cgroup",
+        "cgroup_files",
+        "cgroup_group",
         "child",
         "descendants",
         "descent",
@@ -315,7 +320,7 @@ ADAPTERS = {
 # System calls that the standard library lacks: no concept's own.
 SYSTEM_CALLS = ("palyra.workspace.openat2",)
 # Composition roots and doors: nothing below them may know them.
-OUTER = ("palyra.cli", "palyra.daemons", "palyra.api", "palyra.console")
+OUTER = ("palyra.cli", "palyra.daemons", "palyra.api", "palyra.console", "palyra.bench")
 INPUT_OUTPUT = (
     *("asyncio", "socket", "ssl", "subprocess", "sqlite3", "select", "ctypes", "fcntl", "shutil", "tempfile"),
     *("cedarpy", "cryptography", "google", "grpc", "prometheus_client", "spake2", "starlette", "uvicorn", "uvloop"),

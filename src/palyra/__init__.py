@@ -3,19 +3,25 @@
 ``palyra.Client`` and ``palyra.AsyncClient`` speak to a daemon; they are imported on first use.
 """
 
-from typing import TYPE_CHECKING, Any
+# As type checkers read it. The real one would cost every command the import of typing.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from palyra.client.client import AsyncClient, Client
+    from palyra.client.async_client import AsyncClient
+    from palyra.client.client import Client
 
 __all__ = ["AsyncClient", "Client"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from palyra.client import client
+def __getattr__(name: str) -> object:
+    if name == "Client":
+        from palyra.client.client import Client
 
-        return getattr(client, name)
+        return Client
+    if name == "AsyncClient":
+        from palyra.client.async_client import AsyncClient
+
+        return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -34,7 +34,7 @@ from palyra.browser.session_view import BadRequest, NoSuchSession, SessionEvent,
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("browserd")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 PRESS = Click(target=ElementTarget(css="button"))
 
 

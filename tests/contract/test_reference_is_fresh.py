@@ -22,19 +22,25 @@ def test_the_pages_on_disk_are_fresh() -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The script and its pages in another checkout, so that a test may spoil them."""
-    (tmp_path / "scripts").mkdir()
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script and its pages in another checkout. Made once: it takes seconds."""
+    made = tmp_path_factory.mktemp("generated")
+    (made / "scripts").mkdir()
     for script in (SCRIPT.name, "generate_man.py", "reference_of_parts.py"):
-        shutil.copy(ROOT / "scripts" / script, tmp_path / "scripts" / script)
-    shutil.copytree(ROOT / "proto", tmp_path / "proto")
-    assert generate(tmp_path).returncode == 0
-    return tmp_path
+        shutil.copy(ROOT / "scripts" / script, made / "scripts" / script)
+    shutil.copytree(ROOT / "proto", made / "proto")
+    assert generate(made).returncode == 0
+    return made
+
+
+@pytest.fixture
+def copy(generated: Path, tmp_path: Path) -> Path:
+    """One that a test may spoil."""
+    return shutil.copytree(generated, tmp_path / "copy")
 
 
 def test_the_check_notices_an_edit_and_a_missing_page_and_repairs_neither(copy: Path) -> None:
-    assert generate(copy, "--check").returncode == 0
     errors, cli = copy / "docs/reference/errors.md", copy / "docs/reference/cli.md"
     errors.write_text(errors.read_text().replace("config.unknown_key", "config.unknown"))
     cli.unlink()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from fakes.console_scene import PATIENCE_MS, PHONE, WIDE, ConsoleScene, console_scene, overflow_of, violations_of
+from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene
 from fakes.daemon import Place
 from fakes.skill_scene import PUBLISHER, SKILL, archive
 from fakes.worker_process import WorkerProcess, worker_process
@@ -65,7 +65,7 @@ def test_the_printed_token_logs_in_and_logging_out_ends_it(scene: ConsoleScene) 
     (cookie,) = page.context.cookies()
     assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and cookie["expires"] == -1
     page.get_by_role("button", name="Log out").click()
-    page.wait_for_url("**/login")
+    expect(page).to_have_url(f"{scene.daemon.url}/login", timeout=30_000)
     page.context.add_cookies([cookie])
     page.goto(f"{scene.daemon.url}/")
     assert page.url.endswith("/login")
@@ -279,40 +279,6 @@ def test_the_vault_shows_names_and_never_values(scene: ConsoleScene) -> None:
     page = scene.page("/vault")
     expect(page.locator("#secrets")).to_contain_text("global/shown")
     assert value not in page.content()
-
-
-@pytest.mark.parametrize(("width", "dark"), [(WIDE, False), (PHONE, True)])
-def test_every_page_fits_can_be_read_and_is_reached_by_keyboard(scene: ConsoleScene, width: int, dark: bool) -> None:
-    made = scene.palyra("call", "echo", "--principal", "agent:bot", "--input", json.dumps({"text": "x" * 500}))["data"]
-    waiting = scene.palyra("call", "fs.write", "--principal", "agent:bot", "--input", json.dumps(write_of("wait.txt")))
-    approval = waiting["error"]["details"]["approval_id"]
-    page = scene.page("/", width=width, dark=dark)
-    paths = [str(link.get_attribute("href")) for link in page.locator("nav[aria-label=Pages] a").all()]
-    paths += [
-        "/policy/replay",
-        "/policy?principal=agent:bot&tool=fs.write",
-        "/journal/3",
-        "/runs",
-        f"/runs/{made['run_id']}",
-        f"/calls/{made['call_id']}",
-        f"/approvals/{approval}",
-    ]
-    found: dict[str, object] = {}
-    for path in paths:
-        scene.open(page, path)
-        if wrong := violations_of(page):
-            found[path] = wrong
-        if overflow_of(page) > 0:
-            found[f"{path} overflow"] = overflow_of(page)
-        _reach_the_content(page)
-    assert found == {}
-
-
-def _reach_the_content(page: Page) -> None:
-    """The first stop of the tabulator is the way past the menu."""
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
 
 
 def test_the_colours_are_chosen_and_stay(scene: ConsoleScene, tmp_path: Path) -> None:

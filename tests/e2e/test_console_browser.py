@@ -1,6 +1,5 @@
 """A person watches an agent's browser on the console, takes it over, and hands it back."""
 
-import http.server
 import json
 import threading
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from playwright.sync_api import expect
 
 from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene, overflow_of, violations_of
 from fakes.processes import eventually
+from fakes.web_server import QuietHandler, web_server
 
 expect.set_options(timeout=PATIENCE_MS)
 PAGE = b"""<!doctype html><title>Shop</title><style>body{margin:0}button{display:block;width:100vw;height:100vh}</style>
@@ -27,27 +27,14 @@ class Shop:
 def shop() -> Iterator[tuple[Shop, int]]:
     place = Shop()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             if self.path == "/clicked":
                 place.clicked.set()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(PAGE)
+            self.answer(PAGE)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield place, server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with web_server(Handler) as port:
+        yield place, port
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Daemon, Place
-from palyra.client.client import AsyncClient, Client
+from palyra.client.async_client import AsyncClient
+from palyra.client.client import Client
 from palyra.errors import PalyraError
 
 CALLERS = 64

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -11,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from fakes.built_wheel import ROOT, build, environment, tracked
+from fakes.processes import eventually
+from palyra.cli.root_help import TEXT
 
-# One build for all of them.
-pytestmark = pytest.mark.xdist_group("wheel")
 UNITS = sorted((ROOT / "packaging" / "systemd").glob("*.service"))
 
 
-def use(programs: Path, home: Path) -> None:
-    """What somebody who installed it does first."""
-    home.mkdir()
+def use(programs: Path, home: Path, python: str = "python", *, measured: bool = True) -> None:
+    """What somebody who installed it does first. ``programs`` is the folder on their path. ``measured``: also a
+    benchmark, which takes as long as all the rest and finds its parts as the rest does."""
+    home.mkdir(exist_ok=True)
     (home / "config.toml").write_text("[daemon]\nport = 0\n[browser]\nenabled = false\n")
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
     environ = {
@@ -44,7 +46,8 @@ def use(programs: Path, home: Path) -> None:
         return done.stdout
 
     where = "import palyra, pathlib; print(pathlib.Path(palyra.__file__).resolve())"
-    assert run("-c", where, program="python").startswith(str(programs.parent))
+    package = run("-c", where, program=python)
+    assert package.startswith(str((programs / "palyra").resolve().parents[1])), package
     assert run("--version").startswith("palyra ")
     assert json.loads(run("doctor", "--json"))["ok"]
     (home / "seen.txt").touch()
@@ -52,23 +55,38 @@ def use(programs: Path, home: Path) -> None:
     run("skill", "new", "acme.notes", "--lang", "wat", "--publisher", "acme")
     assert (home / "acme.notes" / "skill.toml").exists()
     assert "complete" in run("completion", "bash")
+    assert run("--help") == TEXT
+    if measured:
+        bars = json.loads(run("bench", "policy", "--json"))["data"]["bars"]
+        assert len(bars) == 2 and not [bar for bar in bars if bar["verdict"] == "not measured"]
+    assert "Playwright" not in run("bench", "--list")
     for program in ("palyra-workerd", "palyra-egressd", "palyra-browserd"):
         assert program in run("--help", program=program)
     daemon = subprocess.Popen(
-        [str(programs / "palyra"), "up", "--json"],
+        [str(programs / "palyra"), "up", "--workers", "1", "--json"],
         env=environ,
         cwd=home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert daemon.stdout is not None
-    started = json.loads(daemon.stdout.readline())["data"]
-    assert '"openapi"' in run("-c", _FETCH, started["url"] + "/openapi.json", program="python")
-    assert "<html" in run("-c", _FETCH, started["url"] + "/login", program="python")
-    assert json.loads(run("call", "echo", "--input", '{"text": "hi"}', "--json"))["data"]["status"] == "succeeded"
-    daemon.send_signal(signal.SIGTERM)
-    _, err = daemon.communicate(timeout=60)
-    assert daemon.returncode == 0, err
+    try:
+        assert daemon.stdout is not None
+        started = json.loads(daemon.stdout.readline())["data"]
+        assert '"openapi"' in run("-c", _FETCH, started["url"] + "/openapi.json", program=python)
+        assert "<html" in run("-c", _FETCH, started["url"] + "/login", program=python)
+        # Workers join while the daemon works already.
+        eventually(lambda: '"available"' in run("worker", "list", "--json"), seconds=60)
+        called = run("call", "echo", "--input", '{"text": "hi"}', "--tier", "worker", "--json")
+        assert json.loads(called)["data"]["status"] == "succeeded"
+        assert str(programs / "palyra") in run("mcp", "config", "--client", "json")
+        daemon.send_signal(signal.SIGTERM)
+        _, err = daemon.communicate(timeout=60)
+        assert daemon.returncode == 0, err
+    finally:
+        # Whatever went wrong above: nothing is left behind.
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.communicate()
     run("journal", "verify")
 
 
@@ -77,6 +95,7 @@ _FETCH = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """One build for all of them."""
     return build(tmp_path_factory.mktemp("build"))
 
 
@@ -103,8 +122,40 @@ def test_the_source_distribution_has_what_is_needed_to_build_and_test(distributi
     assert {"LICENSE", "CHANGELOG.md", "pyproject.toml", "requirements.lock"} <= names
 
 
-def test_it_works_without_the_repository(tmp_path: Path, distributions: tuple[Path, Path]) -> None:
-    use(environment(tmp_path / "environment", distributions[0], fetch=False), tmp_path / "home")
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, distributions: tuple[Path, Path]) -> Path:
+    """The programs of an environment with the wheel, where pipx would have it."""
+    return environment(tmp_path_factory.mktemp("pipx") / "venvs" / "palyra", distributions[0], fetch=False)
+
+
+def test_it_works_without_the_repository(tmp_path: Path, installed: Path) -> None:
+    use(installed, tmp_path / "home")
+
+
+def test_it_works_through_links_as_pipx_makes_them(tmp_path: Path, installed: Path) -> None:
+    """An environment out of sight, its programs and manual pages as links where people look for them."""
+    shown = tmp_path / "home" / ".local" / "bin"
+    shown.mkdir(parents=True)
+    for program in installed.glob("palyra*"):
+        (shown / program.name).symlink_to(program)
+    assert (installed.parent / "share" / "man" / "man1" / "palyra.1").is_file()
+    use(shown, tmp_path / "home", python=str(installed / "python"), measured=False)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_it_works_with_pipx_itself(tmp_path: Path, distributions: tuple[Path, Path]) -> None:
+    tools = environment(tmp_path / "tools", distributions[0], fetch=False)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", str(tools / "python"), "install", "-q", "pipx"],
+        check=True,
+        timeout=300,
+    )
+    home = tmp_path / "home"
+    environ = {**os.environ, "HOME": str(home), "PIPX_HOME": str(home / "pipx"), "PIPX_BIN_DIR": str(home / "bin")}
+    installing = [str(tools / "python"), "-m", "pipx", "install", str(distributions[0])]
+    subprocess.run(installing, env=environ, check=True, timeout=600)
+    use(home / "bin", home, python=str(home / "pipx" / "venvs" / "palyra" / "bin" / "python"))
 
 
 @pytest.mark.soak

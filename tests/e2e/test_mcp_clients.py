@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import http.server
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,42 +12,18 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp_types import ElicitResult
+from mcp_types import ElicitResult, EmptyResult, SetLevelRequest, SetLevelRequestParams
 
 from fakes.daemon import Daemon, Place
 from fakes.mcp_clients import MODES, TRANSPORTS, connected, meta, over_stdio, words
 from fakes.skill_scene import PUBLISHER, SKILL, archive
 from fakes.wasm_skills import TOOL, status_module
+from fakes.web_server import web_page
 from palyra.mcp.tool_names import to_client
 from palyra.signing.ed25519 import Ed25519Signer
 
 PAGE = b"<html><head><title>News</title></head><body><h1>Today</h1></body></html>"
 BOTH = [(transport, mode) for transport in TRANSPORTS for mode in MODES]
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(PAGE)))
-        self.end_headers()
-        self.wfile.write(PAGE)
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def web_page() -> Iterator[int]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class Scene:
@@ -84,7 +58,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     root = tmp_path_factory.mktemp("mcp")
-    with web_page() as port:
+    with web_page(PAGE) as port:
         place = Place(
             root,
             f"""
@@ -239,6 +213,35 @@ async def test_what_happened_is_readable_as_resources(scene: Scene, transport: s
         assert statement["signatures"]
 
 
+@pytest.mark.parametrize(("transport", "mode"), BOTH)
+async def test_a_client_that_wants_log_messages_hears_each_step_of_its_calls(
+    scene: Scene, transport: str, mode: str
+) -> None:
+    heard: list[Any] = []
+
+    async def log(params: Any) -> None:
+        heard.append(params)
+
+    async with scene.connected(transport, mode, logging_callback=log) as client:
+        await client.call_tool("echo", {"text": "nobody asked"})
+        assert heard == []
+        asked: dict[str, Any] = {}
+        if mode == "legacy":
+            await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level="info")), EmptyResult)
+        else:
+            asked = {"meta": {"io.modelcontextprotocol/logLevel": "info"}}
+        said = await client.call_tool("echo", {"text": "hi"}, **asked)
+        with anyio.fail_after(60):
+            await until(lambda: len(heard) >= 4)
+        assert [each.data["event"] for each in heard][:4] == [
+            "call.requested",
+            "call.decided",
+            "call.started",
+            "call.finished",
+        ]
+        assert {each.data["call_id"] for each in heard} == {meta(said, "call_id")}
+
+
 async def test_the_owner_speaks_for_an_agent_and_the_journal_says_so(scene: Scene) -> None:
     async with over_stdio(scene.place, "--principal", "agent:claude") as client:
         said = await client.call_tool("echo", {"text": "hi"})
@@ -254,7 +257,13 @@ def test_palyra_mcp_starts_a_daemon_where_none_runs(tmp_path: Path) -> None:
         async with over_stdio(place) as client:
             assert not (await client.call_tool("echo", {"text": "hi"})).is_error
 
-    asyncio.run(talk())
+    async def talk_at_once() -> None:
+        """Two clients that each find no daemon: one is started, and both use it."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(talk)
+            group.start_soon(talk)
+
+    asyncio.run(talk_at_once())
     started = json.loads((place.state / "daemon.json").read_text())
     assert place.palyra("tools", "list", "--json").status == 0
     # It would leave by itself; the test does not wait for that.

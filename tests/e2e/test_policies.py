@@ -51,6 +51,19 @@ def test_a_broken_file_leaves_the_old_policies_in_force(place: Place) -> None:
             pass
 
 
+def test_a_check_tells_whether_the_daemon_has_taken_the_policies_up(place: Place, tmp_path: Path) -> None:
+    assert place.palyra("policy", "check", "--json").data["in_force"] is None, "no daemon runs"
+    with place.daemon():
+        (place.policies / "sleep.cedar").write_text(FORBID_SLEEP)
+        checked = place.palyra("policy", "check")
+        assert "; in force" in checked.stdout, checked.stdout
+        # A folder that is only proposed is not asked about, and other settings are other policies.
+        assert place.palyra("policy", "check", str(place.policies), "--json").data["in_force"] is None
+        place.config.write_text('[tools]\nallowed = ["echo"]\n')
+        other = place.palyra("policy", "check")
+        assert other.status == 0 and "not in force" in other.stdout
+
+
 def test_a_first_start_with_broken_policies_is_refused(place: Place) -> None:
     (place.policies / "broken.cedar").write_text(BROKEN)
     refused = place.palyra("up", "--port", "0", "--json")

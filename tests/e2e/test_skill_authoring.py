@@ -1,4 +1,4 @@
-"""From nothing to a skill that answers, by the commands of the documentation. Python's are in tests/soak."""
+"""From nothing to a skill that answers, by the commands of write-a-skill.md. Python's are in tests/soak."""
 
 from pathlib import Path
 

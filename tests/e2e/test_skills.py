@@ -1,7 +1,6 @@
 """A skill from its text form to a call, with a real daemon: refused until approved, upgraded, rolled back; and one that
 fetches with a secret, keeps a note, and can do nothing beyond."""
 
-import http.server
 import json
 import threading
 import urllib.request
@@ -16,40 +15,26 @@ from fakes.daemon import Place
 from fakes.skill_scene import PUBLISHER, SKILL, archive
 from fakes.wasm_guests import imported, text_at
 from fakes.wasm_skills import TOOL, status_module, text_module
+from fakes.web_server import QuietHandler, web_server
 from palyra.signing.ed25519 import Ed25519Signer
 from palyra.wasm.abi import Status
 
 TOKEN = "tok-0123456789"
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     heard: list[str]
 
     def do_GET(self) -> None:
         self.heard.append(f"{self.path} {self.headers.get('Authorization')}")
-        body = f"you sent {self.headers.get('Authorization')}".encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
+        self.answer(f"you sent {self.headers.get('Authorization')}".encode())
 
 
 @contextmanager
 def web() -> Iterator[tuple[int, list[str]]]:
     heard: list[str] = []
-    handler = type("Hearing", (Handler,), {"heard": heard})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port, heard
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with web_server(type("Hearing", (Handler,), {"heard": heard})) as port:
+        yield port, heard
 
 
 class Workshop:

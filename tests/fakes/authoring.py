@@ -1,4 +1,4 @@
-"""Walks through the commands of `write-a-skill` against a real daemon, as somebody who has never done it."""
+"""Walks through the commands of `write-a-skill.md` against a real daemon, as somebody who has never done it."""
 
 import json
 import subprocess
@@ -28,17 +28,25 @@ def follow_the_page(heading: str, root: Path) -> Any:
             if words[:3] == ["palyra", "skill", "approve"]:
                 # At a terminal the command asks; here it is told what install printed.
                 words = [*words, "--digest", answers["install"]["digest"]]
-            done = subprocess.run(
-                [*PALYRA, *words[1:], "--json"],
-                env=place.environment,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            assert done.returncode == 0, (words, done.stdout, done.stderr)
-            answers[words[2] if words[1] == "skill" else words[1]] = json.loads(done.stdout)["data"]
+            answers[words[2] if words[1] == "skill" else words[1]] = _palyra(words, place, folder)
+        for section in ("Publish it", "Try it while you write"):
+            for words in commands_under(PAGE, section):
+                answers[words[2]] = _palyra(words, place, folder)
     assert answers["test"]["failed"] == 0
+    assert answers["run"]["output"] == {"greeting": "Hello, Ada!"}, answers["run"]
     assert answers["install"]["state"] == "quarantined"
     return answers["call"]
+
+
+def _palyra(words: list[str], place: Place, folder: Path) -> Any:
+    done = subprocess.run(
+        [*PALYRA, *words[1:], "--json"],
+        env=place.environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return json.loads(done.stdout)["data"]

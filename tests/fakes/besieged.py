@@ -15,7 +15,7 @@ import grpc
 from fakes.daemon import Daemon, Place
 from fakes.identity_house import DeviceKey
 from fakes.node_scene import ByHand
-from palyra.client.client import AsyncClient
+from palyra.client.async_client import AsyncClient
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.gateway import Gateway

@@ -97,12 +97,12 @@ async def sandboxed(tmp_path: Path, **egress: Any) -> AsyncIterator[Sandboxed]:
     async with server, open_house(tmp_path, settings(port, **egress)) as house:
         await put(house)
         plan = plan_of(house)
-        profile, door = house.gateway.egress.sandbox_door(plan, profile_of(house, f"api.test:{port}"))
+        _, door = house.gateway.egress.sandbox_door(plan, profile_of(house, f"api.test:{port}"))
         assert door is not None
         listening = socket.create_server(("127.0.0.1", 0))
         it = Sandboxed(house, door, plan, listening.getsockname(), port)
         sockets: Any = [SimpleNamespace(plan=SimpleNamespace(kind=SimpleNamespace(value="proxy")), socket=listening)]
-        await door.opened(profile, sockets)
+        await door.opened(sockets)
         try:
             yield it
         finally:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ _ARGUMENTS = [
 WIDE, PHONE = 1280, 390
 # A loaded machine is slow, and no test is about how slow.
 PATIENCE_MS = 45_000
+_WATCH_FOCUS = """
+globalThis.reached = new WeakSet();
+document.addEventListener("focusin", (event) => reached.add(event.target));
+globalThis.operable = () => [...document.querySelectorAll(
+  "a[href], button, input, select, textarea, summary, [tabindex='0'], .scroll, pre.code, canvas")]
+  .filter((each) => each.checkVisibility() && !each.disabled && each.type !== "hidden");
+document.activeElement.blur();
+"""
 # What a browser says about an answer that a test asked to be refused.
 _EXPECTED = "Failed to load resource"
 
@@ -128,15 +137,32 @@ def console_scene(root: Path, settings: str = "", *, browser: bool = False) -> I
 
 def violations_of(page: Page) -> list[str]:
     """What axe-core finds against WCAG A and AA. The content policy of the page keeps it out, so it comes by CDP."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
+    page.evaluate(f"globalThis.axe || (() => {{ {_axe()} }})()")
     found: list[dict[str, Any]] = page.evaluate(
-        "async () => (await axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})).violations"
+        "async () => (await axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'], "
+        "resultTypes: ['violations']})).violations"
     )
     return [
         f"{each['id']}: {node['html'][:160]} {node['any'][0]['message'] if node['any'] else ''}"
         for each in found
         for node in each["nodes"]
     ]
+
+
+@cache
+def _axe() -> str:
+    return AXE.read_text(encoding="utf-8")
+
+
+def unreached_by_keyboard(page: Page) -> list[str]:
+    """What can be used with a pointer and is not come to with the tabulator."""
+    page.evaluate(_WATCH_FOCUS)
+    for _ in range(int(page.evaluate("operable().length")) + 2):
+        page.keyboard.press("Tab")
+    left: list[str] = page.evaluate(
+        "operable().filter((each) => !reached.has(each)).map((each) => each.outerHTML.slice(0, 120))"
+    )
+    return left
 
 
 def overflow_of(page: Page) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 
 from palyra.sandbox.namespace_sockets import OpenedSockets
 from palyra.sandbox.network_door import DoorUsage, ListenerKind
-from palyra.sandbox.profile import SandboxProfile
 
 A, AAAA = 1, 28
 NXDOMAIN = 3
@@ -26,7 +25,7 @@ class FakeDoor:
         self.addresses = {name: f"127.0.1.{number}" for number, name in enumerate(names, 1)}
         self.handles: list[FakeHandle] = []
 
-    async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> "FakeHandle":
+    async def opened(self, sockets: OpenedSockets) -> "FakeHandle":
         handle = FakeHandle(self)
         self.handles.append(handle)
         await handle.serve(sockets)

@@ -6,7 +6,9 @@ such home is covered by an empty folder in which only the needed parts show, at 
 
 import os
 import shlex
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 NOBODY = 65534
@@ -44,6 +46,24 @@ def as_ordinary_user(stage: Path) -> tuple[str, ...]:
             lines.append(f"mount --bind {_word(kept / path.relative_to(ancestor))} {_word(path)}")
         lines.append(f"umount {_word(kept)}")
     return ("unshare", "--mount", "sh", "-ec", "; ".join([*lines, 'exec "$@"']), "sh", *_DROP)
+
+
+def run_as_ordinary_user(script: str, stage: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """The script as a program of an ordinary user. Its first word is a folder of that user's, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="palyra-test-") as base:
+        os.chmod(base, 0o755)
+        if os.geteuid() == 0:
+            os.chown(base, NOBODY, NOBODY)
+        paths = (str(Path(__file__).parents[1]), *filter(None, sys.path))
+        return subprocess.run(
+            [*as_ordinary_user(stage), sys.executable, script, base, *words],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
 
 
 def _word(path: Path) -> str:

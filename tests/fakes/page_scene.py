@@ -24,6 +24,7 @@ from palyra.browser.chromium_process import ChromiumProcess
 from palyra.browser.download_folder import DownloadSandboxSession
 from palyra.browser.observation import ChromiumObserveSnapshot, ObserveAsk
 from palyra.browser.page_port import Made, PageView
+from palyra.browser.page_script import PageScript
 from palyra.browser.session_pages import ChromiumPages, PageSettings
 from palyra.clock import SystemClock
 from palyra.errors import Denied
@@ -165,6 +166,7 @@ class PageScene:
             meter=self.meter,
             clock=clock,
             actor_of=PlainActor,
+            script=PageScript(),
             downloads=downloads,
             settings=settings or PageSettings(allow_evaluate=True),
         )

@@ -86,7 +86,7 @@ class FixtureTab:
     def dialog_opened(self) -> Awaitable[Any]:
         return self._opened.wait()
 
-    async def settle(self, timeout: float) -> None:
+    async def settle(self, timeout: float, *, answered: bool = False) -> None:
         pass
 
     # For tests.
@@ -137,6 +137,9 @@ class FixtureTab:
         await send("Fetch.enable", {"patterns": [{"urlPattern": "http://*"}, {"urlPattern": "https://*"}]}, session)
         attach = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True}
         await send("Target.setAutoAttach", attach, session)
+        await send("Runtime.enable", {}, session)
+        for method, params in self.script.setup:
+            await send(method, params, session)
         frames = await send("Page.getFrameTree", {}, session)
         self._add_tree(session, parent_id, frames["frameTree"])
         await send("Runtime.runIfWaitingForDebugger", {}, session)

@@ -1,13 +1,12 @@
 """A real Chromium on a data directory, and a page at which one can log in, for tests of what stays."""
 
-import http.server
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from playwright.sync_api import BrowserContext, sync_playwright
+
+from fakes.web_server import QuietHandler, web_server
 
 CHROMIUM = Path("/usr/lib/chromium/chromium-headless-shell")
 # Nothing but the loopback has an address.
@@ -40,28 +39,16 @@ LOGGED_IN = ["sid=s3cret", "local", "indexed"]
 STRANGER = ["stranger", None, None]
 
 
-class _Shop(http.server.BaseHTTPRequestHandler):
+class _Shop(QuietHandler):
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        if self.path == "/login":
-            self.send_header("Set-Cookie", "sid=s3cret; Max-Age=9999; HttpOnly")
-        self.end_headers()
-        self.wfile.write(f"<p>{self.headers.get('Cookie', 'stranger')}".encode())
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        cookie = {"Set_Cookie": "sid=s3cret; Max-Age=9999; HttpOnly"} if self.path == "/login" else {}
+        self.answer(f"<p>{self.headers.get('Cookie', 'stranger')}".encode(), **cookie)
 
 
 @contextmanager
 def shop() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Shop)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with web_server(_Shop) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager

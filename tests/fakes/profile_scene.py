@@ -35,11 +35,8 @@ class ProfileScene:
         self.folder = folder / "profiles"
 
     @contextmanager
-    def store(self, *keys: StateKey, minimum_generation: int = 0) -> Iterator[ProfileStore]:
-        store = ProfileStore(
-            self.folder, StateKeys(*(keys or (OLD,))), now_ms=lambda: 1_000, minimum_generation=minimum_generation
-        )
-        with store:
+    def store(self, *keys: StateKey) -> Iterator[ProfileStore]:
+        with ProfileStore(self.folder, StateKeys(*(keys or (OLD,))), now_ms=lambda: 1_000) as store:
             yield store
 
     def made(self, *texts: str, principal: str = ANNA, name: str = "work") -> BrowserProfileRecord:

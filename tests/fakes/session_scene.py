@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 from palyra.browser.action import Action, ActionOutcome, TabView
 from palyra.browser.budget import SessionBudget
@@ -18,7 +19,7 @@ from palyra.browser.profile_store import ProfileStore
 from palyra.browser.session_folders import SessionFolders
 from palyra.browser.session_judge import SessionRequestJudge
 from palyra.browser.session_opening import SessionMaker
-from palyra.browser.session_ports import PagesNeeds, Uncounted
+from palyra.browser.session_ports import PagesNeeds, SessionMetrics
 from palyra.clock import SystemClock
 from palyra.egress.grant import EgressGrant
 from palyra.egress.judge import EgressProxyPolicyService
@@ -163,7 +164,7 @@ class SessionScene:
             store=self.store,
             folders=SessionFolders(folder / "sessions"),
             clock=self.clock,
-            metrics=Uncounted(),
+            metrics=Mock(spec=SessionMetrics),
             ceiling=SessionBudget(**ceiling),
             download_rules=rules(),
         )

@@ -8,6 +8,8 @@ from typing import Any
 
 from fakes.journal_house import JournalHouse
 from palyra.clock import SystemClock
+from palyra.config.state_dir import StateDir
+from palyra.daemons.skill_storage import SkillFolders
 from palyra.journal.sqlite import SqliteStore
 from palyra.signing.ed25519 import Ed25519Signer, Ed25519Verifier
 from palyra.skills import sqlite_publishers, sqlite_skills
@@ -119,6 +121,7 @@ class SkillHouse:
         return SkillRegistry(
             store=self.store,
             files=ArtifactFiles(self.folder),
+            data=SkillFolders(StateDir.open(self.folder.parent / "state")),
             verifier_of=Ed25519Verifier.from_public_bytes,
             palyra_version="0.1.0",
             **options,

@@ -73,6 +73,7 @@ class FakeFleet(WorkerServiceServicer):
         self.told: list[Told] = []
         self.output: dict[str, bytes] = {}
         self.beats: list[Any] = []
+        self.beats_with_reports = 0
         self.hellos: list[Any] = []
         self.declined: list[Any] = []
         self.attestation_answers: list[str] = []
@@ -251,6 +252,8 @@ class _Session:
         self.worker_id = worker_id
         self.key = key
         self.number = 0
+        # The message that brought the last settlement.
+        self.reported = 0
 
     async def end(self) -> None:
         if self.number:
@@ -266,6 +269,8 @@ class _Session:
                 await self._attest(event.attestation)
             case "heartbeat":
                 fleet.beats.append(event.heartbeat)
+                if sequence == self.reported:
+                    fleet.beats_with_reports += 1
                 fleet.send(heartbeat_ack=wire.HeartbeatAck(sequence=sequence))
             case "declined":
                 fleet.declined.append(event.declined)
@@ -274,6 +279,7 @@ class _Session:
                 assert len(fleet.output.get(sent.lease_id, b"")) == sent.offset
                 fleet.output[sent.lease_id] = fleet.output.get(sent.lease_id, b"") + sent.data
             case "settlement":
+                self.reported = sequence
                 await self._settle(event.settlement)
 
     async def _hello(self, hello: Any) -> None:

@@ -8,25 +8,25 @@ import contextlib
 import json
 import os
 import resource
-import shutil
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import platformdirs
+
+from palyra.bench import bars
+from perf.peers import from_debian, from_pypi
 
 NAME = "localhost"
-BULK_MEBIBYTES = 1024
+BULK_MEBIBYTES = 512
 BULK_ROUNDS = 5
-RATE_ROUNDS = 9
+RATE_ROUNDS = 7
 EACH_ALONE, EACH_OF_MANY, MANY = 400, 60, 16
 IDLE_TUNNELS = 10_000
 # What a proxy with no place left would do is another test.
@@ -78,17 +78,29 @@ def run() -> list[dict[str, Any]]:
         dante = everything.enter_context(_dante(folder))
         mitmproxy = everything.enter_context(_mitmproxy(folder))
         return [
-            *_bulk(load, alone_socks, [(dante, "above it")]),
-            *_bulk(load, alone, [(tinyproxy, "3x"), (mitmproxy, "information")]),
-            *_rates(load, 1, EACH_ALONE, alone, [(tinyproxy, "0.9x"), (mitmproxy, "5x")]),
-            *_rates(load, MANY, EACH_OF_MANY, alone, [(tinyproxy, "0.6x"), (mitmproxy, "5x")]),
-            *_rates(load, MANY, EACH_OF_MANY, cores, [(tinyproxy, "0.6x")]),
-            *_rates(load, MANY, EACH_OF_MANY, alone_socks, [(dante, "information")]),
+            *_bulk(load, alone_socks, [(dante, bars.EGRESS_BULK_DANTE)]),
+            *_bulk(load, alone, [(tinyproxy, bars.EGRESS_BULK_TINYPROXY), (mitmproxy, None)]),
+            *_rates(
+                load,
+                1,
+                EACH_ALONE,
+                alone,
+                [(tinyproxy, bars.EGRESS_ONE_TINYPROXY), (mitmproxy, bars.EGRESS_ONE_MITMPROXY)],
+            ),
+            *_rates(
+                load,
+                MANY,
+                EACH_OF_MANY,
+                alone,
+                [(tinyproxy, bars.EGRESS_MANY_TINYPROXY), (mitmproxy, bars.EGRESS_MANY_MITMPROXY)],
+            ),
+            *_rates(load, MANY, EACH_OF_MANY, cores, [(tinyproxy, None)]),
+            *_rates(load, MANY, EACH_OF_MANY, alone_socks, [(dante, None)]),
             _crowded(load, alone),
         ]
 
 
-def _bulk(load: Load, ours: Proxy, peers: list[tuple[Proxy, str]]) -> list[dict[str, Any]]:
+def _bulk(load: Load, ours: Proxy, peers: list[tuple[Proxy, Any]]) -> list[dict[str, Any]]:
     figures = _alternately(lambda proxy: [load.bulk(proxy)], [ours, *(peer for peer, _ in peers)], BULK_ROUNDS)
     mine = [each[0] for each in figures[ours]]
     return [
@@ -97,7 +109,7 @@ def _bulk(load: Load, ours: Proxy, peers: list[tuple[Proxy, str]]) -> list[dict[
     ]
 
 
-def _rates(load: Load, clients: int, each: int, ours: Proxy, peers: list[tuple[Proxy, str]]) -> list[dict[str, Any]]:
+def _rates(load: Load, clients: int, each: int, ours: Proxy, peers: list[tuple[Proxy, Any]]) -> list[dict[str, Any]]:
     proxies = [ours, *(peer for peer, _ in peers)]
     figures = _alternately(lambda proxy: load.connections(proxy, clients, each), proxies, RATE_ROUNDS)
     what = f"egress, {clients} client{'s' if clients > 1 else ''}, {ours.speaks}"
@@ -107,7 +119,7 @@ def _rates(load: Load, clients: int, each: int, ours: Proxy, peers: list[tuple[P
     for peer, bar in peers:
         mine, theirs = figures[ours], figures[peer]
         rows.append(_row(what, "conn/s", [line[0] for line in mine], peer, [line[0] for line in theirs], bar))
-        latency = _row(what, "ms", [line[1] for line in mine], peer, [line[1] for line in theirs], "information")
+        latency = _row(what, "ms", [line[1] for line in mine], peer, [line[1] for line in theirs], None)
         latency["ours_p99"] = statistics.median(line[2] for line in mine)
         latency["peer_p99"] = statistics.median(line[2] for line in theirs) if theirs else None
         latency["samples"] = clients * each * len(mine)
@@ -123,7 +135,9 @@ def _crowded(load: Load, ours: Proxy) -> dict[str, Any]:
         for _ in range(count):
             tunnels.enter_context(_idle_tunnel(ours.port, load.server_port))
         crowded = [load.connections(ours, 1, EACH_ALONE)[0] for _ in range(RATE_ROUNDS)]
-    return _row(f"egress with {count} idle tunnels", "conn/s", crowded, Proxy("without them", 1), before, "0.8x")
+    return _row(
+        f"egress with {count} idle tunnels", "conn/s", crowded, Proxy("without them", 1), before, bars.EGRESS_CROWDED
+    )
 
 
 def _descriptors() -> int:
@@ -155,7 +169,7 @@ def _alternately(
     return figures
 
 
-def _row(name: str, unit: str, ours: list[float], peer: Proxy, theirs: list[float], bar: str) -> dict[str, Any]:
+def _row(name: str, unit: str, ours: list[float], peer: Proxy, theirs: list[float], bar: Any) -> dict[str, Any]:
     mine = statistics.median(ours)
     other = statistics.median(theirs) if theirs else None
     return {
@@ -213,7 +227,7 @@ def _palyra(server_port: int, *more: str) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _tinyproxy(folder: Path) -> Iterator[Proxy]:
-    program = _from_debian("tinyproxy", "tinyproxy")
+    program = from_debian("tinyproxy")
     port = _free_port()
     config = folder / "tinyproxy.conf"
     log = folder / "tinyproxy.log"
@@ -227,7 +241,7 @@ def _tinyproxy(folder: Path) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def _dante(folder: Path) -> Iterator[Proxy]:
-    program = _from_debian("danted", "dante-server")
+    program = from_debian("danted")
     port = _free_port()
     config = folder / "dante.conf"
     users = "user.privileged: root\nuser.unprivileged: nobody\n" if os.geteuid() == 0 else ""
@@ -243,7 +257,7 @@ def _dante(folder: Path) -> Iterator[Proxy]:
 @contextlib.contextmanager
 def _mitmproxy(folder: Path) -> Iterator[Proxy]:
     """Told to pass everything through: reading it would cost more still."""
-    program = _from_pypi("mitmdump", "mitmproxy")
+    program = from_pypi("mitmproxy", "mitmdump")
     port = _free_port()
     words = ["--quiet", "--listen-host", "127.0.0.1", "--listen-port", str(port), "--ignore-hosts", ".*"]
     settings = ["--set", f"confdir={folder / 'mitmproxy'}"]
@@ -273,25 +287,3 @@ def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]
         return port
-
-
-def _from_debian(program: str, package: str) -> str | None:
-    path = os.environ.get("PATH", "") + ":/usr/sbin"
-    found = shutil.which(program, path=path)
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        command = ["apt-get", "install", "-y", "--no-install-recommends", package]
-        subprocess.run(command, env=environment, check=False, capture_output=True)
-        found = shutil.which(program, path=path)
-    return found
-
-
-def _from_pypi(program: str, package: str) -> str | None:
-    home = platformdirs.user_cache_path("palyra-bench") / package
-    found = home / "bin" / program
-    if not found.exists():
-        with contextlib.suppress(subprocess.CalledProcessError, OSError):
-            venv.create(home, with_pip=True, clear=True)
-            command = [home / "bin" / "python", "-m", "pip", "install", "--quiet", package]
-            subprocess.run(command, check=True, capture_output=True)
-    return str(found) if found.exists() else None

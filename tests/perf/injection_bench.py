@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fakes.certificates import make_certificate
-from perf.egress_bench import _from_pypi
+from palyra.bench import bars
+from perf.peers import from_pypi
 
 REQUESTS = 400
 ROUNDS = 5
@@ -96,10 +97,9 @@ asyncio.run(main())
 
 
 def run() -> list[dict[str, Any]]:
-    mitmdump = _from_pypi("mitmdump", PEER)
+    mitmdump = from_pypi(PEER, "mitmdump")
     if mitmdump is None or shutil.which("curl") is None:
-        print("injection is left out: it needs curl, and mitmproxy from PyPI", file=sys.stderr)
-        return []
+        return [_row(None, None, f"{PEER} (missing)" if mitmdump is None else "curl (missing)")]
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         make_certificate(base, (NAME,))
@@ -114,20 +114,22 @@ def run() -> list[dict[str, Any]]:
                 there = ["--resolve", f"{NAME}:{theirs}:127.0.0.1"]
                 other.append(_rate(there, base / "mitm" / "mitmproxy-ca-cert.pem", theirs))
     p50, peer = statistics.median(mine[1:]), statistics.median(other[1:])
-    return [
-        {
-            "name": "https requests with an injected credential",
-            "ours_p50": p50,
-            "ours_p99": None,
-            "peer": PEER,
-            "peer_p50": peer,
-            "peer_p99": None,
-            "ratio": p50 / peer,
-            "samples": ROUNDS * REQUESTS,
-            "bar": "above it by 3x",
-            "unit": "requests/s",
-        }
-    ]
+    return [_row(p50, peer, PEER)]
+
+
+def _row(ours: float | None, theirs: float | None, peer: str) -> dict[str, Any]:
+    return {
+        "name": "https requests with an injected credential",
+        "ours_p50": ours,
+        "ours_p99": None,
+        "peer": peer,
+        "peer_p50": theirs,
+        "peer_p99": None,
+        "ratio": ours / theirs if ours and theirs else None,
+        "samples": ROUNDS * REQUESTS,
+        "bar": bars.INJECTION,
+        "unit": "requests/s",
+    }
 
 
 @contextlib.contextmanager

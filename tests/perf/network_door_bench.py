@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.egress_door import FakeDoor
+from palyra.bench import bars
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxProfile
@@ -59,7 +60,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
             "peer_p99": peer[98],
             "ratio": ours[49] / peer[49],
             "samples": SAMPLES,
-            "bar": "at most +5 ms p50",
+            "bar": bars.TIER_C_HOST,
             "unit": "ms",
         }
     ]

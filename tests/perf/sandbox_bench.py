@@ -5,7 +5,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import platformdirs
 
+from palyra.bench import bars
 from palyra.sandbox import limits
 from palyra.sandbox.bubblewrap import gather_host
 from palyra.sandbox.command import ProcessCommand
@@ -25,6 +24,7 @@ from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.seccomp_program import tier_c_program
+from perf.peers import from_npm
 
 SAMPLES = 150
 # Each takes half a second.
@@ -87,7 +87,7 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
         await ours(SandboxTier.C, "true")()
         warm = await _alternately(ours(SandboxTier.C, "true"), by_hand, all_wait)
         peer_product = _srt(workspace)
-        product = None
+        product: tuple[list[float], list[float]] = ([], [])
         if peer_product is not None:
             product = await _alternately(ours(SandboxTier.C, "true", cold), peer_product, settled, samples=SRT_SAMPLES)
         limited = await _alternately(ours(SandboxTier.B, str(program)), _spawned(str(program)), settled)
@@ -96,10 +96,10 @@ async def _measure(folder: Path) -> list[dict[str, Any]]:
         await cold.close()
         await runner.close()
     return [
-        _row("Tier C, cold, /bin/true", *isolated, peer="bwrap by hand, same arguments", bar="p50 within 1.15x"),
-        _row("Tier C, warm, /bin/true", *warm, peer="bwrap by hand, same arguments", bar="p50 within 0.35x"),
-        *([] if product is None else [_row("Tier C, cold, true", *product, peer=SRT, bar="far below")]),
-        _row("Tier B, static program", *limited, peer="posix_spawn and wait", bar="p50 within 2x"),
+        _row("Tier C, cold, /bin/true", *isolated, peer="bwrap by hand, same arguments", bar=bars.TIER_C_COLD),
+        _row("Tier C, warm, /bin/true", *warm, peer="bwrap by hand, same arguments", bar=bars.TIER_C_WARM),
+        _row("Tier C, cold, true", *product, peer=SRT, bar=bars.TIER_C_SRT),
+        _row("Tier B, static program, the whole runner", *limited, peer="posix_spawn and wait", bar=None),
         *growth,
     ]
 
@@ -144,7 +144,7 @@ async def _growth(ours: Callable[[], Awaitable[object]], tier: SandboxTier) -> d
         "peer_p99": None,
         "ratio": rates[AT_ONCE[-1]] / rates[AT_ONCE[1]],
         "samples": AT_ONCE[-1],
-        "bar": "no collapse",
+        "bar": bars.TIER_B_CROWD if tier is SandboxTier.B else bars.TIER_C_CROWD,
         "unit": "calls/s",
     }
 
@@ -183,14 +183,9 @@ def _by_hand(workspace: Path, program: str) -> Callable[[], None]:
 
 def _srt(workspace: Path) -> Callable[[], None] | None:
     """Another sandbox for agents' commands, from npm; None where it or what it needs cannot be had."""
-    if not all(map(shutil.which, ("npm", "socat", "rg"))):
-        print(f"{SRT} is left out: it needs npm, socat and ripgrep", file=sys.stderr)
+    program = from_npm("sandbox-runtime", "srt")
+    if program is None or not all(map(shutil.which, ("node", "socat", "rg"))):
         return None
-    home = platformdirs.user_cache_path("palyra-bench") / "sandbox-runtime"
-    program = home / "node_modules" / ".bin" / "srt"
-    if not program.exists():
-        home.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["npm", "install", "--no-audit", "--no-fund", SRT], cwd=home, check=True, capture_output=True)
 
     def start() -> None:
         subprocess.run([program, "true"], cwd=workspace, check=True, capture_output=True)
@@ -226,22 +221,25 @@ def _assemble(path: Path) -> None:
     )
 
 
-def _row(name: str, ours: list[float], theirs: list[float], *, peer: str, bar: str) -> dict[str, Any]:
+def _row(name: str, ours: list[float], theirs: list[float], *, peer: str, bar: Any) -> dict[str, Any]:
     mine, other = _quantiles(ours), _quantiles(theirs)
+    ratio = mine[0] / other[0] if mine[0] and other[0] else None
     return {
         "name": name,
         "ours_p50": mine[0],
         "ours_p99": mine[1],
-        "peer": peer,
+        "peer": peer if theirs else f"{peer} (missing)",
         "peer_p50": other[0],
         "peer_p99": other[1],
-        "ratio": mine[0] / other[0],
+        "ratio": ratio,
         "samples": len(ours),
         "bar": bar,
         "unit": "ms",
     }
 
 
-def _quantiles(seconds: list[float]) -> tuple[float, float]:
+def _quantiles(seconds: list[float]) -> tuple[float | None, float | None]:
+    if not seconds:
+        return None, None
     cut = statistics.quantiles([each * 1000 for each in seconds], n=100)
     return cut[49], cut[98]

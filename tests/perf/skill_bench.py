@@ -1,5 +1,6 @@
 """What a skill's call costs through the whole pipeline: decisions, durable records, worker process and signature,
-against the same module called bare in this process, and against a tool of our own that does nothing."""
+against the same module called bare in this process, against extism making and calling an equivalent plug-in, and
+against a tool of our own that does nothing."""
 
 import asyncio
 import statistics
@@ -11,15 +12,16 @@ from typing import Any
 
 import wasmtime
 
-from fakes.house import open_house
-from fakes.wasm_guests import wasm
-from fakes.wasm_skills import ECHO_SKILL, TOOL, put_in_use
+from fakes.house import House, open_house
+from palyra.bench import bars
+from perf.extism_peer import against_extism, extism_peer
+from perf.skill_subjects import Subject, as_guests_write, json_csv, smallest
 
 SAMPLES = 500
 WARM = 50
-ARGUMENTS = {"text": "a plain little document", "numbers": [1, 2, 3]}
-RAW = b'{"text":"a plain little document","numbers":[1,2,3]}'
 MANY: dict[str, Any] = {"budget": {"calls": 1_000_000, "wasm_fuel": 10**15, "wall_ms": 10**12}}
+# Takes its turn, and tells how long that was if it is not the time that passed here.
+Turn = Callable[[], Awaitable[float | None]]
 
 
 def run() -> list[dict[str, Any]]:
@@ -30,68 +32,95 @@ def run() -> list[dict[str, Any]]:
 
 
 async def _measure(folder: Path) -> list[dict[str, Any]]:
-    async with open_house(folder, MANY) as house:
-        await put_in_use(house)
-        bare = _bare(wasm(ECHO_SKILL))
+    rows: list[dict[str, Any]] = []
+    for subject, call_bar, extism_bar in (
+        (json_csv(folder), bars.SKILL_CALL, bars.SKILL_EXTISM),
+        (smallest(), None, None),
+    ):
+        place = folder / subject.tool_id
+        place.mkdir()
+        async with open_house(place, MANY) as house:
+            await subject.put_in_use(house.gateway)
+            rows += await _rows_of(house, subject, place, call_bar, extism_bar)
+    return rows
 
-        run_id = await house.open_run(**MANY["budget"])
 
-        async def skill() -> None:
-            assert (await house.call(TOOL, ARGUMENTS, run_id=run_id)).result == ARGUMENTS
+async def _rows_of(
+    house: House, subject: Subject, folder: Path, call_bar: Any, extism_bar: Any
+) -> list[dict[str, Any]]:
+    run_id = await house.open_run(**MANY["budget"])
+    bare = _bare(subject)
 
-        async def skill_in_new_run() -> None:
-            assert (await house.call(TOOL, ARGUMENTS)).result == ARGUMENTS
+    async def skill() -> None:
+        assert (await house.call(subject.tool, subject.arguments, run_id=run_id)).result == subject.result
 
-        async def builtin() -> None:
-            assert (await house.call("echo", {"text": "x"})).error is None
+    async def skill_in_new_run() -> None:
+        assert (await house.call(subject.tool, subject.arguments)).result == subject.result
 
-        async def nothing_else() -> None:
-            bare()
+    async def builtin() -> None:
+        assert (await house.call("echo", {"text": "x"}, run_id=run_id)).error is None
 
-        times = await _in_turn(skill, skill_in_new_run, builtin, nothing_else)
-    mine, opening, ours, theirs = times
+    async def nothing_else() -> None:
+        bare()
+
+    with extism_peer(folder, subject.extism_module, subject.given, as_guests_write(subject.result)) as peer:
+
+        async def extism() -> float | None:
+            return None if peer is None else peer.create_and_call()
+
+        times = await _in_turn(skill, skill_in_new_run, builtin, nothing_else, extism)
+    mine, opening, ours, theirs, peers = times
+    name = f"{subject.name}, warm, whole pipeline"
     return [
-        _row("skill call, warm, whole pipeline", mine, theirs, "bare wasmtime, same module", "within 1 ms of it"),
-        _row("the same, each call opening a run", opening, theirs, "bare wasmtime, same module", "no bar"),
-        _row("skill call, warm, whole pipeline", mine, ours, "the tool echo, whole pipeline", "no bar"),
+        _row(name, mine, theirs, "bare wasmtime, same module", call_bar),
+        against_extism(name, mine, [] if peer is None else peers, extism_bar),
+        _row(f"{subject.name}, each call opening a run", opening, theirs, "bare wasmtime, same module", None),
+        _row(name, mine, ours, "the tool echo, whole pipeline", None),
     ]
 
 
-def _bare(module: bytes) -> Callable[[], None]:
+def _bare(subject: Subject) -> Callable[[], None]:
     config = wasmtime.Config()
     config.consume_fuel = config.epoch_interruption = True
     engine = wasmtime.Engine(config)
-    compiled, linker = wasmtime.Module(engine, module), wasmtime.Linker(engine)
+    compiled, linker = wasmtime.Module(engine, subject.module), wasmtime.Linker(engine)
+    linker.define_unknown_imports_as_traps(compiled)
+    tool, given, expected = subject.tool_id.encode(), subject.given, as_guests_write(subject.result)
 
     def call() -> None:
         with wasmtime.Store(engine) as store:
-            store.set_fuel(10_000_000)
+            store.set_fuel(1_000_000_000)
             store.set_epoch_deadline(1)
             exports = linker.instantiate(store, compiled).exports(store)
             memory: Any = exports["memory"]
             alloc: Any = exports["palyra_alloc"]
             entry: Any = exports["run"]
-            place = alloc(store, len(RAW))
-            memory.write(store, RAW, place)
-            packed = entry(store, 0, 0, place, len(RAW))
-            assert memory.read(store, packed >> 32, (packed >> 32) + (packed & 0xFFFFFFFF)) == RAW
+            tool_at, given_at = alloc(store, len(tool)), alloc(store, len(given))
+            memory.write(store, tool, tool_at)
+            memory.write(store, given, given_at)
+            packed = entry(store, tool_at, len(tool), given_at, len(given))
+            place, length = packed >> 32, packed & 0xFFFFFFFF
+            assert memory.read(store, place, place + length) == expected
 
     return call
 
 
-async def _in_turn(*calls: Callable[[], Awaitable[None]]) -> list[list[float]]:
-    """Milliseconds of each, measured in turn, so that a busy machine is busy for all."""
+async def _in_turn(*calls: Turn) -> list[list[float]]:
+    """Milliseconds of each, measured in turn, so that a busy machine is busy for all; each round begins with another
+    one, so that none always comes after the one that leaves the caches coldest."""
     times: list[list[float]] = [[] for _ in calls]
+    pairs = list(zip(calls, times, strict=True))
     for number in range(SAMPLES + WARM):
-        for call, found in zip(calls, times, strict=True):
+        for call, found in pairs[number % len(pairs) :] + pairs[: number % len(pairs)]:
             since = time.perf_counter()
-            await call()
+            told = await call()
+            taken = time.perf_counter() - since if told is None else told
             if number >= WARM:
-                found.append((time.perf_counter() - since) * 1_000)
+                found.append(taken * 1_000)
     return times
 
 
-def _row(name: str, ours: list[float], theirs: list[float], peer: str, bar: str) -> dict[str, Any]:
+def _row(name: str, ours: list[float], theirs: list[float], peer: str, bar: Any) -> dict[str, Any]:
     mine, other = statistics.quantiles(ours, n=100), statistics.quantiles(theirs, n=100)
     return {
         "name": name,

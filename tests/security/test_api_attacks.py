@@ -11,14 +11,14 @@ import pytest
 from fakes.daemon import Daemon, Place
 from fakes.house import open_house
 from fakes.raw_http import ask, make_token, operator, send_raw
-from palyra.api.app import ROUTES, create_app
+from palyra.api.app import ROUTES, HostGuard, create_app
 from palyra.identity.api_token import TokenScope
 from palyra.ids import CallId, RunId
 from palyra.limits import MAX_HTTP_BODY_BYTES, MAX_JSON_DEPTH
 
 ECHO = {"tool": "echo", "arguments": {"text": "hi"}}
 WRITE = {"tool": "fs.write", "arguments": {"path": "a.txt", "content": "hello"}}
-HOSTS = ("localhost", "127.0.0.1")
+HOSTS = frozenset(("localhost", "127.0.0.1"))
 
 
 # On the wire, against a daemon process of its own.
@@ -163,7 +163,7 @@ def test_a_slow_or_vanishing_client_stops_nobody_else(daemon: Daemon) -> None:
 
 async def test_guessing_tokens_tells_nothing(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service, hosts=HOSTS)
+        app = HostGuard(create_app(house.gateway.service), HOSTS)
         good = await make_token(house)
         expired = await make_token(house, ttl_ms=0)
         guesses = [
@@ -185,7 +185,7 @@ async def test_guessing_tokens_tells_nothing(tmp_path: Path) -> None:
 
 async def test_without_a_good_token_nothing_runs_and_nothing_is_made(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service, hosts=HOSTS)
+        app = HostGuard(create_app(house.gateway.service), HOSTS)
         before = house.kinds()
         for method, path, _ in ROUTES:
             for body in (ECHO, {"decision": "approve"}, {"principal": "user:operator", "scopes": ["operate"]}):
@@ -199,7 +199,7 @@ async def test_without_a_good_token_nothing_runs_and_nothing_is_made(tmp_path: P
 
 async def test_an_agents_token_cannot_be_made_into_an_operators(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service, hosts=HOSTS)
+        app = HostGuard(create_app(house.gateway.service), HOSTS)
         agent = await make_token(house)
         made = await ask(app, "POST", "/v1/tool-calls", token=agent, body=WRITE)
         approval_id = made.data["approval_id"]
@@ -227,7 +227,7 @@ async def test_an_agents_token_cannot_be_made_into_an_operators(tmp_path: Path) 
 
 async def test_a_revoked_token_is_dead_at_once(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service, hosts=HOSTS)
+        app = HostGuard(create_app(house.gateway.service), HOSTS)
         boss, agent = await operator(house), await make_token(house)
         assert (await ask(app, "DELETE", f"/v1/tokens/{agent[4:30]}", token=boss)).status == 200
         for method, path, body in [
@@ -321,7 +321,7 @@ async def test_a_hostile_tool_name_is_recorded_in_bounds_and_cannot_forge_an_eve
 
 async def test_other_principals_ids_lead_nowhere_and_look_like_missing_ones(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service, hosts=HOSTS)
+        app = HostGuard(create_app(house.gateway.service), HOSTS)
         alice, eve = await make_token(house, "agent:alice"), await make_token(house, "agent:eve")
         made = await ask(app, "POST", "/v1/tool-calls", token=alice, body=WRITE)
         call, run, approval = (made.data[name] for name in ("call_id", "run_id", "approval_id"))
@@ -347,7 +347,7 @@ async def test_other_principals_ids_lead_nowhere_and_look_like_missing_ones(tmp_
 
 async def test_ids_are_parsed_and_never_reach_sql_or_a_path(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
-        app, boss = create_app(house.gateway.service, hosts=HOSTS), await operator(house)
+        app, boss = HostGuard(create_app(house.gateway.service), HOSTS), await operator(house)
         for hostile in ["' OR 1=1 --", "..", "%", "01arz3ndektsv4rrffq69g5fav", "8" * 26, "x" * 10_000, "\0", "०" * 26]:
             for path in ("/v1/tool-calls/{}", "/v1/tool-calls/{}/events", "/v1/runs/{}", "/v1/approvals/{}"):
                 got = await ask(app, "GET", path.format(hostile), token=boss)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fakes.house import House, open_house
-from palyra.daemons import gateway
 from palyra.daemons.tool_set import FilesExecutor
 from palyra.errors import PalyraError
 from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, SelfApproval
@@ -81,10 +80,7 @@ async def test_the_requester_cannot_approve_itself(tmp_path: Path) -> None:
         assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
 
 
-async def test_an_approval_is_decided_once_and_never_after_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway, "EXPIRY_LOOK_SECONDS", 0.2)
+async def test_an_approval_is_decided_once_and_never_after_its_time(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
         asked = await house.call("fs.write", WRITE)
         await house.approve(asked.approval_id)

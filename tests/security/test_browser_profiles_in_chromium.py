@@ -8,7 +8,7 @@ import pytest
 
 from fakes.browser_engine import Guarded, attach, evaluate, launching, load
 from fakes.egress_scene import server
-from fakes.persistent_chromium import CHROMIUM, LOGGED_IN, LOOK, STORE, STRANGER, chromium, log_in, shop
+from fakes.persistent_chromium import LOGGED_IN, LOOK, STORE, STRANGER, chromium, log_in, shop
 from fakes.profile_scene import ANNA, BEN, ProfileScene
 from palyra.browser.chromium import ChromiumLauncher
 from palyra.browser.profile_archive import pack, unpack
@@ -16,7 +16,6 @@ from palyra.browser.profile_errors import NoSuchProfile, NotPersistent
 from palyra.browser.profile_record import PersistedSessionSnapshot
 from palyra.browser.storage_state import read_storage_state, write_storage_state
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Debian's chromium-headless-shell")
 SHOP = "shop.test"
 
 

@@ -1,12 +1,15 @@
 """Attacks on whose session it is and what it leaves behind: other principals, killed daemons, time, and the disk."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ from palyra.browser.wire_errors import ERROR_KEY, decode_error
 from palyra.ids import Ulid
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("browserd")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 METHODS = wire.DESCRIPTOR.services_by_name["BrowserService"].methods
 # Those that name nothing of anybody's: what they show or make is the asker's own.
@@ -287,13 +290,23 @@ async def test_a_browser_that_dies_ends_its_session_with_a_code(house: BrowserdH
             await asyncio.sleep(0.02)
 
 
+def networks_in_use() -> set[str]:
+    found = set()
+    for each in Path("/proc").glob("[0-9]*/ns/net"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(each))
+    return found
+
+
 async def test_the_socket_is_for_its_owner_alone(house: BrowserdHouse) -> None:
     folder = house.parts._state.path(SOCKET_FOLDER)
     modes = {name: (folder / name).stat().st_mode & 0o777 for name in (SOCKET_NAME, TOKEN_NAME)}
     assert modes == {SOCKET_NAME: 0o600, TOKEN_NAME: 0o600} and folder.stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_killed_daemon_leaves_nothing_after_five_seconds_or_at_the_next_start(tmp_path: Path) -> None:
+async def test_a_killed_daemon_leaves_nothing_after_five_seconds_or_at_the_next_start(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     state = tmp_path / "state"
     words = [sys.executable, "-m", "palyra.daemons.browser_main", "--state-dir", str(state), "--json"]
     environment = {**os.environ, "PALYRA_BROWSER__READY": "1"}
@@ -309,11 +322,21 @@ async def test_a_killed_daemon_leaves_nothing_after_five_seconds_or_at_the_next_
         session = (await client.create_session(ANNA, SessionAsk())).session_id
     processes = {pid: start_time(pid) for pid in descendants(daemon.pid)}
     assert len(processes) > 5
+    networks = {os.readlink(f"/proc/{pid}/ns/net") for pid in processes}
+    assert len(networks) > 1
     assert (state / "browser" / "sessions" / session).is_dir()
     daemon.kill()
     daemon.wait()
-    # The kernel's own doing; nothing here helps. The product promises five seconds on a machine that is not this busy.
+    killed = time.monotonic()
+    # The kernel's own doing; nothing here helps. The product promises five seconds on a machine that is not this busy:
+    # the soak test holds it to that.
     await asyncio.to_thread(eventually, lambda: not [pid for pid in processes if start_time(pid) == processes[pid]])
+    record_property("seconds_until_all_was_gone", round(time.monotonic() - killed, 3))
+    # Nobody is left in a network of theirs, so the guards' listeners are gone with these; and nobody answers at the
+    # daemon's own socket.
+    assert not networks_in_use() & (networks - {os.readlink("/proc/self/ns/net")})
+    with socket.socket(socket.AF_UNIX) as knocking, pytest.raises(OSError):
+        knocking.connect(str(state / SOCKET_FOLDER / SOCKET_NAME))
     again = await asyncio.to_thread(start)
     try:
         assert list((state / "browser" / "sessions").iterdir()) == []

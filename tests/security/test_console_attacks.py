@@ -1,22 +1,25 @@
 """What other sites, other ports, guessers and hostile agents try on the console."""
 
 import asyncio
+import html
 import http.client
-import http.server
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from fakes.console_house import Visitor, listen, visitor
 from fakes.console_scene import ConsoleScene, console_scene
 from fakes.house import House, open_house
+from fakes.processes import eventually
 from fakes.raw_http import operator
+from fakes.web_server import web_page
+from palyra.client.protocol import ApiError
 from palyra.console.limits import MAX_LISTENERS, MAX_WRONG_LOGINS_PER_TOKEN
 from palyra.limits import MAX_HTTP_BODY_BYTES
 
@@ -55,6 +58,9 @@ async def test_a_forged_write_of_another_page_changes_nothing(tmp_path: Path) ->
             ("pending",)
         ]
         assert "console.action_requested" not in house.kinds()
+        recorded = house.events(kind="console.request_refused")
+        assert [payload["code"] for _, payload in recorded] == ["console.cross_origin", "console.csrf"]
+        assert all(payload["path"] == path and payload["count"] == 1 for _, payload in recorded)
 
 
 async def test_the_token_of_one_session_is_no_good_in_another(tmp_path: Path) -> None:
@@ -138,8 +144,12 @@ async def test_listeners_have_an_end(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleScene]:
-    with console_scene(tmp_path_factory.mktemp("attacked")) as scene:
-        yield scene
+    with another_site(HOSTILE_PAGE) as site:
+        host = site.removeprefix("http://")
+        settings = BROWSING.format(host=host)
+        with console_scene(tmp_path_factory.mktemp("attacked"), settings, browser=True) as scene:
+            SITES[scene.daemon.url] = site
+            yield scene
 
 
 @pytest.fixture
@@ -151,6 +161,20 @@ def scene(opened: ConsoleScene) -> Iterator[ConsoleScene]:
 
 SCRIPT = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 BREAKOUT = f"{SCRIPT}</pre></textarea></title><svg onload=\"document.title='owned'\">"
+HOSTILE_PAGE = f"<!doctype html><title>{html.escape(BREAKOUT)}</title><h1>Hello</h1>".encode()
+# The hostile site that the agents of a daemon look at.
+SITES: dict[str, str] = {}
+BROWSING = """
+[egress]
+allowed_hosts = ["{host}"]
+[browser]
+private_targets = ["{host}"]
+allow_no_sandbox = true
+ready = 0
+[tools]
+allowed = ["*"]
+preapproved = ["browser.*"]
+"""
 PAYLOADS = {"text": f"{BREAKOUT}\u202e\x1b[31m javascript:alert(1)"}
 
 
@@ -183,6 +207,33 @@ def test_what_agents_say_stays_text(scene: ConsoleScene) -> None:
     assert "onerror" in (page.goto(f"{scene.daemon.url}/calls/{made['call_id']}") or page).text()  # type: ignore[union-attr]
 
 
+def test_what_pages_call_themselves_stays_text(scene: ConsoleScene) -> None:
+    """A page that an agent's browser looks at names itself, its address and a file in markup."""
+    with scene.daemon.client() as client:
+
+        def opened() -> bool:
+            try:
+                client.call(
+                    "browser.open", {"url": f"{SITES[scene.daemon.url]}/{quote(SCRIPT)}"}, principal="agent:bot"
+                )
+            except ApiError as error:
+                assert error.as_dict()["code"] == "browser.unavailable", error
+                return False
+            return True
+
+        eventually(opened, seconds=90)
+        (session,) = client.browser_sessions()
+    page = scene.page("/browser")
+    expect(page.locator("#sessions")).to_contain_text("document.title='owned'")
+    for path in ("/browser", f"/browser/{session.session_id}", "/journal?kind=browser."):
+        page.goto(f"{scene.daemon.url}{path}")
+        page.wait_for_load_state("load")
+        if path.endswith(session.session_id):
+            page.wait_for_selector("canvas[data-frames]")
+        assert "owned" not in page.title(), path
+        assert page.locator("main script, main img[onerror], main svg[onload]").count() == 0, path
+
+
 def test_even_markup_that_got_in_would_not_run(scene: ConsoleScene) -> None:
     """The second wall: the content policy refuses inline script, and Trusted Types refuse text as markup."""
     page = scene.page("/")
@@ -204,26 +255,8 @@ def test_even_markup_that_got_in_would_not_run(scene: ConsoleScene) -> None:
 @contextmanager
 def another_site(page: bytes) -> Iterator[str]:
     """A page on another port of the same address: for cookies the same site, for everything else another one."""
-
-    class Site(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(page)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with web_page(page) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_a_page_on_another_port_reads_nothing_sends_nothing_and_frames_nothing(scene: ConsoleScene) -> None:
@@ -292,8 +325,9 @@ def test_the_stream_ends_with_the_session(scene: ConsoleScene) -> None:
     other = page.context.new_page()
     scene.open(other, "/approvals")
     page.get_by_role("button", name="Log out").click()
-    page.wait_for_url("**/login")
-    other.wait_for_url("**/login")
+    # Two navigations may meet: waiting for one of them would fail with the one that gives way.
+    for tab in (page, other):
+        expect(tab).to_have_url(re.compile("/login$"), timeout=30_000)
 
 
 def test_answers_name_no_secret_of_the_session(scene: ConsoleScene) -> None:

@@ -1,13 +1,11 @@
-"""Servers of others behind a real daemon: real ones from PyPI, and one that tries what it was not given."""
+"""Servers of others behind a real daemon: real ones from PyPI and npm, and one that tries what it was not given."""
 
 import asyncio
 import contextlib
 import hashlib
-import http.server
 import json
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,35 +15,13 @@ import pytest
 from fakes import curious_mcp_server
 from fakes.daemon import Daemon, Place
 from fakes.mcp_clients import meta, over_http, words
+from fakes.web_server import web_page
 
+NPM = Path(sys.prefix) / "npm"
+FILES_SERVER = NPM / "node_modules" / "@modelcontextprotocol" / "server-filesystem" / "dist" / "index.js"
 ROOTS = sorted({prefix for prefix in (sys.prefix, sys.base_prefix) if not prefix.startswith("/usr")})
 SECRET = "s3cr3t-value-0123456789"
 PAGE = b"<html><head><title>News</title></head><body><h1>Today</h1><p>Nothing happened.</p></body></html>"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(PAGE)))
-        self.end_headers()
-        self.wfile.write(PAGE)
-
-    def log_message(self, *_arguments: Any) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def web_page() -> Iterator[int]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class Scene:
@@ -71,14 +47,19 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     root = tmp_path_factory.mktemp("behind")
     home = root / "curious"
     home.mkdir()
+    (root / "shared").mkdir()
+    # It is told that everything is its own. In its settings Palyra would refuse such a folder.
+    (root / "shared" / "start.mjs").write_text(
+        f'process.argv.push("/");\nawait import({json.dumps(str(FILES_SERVER))});\n'
+    )
     shutil.copy(curious_mcp_server.__file__, home / "besieged.py")
-    with web_page() as port:
+    with web_page(PAGE) as port:
         place = Place(
             root / "place",
             f"""
 [tools]
-allowed = ["echo", "time.*", "fetch.*", "curious.*"]
-preapproved = ["time.*", "fetch.*", "curious.*"]
+allowed = ["echo", "time.*", "fetch.*", "curious.*", "files.*"]
+preapproved = ["time.*", "fetch.*", "curious.*", "files.read_*", "files.list_*", "files.write_file"]
 [egress]
 allowed_hosts = ["news.test:{port}"]
 private_targets = ["news.test:{port}"]
@@ -96,6 +77,13 @@ args = ["-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"]
 tool_roots = {json.dumps(ROOTS)}
 allow_interpreters = true
 hosts = ["news.test:{port}"]
+
+[mcp.servers.files]
+command = "/usr/bin/node"
+args = ["start.mjs"]
+tool_roots = [{json.dumps(str(NPM))}]
+workspace = {json.dumps(str(root / "shared"))}
+allow_interpreters = true
 
 [mcp.servers.curious]
 command = "/usr/bin/python3"
@@ -161,6 +149,33 @@ async def test_a_server_from_pypi_reaches_its_host_and_no_other(scene: Scene) ->
         for away in (f"http://127.0.0.1:{scene.port}/", "http://elsewhere.test/", "http://169.254.169.254/"):
             refused = await client.call_tool("fetch_fetch", {"url": away, "raw": True})
             assert refused.is_error and "Nothing happened" not in words(refused), away
+
+
+async def test_a_file_server_from_npm_has_its_folder_and_nothing_else(scene: Scene) -> None:
+    shared = scene.home.parent / "shared"
+    (shared / "note.txt").write_text("what was shared")
+    scene.palyra("mcp", "look", "files")
+    scene.palyra("mcp", "approve", "files", *("read_text_file", "write_file", "move_file"))
+    async with scene.client() as client:
+        tools = {tool.name for tool in (await client.list_tools()).tools}
+        assert "files_read__text__file" in tools and "files_list__directory" not in tools
+        note = await client.call_tool("files_read__text__file", {"path": str(shared / "note.txt")})
+        assert not note.is_error and "what was shared" in words(note), words(note)
+        written = await client.call_tool("files_write__file", {"path": str(shared / "new.txt"), "content": "made"})
+        assert not written.is_error and (shared / "new.txt").read_text() == "made", words(written)
+        for path in (scene.place.state / "operator.token", scene.place.config, Path("/etc/shadow")):
+            kept = await client.call_tool("files_read__text__file", {"path": str(path)})
+            assert kept.is_error and (len(path.read_text()) < 5 or path.read_text() not in words(kept)), path
+        outside = scene.home.parent / "outside.txt"
+        # Beside its folder there is only what is thrown away with the sandbox.
+        await client.call_tool("files_write__file", {"path": str(outside), "content": "x"})
+        assert not outside.exists()
+        shut = await client.call_tool("files_write__file", {"path": "/etc/outside.txt", "content": "x"})
+        assert shut.is_error and not Path("/etc/outside.txt").exists(), words(shut)
+        # What nobody approved in advance waits for a person, as any tool does.
+        moved = {"source": str(shared / "new.txt"), "destination": str(shared / "old.txt")}
+        waiting = await client.call_tool("files_move__file", moved)
+        assert meta(waiting, "status") == "needs_approval" and (shared / "new.txt").exists()
 
 
 async def test_a_server_cannot_reach_what_it_was_not_given(reviewed: Scene) -> None:

@@ -8,9 +8,7 @@ ordinary user. Without the protection the race is won about once in fifty starts
 import asyncio
 import ctypes
 import os
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakes.ordinary_user import NOBODY, as_ordinary_user
+from fakes.ordinary_user import run_as_ordinary_user
 from palyra.errors import PalyraError
 from palyra.sandbox.bubblewrap import to_launch_spec
 from palyra.sandbox.command import ProcessCommand
@@ -213,21 +211,9 @@ def test_nothing_outside_the_workspace_is_written(attack: Callable[[Path], None]
 
 
 def test_the_same_as_an_ordinary_user(tmp_path: Path) -> None:
-    base = Path(tempfile.mkdtemp(prefix="palyra-race-"))
-    try:
-        if os.geteuid() == 0:
-            os.chown(base, NOBODY, NOBODY)
-        ran = subprocess.run(
-            [*as_ordinary_user(tmp_path), sys.executable, __file__, str(base)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        assert ran.stdout.count("blocked: ") == len(ATTACKS)
-    finally:
-        shutil.rmtree(base)
+    ran = run_as_ordinary_user(__file__, tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("blocked: ") == len(ATTACKS)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ of system calls, and with one that allows everything, so that the namespaces alo
 import asyncio
 import os
 import socket
-import subprocess
 import sys
-import tempfile
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +17,7 @@ from unittest import mock
 import pytest
 
 from fakes.egress_door import FakeDoor
-from fakes.ordinary_user import NOBODY, as_ordinary_user
+from fakes.ordinary_user import run_as_ordinary_user
 from palyra.sandbox import built_ahead, call_preparation
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.outcome import ProcessOutcome
@@ -321,21 +319,9 @@ async def perform(attempt: Callable[[Scene], Awaitable[None]], filtered: bool, b
 
 
 def test_as_an_ordinary_user(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="palyra-test-") as base:
-        os.chmod(base, 0o755)
-        if os.geteuid() == 0:
-            os.chown(base, NOBODY, NOBODY)
-        done = subprocess.run(
-            [*as_ordinary_user(tmp_path), sys.executable, __file__, base],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert done.stdout.split() == [each.__name__ for each in ATTEMPTS for _ in range(2)]
+    done = run_as_ordinary_user(__file__, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == [each.__name__ for each in ATTEMPTS for _ in range(2)]
 
 
 def main(base: Path) -> None:

@@ -7,15 +7,13 @@ Run as a program (``test_planted_name_attacks.py DIR``) all of it is done as an 
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from fakes.ordinary_user import NOBODY, as_ordinary_user
+from fakes.ordinary_user import run_as_ordinary_user
 from palyra.sandbox import appearing, limits
 from palyra.sandbox.appearing import ProtectedAppeared, ProtectedUnseen
 from palyra.sandbox.command import ProcessCommand
@@ -220,21 +218,9 @@ async def test_attack(attack: Callable[[Scene], Awaitable[None]], tmp_path: Path
 
 
 def test_attacks_as_an_ordinary_user(tmp_path: Path) -> None:
-    base = Path(tempfile.mkdtemp(prefix="palyra-planted-"))
-    try:
-        if os.geteuid() == 0:
-            os.chown(base, NOBODY, NOBODY)
-        ran = subprocess.run(
-            [*as_ordinary_user(tmp_path), sys.executable, __file__, str(base)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        assert ran.stdout.count("blocked: ") == len(ATTACKS)
-    finally:
-        shutil.rmtree(base)
+    ran = run_as_ordinary_user(__file__, tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("blocked: ") == len(ATTACKS)
 
 
 if __name__ == "__main__":

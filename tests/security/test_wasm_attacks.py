@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from fakes.wasm_guests import (
     ALLOC,
@@ -44,6 +45,13 @@ from palyra.wasm.ports import HostRefusal
 # Fuel without end: time alone must stop these.
 ENDLESS_FUEL = RuntimeLimits(fuel_budget=10**15)
 FOREVER = "(loop $l (br $l))"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory):
+    """For guests that only ask for what they must not get, one after the other, as in a daemon."""
+    async with open_runtime(tmp_path_factory.mktemp("shared")) as runtime:
+        yield runtime
 
 
 async def _is_well(runtime):
@@ -325,15 +333,15 @@ async def test_without_a_grant_nothing_is_reached(tmp_path):
     ],
 )
 @pytest.mark.parametrize("text", [b"a\xffb", b"\xed\xa0\x80", b"\xc0\xaf."])
-async def test_text_that_is_not_utf8_is_a_status(tmp_path, name, call, text):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_text_that_is_not_utf8_is_a_status(shared, name, call, text):
     guest = minimal(
         f"(call ${name} {call})",
         before=imported(name, len(core_types(CORE_TYPES[name])[0])),
         memory='(memory (export "memory") 1)' + text_at(0, text),
     )
     services = FakeServices()
-    async with open_runtime(tmp_path) as runtime:
-        outcome = await runtime.run(await runtime.compile(guest), grants=GRANTS, services=services)
+    outcome = await shared.run(await shared.compile(guest), grants=GRANTS, services=services)
     assert outcome.output == Status.BAD_UTF8
     assert services.asked == []
 
@@ -341,15 +349,15 @@ async def test_text_that_is_not_utf8_is_a_status(tmp_path, name, call, text):
 @pytest.mark.parametrize(
     "key", ["../x", "/etc/passwd", "a/../b", "a//b", ".", "a/.", "a\\b", "a\x00b", "a\nb", "", "a/", "x" * 600]
 )
-async def test_a_storage_key_that_could_leave_the_prefix_is_refused(tmp_path, key):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_storage_key_that_could_leave_the_prefix_is_refused(shared, key):
     guest = minimal(
         f"(call $storage-get (i32.const 30000) (i32.const 0) (i32.const {len(key.encode())}))",
         before=imported("storage-get", 3),
         memory='(memory (export "memory") 1)' + text_at(0, key),
     )
     services = FakeServices()
-    async with open_runtime(tmp_path) as runtime:
-        outcome = await runtime.run(await runtime.compile(guest), grants=GRANTS, services=services)
+    outcome = await shared.run(await shared.compile(guest), grants=GRANTS, services=services)
     assert outcome.output in (Status.BAD_REQUEST, Status.TOO_LARGE)
     assert services.asked == []
 
@@ -372,15 +380,15 @@ async def test_a_storage_key_that_could_leave_the_prefix_is_refused(tmp_path, ke
         "[" * 5_000,
     ],
 )
-async def test_a_request_cannot_smuggle_another(tmp_path, head):
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_request_cannot_smuggle_another(shared, head):
     guest = minimal(
         f"(call $http-send (i32.const 10000) (i32.const 0) (i32.const {len(head)}) (i32.const 0) (i32.const 0))",
         before=imported("http-send", 5),
         memory='(memory (export "memory") 1)' + text_at(0, head),
     )
     services = FakeServices()
-    async with open_runtime(tmp_path) as runtime:
-        outcome = await runtime.run(await runtime.compile(guest), grants=GRANTS, services=services)
+    outcome = await shared.run(await shared.compile(guest), grants=GRANTS, services=services)
     assert outcome.output == Status.BAD_REQUEST
     assert services.asked == []
 

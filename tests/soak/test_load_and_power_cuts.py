@@ -1,4 +1,4 @@
-"""Minutes of calls from many callers while the daemon is killed again and again. Run with `make soak`."""
+"""Minutes of calls from many callers while the daemon is killed again and again. Run with `make soak-tests`."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Daemon, Place
-from palyra.client.client import AsyncClient
+from palyra.client.async_client import AsyncClient
 from palyra.errors import PalyraError
 
 ROUNDS = int(os.environ.get("PALYRA_SOAK_ROUNDS", "20"))

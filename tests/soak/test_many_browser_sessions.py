@@ -1,4 +1,4 @@
-"""Thirty browser sessions at once, opened and closed ten times: nothing of them stays. Run with `make soak`."""
+"""Thirty browser sessions at once, opened and closed ten times: nothing of them stays. Run with `make soak-tests`."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The documented commands for a skill in Python: an interpreter is built once and compiled twice."""
+"""The commands of write-a-skill.md for a skill in Python: an interpreter is built once and compiled twice."""
 
 from pathlib import Path
 

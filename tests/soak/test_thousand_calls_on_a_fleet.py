@@ -1,4 +1,4 @@
-"""A thousand calls on three workers in networks of their own. Run with `make soak`."""
+"""A thousand calls on three workers in networks of their own. Run with `make soak-tests`."""
 
 import time
 from pathlib import Path

@@ -1,6 +1,6 @@
 """The agent API as one ASGI application."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.applications import Starlette
@@ -69,6 +69,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/skills/audit", skills.audit_skill),
     ("GET", "/v1/skills/{skill_id}", skills.show_skill),
     ("DELETE", "/v1/skills/{skill_id}", skills.remove_skill),
+    ("DELETE", "/v1/skills/{skill_id}/data", skills.purge_skill),
     ("POST", "/v1/skills/{skill_id}/approve", skills.approve_skill),
     ("POST", "/v1/skills/{skill_id}/disable", skills.pause_skill),
     ("POST", "/v1/skills/{skill_id}/enable", skills.pause_skill),
@@ -173,8 +174,8 @@ class _NoQuery(msgspec.Struct, frozen=True):
     """For routes that take no parameters."""
 
 
-def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
-    """``hosts`` are the names the daemon answers to; with none given, any name is accepted (an in-process client)."""
+def create_app(service: ApiService) -> ASGIApp:
+    """Answers to any name: a listener puts a ``HostGuard`` before it."""
 
     def bound(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         shape = shape_told(endpoint)
@@ -210,7 +211,7 @@ def create_app(service: ApiService, *, hosts: Sequence[str] = ()) -> ASGIApp:
     ]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: wrong_method})
     app.router.redirect_slashes = False
-    return HostGuard(app, frozenset(hosts)) if hosts else app
+    return app
 
 
 class HostGuard:

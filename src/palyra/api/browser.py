@@ -29,10 +29,15 @@ class TakeOverBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
 
 
+# For the document only: what does not fit has its own code.
+_VISIBLE = {"format": "visible-text"}
+_COLOUR = {"pattern": "^(#[0-9a-f]{6})?$"}
+
+
 class NewProfileBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     principal: PrincipalText
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
-    colour: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS)] = ""
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS, extra_json_schema=_VISIBLE)]
+    colour: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARS, extra_json_schema=_COLOUR)] = ""
     private: bool = False
 
 

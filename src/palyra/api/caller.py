@@ -1,12 +1,16 @@
 """Who is calling: the token behind a request, and the principal it may speak for."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
-from starlette.requests import Request
 
 from palyra.clock import Clock
 from palyra.identity.api_token import TokenRecord, TokenScope, Unauthenticated
 from palyra.identity.principal import Principal
 from palyra.identity.sqlite_tokens import Reader, authenticate
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +37,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.operates else str(self.principal)
 
 
-def caller_of(request: Request, reader: Reader, clock: Clock) -> Caller:
+def caller_of(request: "Request", reader: Reader, clock: Clock) -> Caller:
     scheme, _, raw = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not raw:
         raise Unauthenticated("this needs a token")

@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from palyra.api.caller import Caller
-from palyra.api.described import PrincipalText, UlidText, described
+from palyra.api.described import FreeObject, JsonText, PrincipalText, UlidText, described
 from palyra.api.http import EXIT_CODE_HEADER, WrongShape, answer, answer_failure, read_into
 from palyra.api.service import ApiService
 from palyra.api.views.calls import CallData, RunData, ToolData, ToolList, ToolWithSchemas
@@ -42,8 +42,8 @@ class RunFixed(Denied):
 
 class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tool: str
-    arguments: dict[str, Any] | None = None
-    arguments_json: str | None = None
+    arguments: FreeObject | None = None
+    arguments_json: JsonText | None = None
     run_id: UlidText | None = None
     session: Word = ""
     channel: Word | None = None
@@ -62,9 +62,19 @@ class RunBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     principal: PrincipalText | None = None
 
 
+# For the document: of the two ways to give arguments exactly one is taken.
+_ONE_WAY_OF_TWO = {
+    "oneOf": [
+        {"required": [given], "properties": {given: {"type": kind}, other: {"type": "null"}}}
+        for given, kind, other in (("arguments", "object", "arguments_json"), ("arguments_json", "string", "arguments"))
+    ]
+}
+
+
 @described(
     "Makes one call and answers when it has ended. Takes `arguments` or `arguments_json`, one of the two.",
     body=CallBody,
+    body_rules=_ONE_WAY_OF_TWO,
     data=CallData,
     errors={202: "a person must approve first", 403: "policy says no", 422: "the call ran and failed"},
 )

@@ -41,6 +41,17 @@ RefText = Annotated[
 ]
 KeyText = Annotated[str, _looks_like("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ChannelText = Annotated[str, _looks_like("^[a-z0-9][a-z0-9._-]{0,127}$")]
+# A request is read strictly: what two parsers could take for different numbers is refused.
+MAX_WHOLE_NUMBER: Final = 2**53 - 1
+JSON_VALUE: Final = "JsonValue"
+FreeObject = Annotated[
+    dict[str, Any],
+    Meta(extra_json_schema={"additionalProperties": {"$ref": f"#/components/schemas/{JSON_VALUE}"}}),
+]
+JsonText = Annotated[
+    str,
+    Meta(extra_json_schema={"contentMediaType": "application/json", "format": "json-object"}),
+]
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Sha256 = Annotated[str, _looks_like("^(sha256:)?[0-9a-f]{64}$")]
 
@@ -59,11 +70,13 @@ class Endpoint(Protocol):
 
 
 class RouteShape(msgspec.Struct, frozen=True, kw_only=True):
-    """``query`` is a struct whose fields are the parameters, ``path`` has the types of parts of the path that are no
-    plain words, ``also`` has further statuses with the same data, ``errors`` those with an error worth telling of."""
+    """``body_rules`` is what a schema says of the body beyond its fields, ``query`` is a struct whose fields are the
+    parameters, ``path`` has the types of parts of the path that are no plain words, ``also`` has further statuses with
+    the same data, ``errors`` those with an error worth telling of."""
 
     summary: str
     body: Any = None
+    body_rules: Mapping[str, Any] = {}
     accepts: Accepts = "json"
     query: type[msgspec.Struct] | None = None
     path: Mapping[str, Any] = {}

@@ -1,8 +1,9 @@
 """The frame of every API answer: strict JSON in, one document out, errors with their code, status and exit code."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from palyra.errors import ExitCode, InternalError, InvalidInput, LimitExceeded, PalyraError, exit_code_of
 from palyra.limits import MAX_HTTP_BODY_BYTES
 from palyra.strict_json import parse_strict
+from palyra.tools.call import Stopping
 
 log = logging.getLogger("palyra.api")
 
@@ -51,11 +53,9 @@ def answer(data: Any, status: int = 200) -> Response:
     return _respond({"ok": True, "data": data}, status, ExitCode.DONE)
 
 
-def answer_error(error: PalyraError, data: Any = None) -> Response:
-    document: dict[str, Any] = {"ok": False, "error": error.as_dict()}
-    if data is not None:
-        document["data"] = data
-    return _respond(document, error.http_status, exit_code_of(error))
+def answer_error(error: PalyraError, *, status: int | None = None) -> Response:
+    """``status`` where the route knows better than the error who can help it."""
+    return _respond({"ok": False, "error": error.as_dict()}, status or error.http_status, exit_code_of(error))
 
 
 def answer_failure(error: dict[str, Any], status: int, exit_code: ExitCode, data: Any) -> Response:
@@ -117,6 +117,9 @@ def shape_of(value: dict[str, Any], shape: type[T]) -> T:
         raise WrongShape(f"the request does not have the right shape: {error}") from error
 
 
+# How the server's cancelling says that the daemon stops and its time for what still runs is over.
+_OUT_OF_TIME: Final = "graceful shutdown"
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -130,6 +133,10 @@ def guarded(handler: Handler) -> Handler:
             return answer_error(error)
         except ClientDisconnect:
             return Response(status_code=499)
+        except asyncio.CancelledError as cancelled:
+            if not any(_OUT_OF_TIME in str(why) for why in cancelled.args):
+                raise
+            return answer_error(Stopping("the daemon stopped before this request was answered"))
         except Exception:
             log.exception("%s %s broke", request.method, request.url.path)
             return answer_error(InternalError("the request broke inside Palyra"))

@@ -6,7 +6,16 @@ from typing import Any, Final
 
 import msgspec
 
-from palyra.api.described import Access, KeyText, RouteShape, ScopeText, UlidText, shape_told
+from palyra.api.described import (
+    JSON_VALUE,
+    MAX_WHOLE_NUMBER,
+    Access,
+    KeyText,
+    RouteShape,
+    ScopeText,
+    UlidText,
+    shape_told,
+)
 from palyra.api.views.calls import ErrorView
 from palyra.limits import MAX_HTTP_BODY_BYTES
 
@@ -40,6 +49,26 @@ _MEDIA: Final = {
     "document": "application/json",
     "file": "*/*",
 }
+
+
+_WHOLE_NUMBER: Final = {"minimum": -MAX_WHOLE_NUMBER, "maximum": MAX_WHOLE_NUMBER}
+# One server-sent event; what its data is, the reference tells for each kind of them.
+_SENT_EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
+}
+# What may stand inside an object that a request brings along.
+_JSON_VALUE: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": ["string", "boolean", "null"]},
+        {"type": "number", **_WHOLE_NUMBER},
+        {"type": "array", "items": {"$ref": SCHEMA_REF.format(name=JSON_VALUE)}},
+        {"type": "object", "additionalProperties": {"$ref": SCHEMA_REF.format(name=JSON_VALUE)}},
+    ]
+}
+
+
+_BODY: Final = f"one JSON object of at most {MAX_HTTP_BODY_BYTES} bytes; whole numbers without fraction or exponent"
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +113,7 @@ def openapi_document(
     paths: dict[str, dict[str, Any]] = {}
     for method, path, shape, name in told:
         shown = _REST_OF_PATH.sub("{scope}/{key}", path)
-        operation = _operation(method, shown, shape, schemas, name)
+        operation = _operation(shown, shape, schemas, name)
         paths.setdefault(shown, {})[method.lower()] = operation
     return {
         "openapi": OPENAPI_VERSION,
@@ -120,7 +149,7 @@ class _Schemas:
     def __init__(self, types: list[Any]) -> None:
         shown, components = msgspec.json.schema_components(types, ref_template=SCHEMA_REF)
         self._shown = [(kind, _portable(schema)) for kind, schema in zip(types, shown, strict=True)]
-        self.components: dict[str, Any] = _portable(components)
+        self.components: dict[str, Any] = {JSON_VALUE: _JSON_VALUE, **_portable(components)}
 
     def of(self, kind: Any) -> dict[str, Any]:
         return next(schema for known, schema in self._shown if known is kind or known == kind)
@@ -137,16 +166,17 @@ class _Schemas:
 
 
 def _portable(schema: Any) -> Any:
-    """Python's ``\\Z`` is an end that other dialects write as ``$``."""
+    """Python's ``\\Z`` is an end that other dialects write as ``$``, and a whole number is one that a double holds."""
     if isinstance(schema, dict):
-        return {
+        shown = {
             name: value.replace("\\Z", "$") if name == "pattern" and isinstance(value, str) else _portable(value)
             for name, value in schema.items()
         }
+        return {**_WHOLE_NUMBER, **shown} if schema.get("type") == "integer" else shown
     return [_portable(one) for one in schema] if isinstance(schema, list) else schema
 
 
-def _operation(method: str, path: str, shape: RouteShape, schemas: _Schemas, name: str) -> dict[str, Any]:
+def _operation(path: str, shape: RouteShape, schemas: _Schemas, name: str) -> dict[str, Any]:
     verb = path.rpartition("/")[2]
     operation: dict[str, Any] = {
         # One function may serve several paths that differ in their last word.
@@ -166,9 +196,10 @@ def _operation(method: str, path: str, shape: RouteShape, schemas: _Schemas, nam
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": archive}}
     elif shape.body is not None:
         operation["requestBody"] = {
-            "required": bool(schemas.named(shape.body)["required"]),
-            "description": f"one JSON object of at most {MAX_HTTP_BODY_BYTES} bytes",
-            "content": {"application/json": {"schema": schemas.of(shape.body)}},
+            # A form of another site can send an empty body, but not JSON under its name: a session takes nothing else.
+            "required": shape.access == "session" or bool(schemas.named(shape.body)["required"]),
+            "description": _BODY,
+            "content": {"application/json": {"schema": {**schemas.of(shape.body), **shape.body_rules}}},
         }
     return operation
 
@@ -197,6 +228,8 @@ def _answer(shape: RouteShape, schemas: _Schemas) -> dict[str, Any]:
     media = _MEDIA[shape.answers]
     if shape.answers == "document":
         return {"description": shape.summary, "content": {media: {"schema": {"type": "object"}}}}
+    if shape.answers == "events":
+        return {"description": shape.summary, "content": {media: {"schema": _SENT_EVENT}}}
     if shape.answers != "json":
         return {"description": shape.summary, "content": {media: {"schema": {"type": "string"}}}}
     document = {

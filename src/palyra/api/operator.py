@@ -1,14 +1,14 @@
 """``/v1/approvals``, ``/v1/tokens`` and ``/v1/status``: what a person uses. Policy decides who may."""
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.api.caller import Caller
-from palyra.api.described import PrincipalText, UlidText, described
+from palyra.api.described import FreeObject, PrincipalText, UlidText, described
 from palyra.api.http import WrongShape, answer, read_into, read_query
 from palyra.api.service import ApiService
 from palyra.api.views.calls import ApprovalData, ApprovalList, NewTokenData, StatusData, TokenData, TokenList
@@ -27,7 +27,7 @@ MAX_REASON_CHARS = 1024
 class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decision: Literal["approve", "deny", "withdraw"]
     scope: Literal["once", "session", "pattern", "timeboxed"] = "once"
-    pattern: dict[str, Any] | None = None
+    pattern: FreeObject | None = None
     ttl_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
     argument_digest: str | None = None

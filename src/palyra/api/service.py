@@ -3,12 +3,9 @@
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
-
-from starlette.requests import Request
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from palyra.api.caller import Caller, caller_of
-from palyra.api.openapi import DescribedRoute
 from palyra.clock import Clock
 from palyra.errors import Denied
 from palyra.identity.api_token import TokenScope
@@ -22,16 +19,20 @@ from palyra.policy.request import PolicyRequest
 from palyra.skills.registry import SkillRegistry
 from palyra.tools.approval import Approval, ApprovalScope, SelfApproval, UnknownApproval
 from palyra.tools.broker import Broker
-from palyra.tools.ports import Transaction
+from palyra.tools.call import tool_entity
+from palyra.tools.ports import Store
 from palyra.vault.ref import SecretRef
 from palyra.vault.use import VAULT_MANAGE, VAULT_REVEAL, secret_entity
 from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from palyra.api.openapi import DescribedRoute
     from palyra.browser.live import LiveFrame, OperatorInput
     from palyra.browser.session_view import SessionEvent
     from palyra.identity.identity_manager import IdentityManager
-    from palyra.mcp.behind.definition import Listing
+    from palyra.mcp.behind.definition import Listing, ToolDefinition
     from palyra.mcp.behind.pinning import Pin
     from palyra.mcp.behind.server_plan import ServerPlan
     from palyra.mcp.protocol_door import ProtocolDoor
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from palyra.workers.output_tails import OutputTails
     from palyra.workers.record import WorkerRecord
     from palyra.workers.state_port import FleetLedger
-
-T = TypeVar("T")
 
 
 class ActionDenied(Denied):
@@ -116,6 +115,8 @@ class ServersBehind(Protocol):
 
     def server(self, name: str) -> "tuple[ServerPlan, dict[str, Pin]]": ...
 
+    def offered(self) -> "dict[str, tuple[str, ToolDefinition]]": ...
+
     async def look(self, server: str, *, actor: str) -> "Listing": ...
 
     async def approve(self, server: str, tools: Mapping[str, str], *, by: str, actor: str) -> "list[Pin]": ...
@@ -159,13 +160,7 @@ class Browsers(Protocol):
     async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
 
 
-class ApiStore(Protocol):
-    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
-
-    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> Awaitable[T]: ...
-
-    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
-
+class ApiStore(Store, Protocol):
     def events_since(self, seq: int, *, limit: int, call: str = "") -> list[Event]: ...
 
     def subscribe(self) -> News: ...
@@ -179,6 +174,7 @@ class ApiService:
         broker: Broker,
         vault: Vault,
         skills: SkillRegistry,
+        prepare_skills: Callable[[], Awaitable[None]],
         identity: "Callable[[], IdentityManager]",
         nodes: "Callable[[], Awaitable[DeviceDesks]]",
         workers: "Callable[[], Fleet]",
@@ -198,6 +194,7 @@ class ApiService:
         self.broker = broker
         self.vault = vault
         self.skills = skills
+        self.prepare_skills = prepare_skills
         self.identity = identity
         self.nodes = nodes
         self.workers = workers
@@ -225,7 +222,7 @@ class ApiService:
         other.channel = channel
         return other
 
-    def caller(self, request: Request) -> Caller:
+    def caller(self, request: "Request") -> Caller:
         return caller_of(request, self.store, self.clock)
 
     async def note_rejected(self) -> None:
@@ -273,9 +270,7 @@ class ApiService:
         return decision.outcome is Outcome.ALLOW
 
     def _tool_of(self, approval: Approval) -> Entity:
-        spec = self.broker.catalog.entry(approval.binding.tool).spec
-        capabilities = frozenset(spec.metadata.capabilities)
-        return self._directory.tool(str(spec.name), capabilities, spec.metadata.sensitive, spec.tier.value)
+        return tool_entity(self._directory, self.broker.catalog.entry(approval.binding.tool).spec)
 
     def require_visible(self, caller: Caller, approval: Approval) -> None:
         if not caller.operates and approval.binding.principal != str(caller.principal):

@@ -3,18 +3,19 @@
 import asyncio
 import base64
 import binascii
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from palyra.api.described import described
+from palyra.api.described import FreeObject, described
 from palyra.api.http import WrongShape, answer, read_bytes, read_into, read_query
 from palyra.api.service import ApiService
 from palyra.api.views.skills import (
     AuditData,
     ConfigurationData,
+    ErasedData,
     KeyRevocation,
     PublisherKeyData,
     PublisherList,
@@ -61,7 +62,7 @@ class RemovalQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigurationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    configuration: dict[str, Any]
+    configuration: FreeObject
     version: str | None = None
 
 
@@ -178,6 +179,8 @@ async def approve_skill(service: ApiService, request: Request) -> Response:
     version = await service.skills.approve(
         request.path_params["skill_id"], body.version, body.digest, actor=caller.actor, reason=body.reason
     )
+    # It is in use by now. Who approved it finds it ready: a module with an interpreter in it takes half a minute.
+    await service.prepare_skills()
     return answer(version_view(version))
 
 
@@ -213,6 +216,14 @@ async def remove_skill(service: ApiService, request: Request) -> Response:
         request.path_params["skill_id"], read_query(request, RemovalQuery).version, actor=caller.actor
     )
     return answer({"removed": [version_view(version) for version in removed]})
+
+
+@described("Erases what a removed skill has stored.", data=ErasedData)
+async def purge_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    erased = await service.skills.purge(request.path_params["skill_id"], actor=caller.actor)
+    return answer({"values": erased.values, "bytes": erased.bytes})
 
 
 @described("Sets the configuration of a version.", body=ConfigurationBody, data=ConfigurationData)

@@ -1,26 +1,31 @@
 """``/v1/vault``: secrets put, listed, deleted and rotated by those whom policy lets. Values go in; one way is out."""
 
 import asyncio
-from typing import Literal
+from http import HTTPStatus
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from palyra.api.described import RefText, ScopeText, described
-from palyra.api.http import WrongShape, answer, read_into, read_query
+from palyra.api.http import answer, answer_error, read_into, read_query
 from palyra.api.service import ApiService
 from palyra.api.views.calls import RevealedSecret, SecretData, SecretList
 from palyra.clock import rfc3339
+from palyra.errors import Unavailable
 from palyra.secret import Secret
 from palyra.vault.errors import NotConfirmed
-from palyra.vault.limits import MAX_LISTED
+from palyra.vault.limits import MAX_LISTED, MAX_VALUE_BYTES
 from palyra.vault.record import RotationReport, SecretInfo, UseNote
 from palyra.vault.ref import SecretRef, SecretScope
 
+# For the document only: an empty value has its own code.
+_VALUE = msgspec.Meta(extra_json_schema={"minLength": 1, "description": f"at most {MAX_VALUE_BYTES} bytes of UTF-8"})
+
 
 class SecretBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    value: str
+    value: Annotated[str, _VALUE]
 
 
 class SecretQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +36,7 @@ class SecretQuery(msgspec.Struct, frozen=True, kw_only=True):
 class RevealBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ref: RefText
     confirm: str
-    version: int | None = None
+    version: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,12 +81,22 @@ async def delete_secret(service: ApiService, request: Request) -> Response:
     return answer(secret_view(await service.vault.delete(ref, actor=caller.actor)))
 
 
-@described("Puts all secrets under a new key.", body=RotateBody, data=RotationReport)
+@described(
+    "Puts all secrets under a new key.",
+    body=RotateBody,
+    data=RotationReport,
+    errors={409: "the place asked for has no key", 503: "the key of the vault is not there"},
+)
 async def rotate_vault(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_vault_manager(caller)
     body = await read_into(request, RotateBody)
-    return answer(msgspec.to_builtins(await service.vault.rotate(body.to, actor=caller.actor)))
+    try:
+        report = await service.vault.rotate(body.to, actor=caller.actor)
+    except Unavailable as error:
+        # The place that was asked for has no key: whoever asked can choose another one, nothing here is broken.
+        return answer_error(error, status=None if body.to is None else HTTPStatus.CONFLICT)
+    return answer(msgspec.to_builtins(report))
 
 
 @described("Shows a value to a person.", body=RevealBody, data=RevealedSecret)
@@ -93,8 +108,6 @@ async def reveal_secret(service: ApiService, request: Request) -> Response:
     policies = service.require_vault_reader(caller, ref)
     if body.confirm != str(ref):
         raise NotConfirmed(f"the name typed is not {ref}")
-    if body.version is not None and body.version < 1:
-        raise WrongShape("versions are counted from 1")
     note = UseNote(
         actor=caller.actor,
         principal=caller.actor,

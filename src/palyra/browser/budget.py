@@ -112,7 +112,6 @@ class SessionMeter:
         self.budget = budget
         self.actions = 0
         self.tabs = 0
-        self.network_bytes = 0
         self._began = now
         self._used = now
         self._recent: deque[float] = deque()
@@ -157,12 +156,6 @@ class SessionMeter:
 
     def close_tab(self) -> None:
         self.tabs = max(0, self.tabs - 1)
-
-    def add_network(self, count: int) -> None:
-        """Counted first: the bytes have already passed when they are known."""
-        self.network_bytes += max(0, count)
-        if self.network_bytes > self.budget.max_network_bytes:
-            raise BudgetSpent(f"the session moved {self.network_bytes} bytes", field="max_network_bytes")
 
     def require(self, field: str, size: int) -> None:
         """That one thing of this size is within the field's limit."""

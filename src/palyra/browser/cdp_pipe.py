@@ -43,12 +43,15 @@ class TooManyCommands(LimitExceeded):
 
 
 class _Waiting:
-    __slots__ = ("method", "reply", "session_id")
+    __slots__ = ("late", "method", "reply", "session_id")
 
-    def __init__(self, method: str, session_id: str, reply: "asyncio.Future[dict[str, Any]]") -> None:
+    def __init__(
+        self, method: str, session_id: str, reply: "asyncio.Future[dict[str, Any]]", late: asyncio.TimerHandle
+    ) -> None:
         self.method = method
         self.session_id = session_id
         self.reply = reply
+        self.late = late
 
 
 class CdpPipe:
@@ -60,6 +63,7 @@ class CdpPipe:
         self._write_to = write_to
         self._frames = FrameReader()
         self._unsent = bytearray()
+        self._waits_to_write = False
         self._next = 1
         self._waiting: dict[int, _Waiting] = {}
         self._handlers: dict[str, list[Handler]] = {}
@@ -79,25 +83,43 @@ class CdpPipe:
         timeout: float = limits.COMMAND_SECONDS,  # noqa: ASYNC109  one deadline for sending and answering
     ) -> dict[str, Any]:
         """The result of a command. ``session_id`` None is the browser itself."""
+        return await self.ask(method, params, session_id, timeout)
+
+    def ask(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        session_id: str | None = None,
+        timeout: float = limits.COMMAND_SECONDS,
+    ) -> "asyncio.Future[dict[str, Any]]":
+        """The same, sent already: for those who send several, or wait for something else as well."""
         if self.failure is not None:
             raise _again(self.failure)
         if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
-            raise TooManyCommands(f"{method}: {len(self._waiting)} commands wait already", method=method)
+            self._drop_cancelled()
+            if len(self._waiting) >= limits.MAX_WAITING_COMMANDS:
+                raise TooManyCommands(f"{method}: {len(self._waiting)} commands wait already", method=method)
         number = self._next
         frame = encode(number, method, params, session_id)
         if len(self._unsent) + len(frame) > limits.MAX_UNSENT_BYTES:
             raise TooManyCommands(f"{method}: Chromium does not read what it was sent", method=method)
         self._next += 1
-        waiting = _Waiting(method, session_id or "", self._loop.create_future())
-        self._waiting[number] = waiting
-        try:
-            self._write(frame)
-            async with asyncio.timeout(timeout):
-                return await waiting.reply
-        except TimeoutError as late:
-            raise CommandTimeout(f"{method} was not answered within {timeout:g} s", method=method) from late
-        finally:
-            self._waiting.pop(number, None)
+        reply: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        late = self._loop.call_later(timeout, self._late, number, timeout)
+        self._waiting[number] = _Waiting(method, session_id or "", reply, late)
+        self._write(frame)
+        return reply
+
+    def _late(self, number: int, timeout: float) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None and not waiting.reply.done():
+            text = f"{waiting.method} was not answered within {timeout:g} s"
+            waiting.reply.set_exception(CommandTimeout(text, method=waiting.method))
+
+    def _drop_cancelled(self) -> None:
+        """Those whose caller went away wait for their answer, or their time, to be forgotten."""
+        for number in [number for number, each in self._waiting.items() if each.reply.done()]:
+            self._waiting.pop(number).late.cancel()
 
     def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> None:
         """A command whose answer nobody needs: none is waited for, and a refusal is not told. Cheap, for answers to
@@ -130,11 +152,12 @@ class CdpPipe:
             return
         self.failure = why or BrowserEnded("the connection to Chromium was closed")
         self._loop.remove_reader(self._read_from)
-        if self._unsent:
+        if self._waits_to_write:
+            self._waits_to_write = False
             self._loop.remove_writer(self._write_to)
         os.close(self._read_from)
         os.close(self._write_to)
-        self._give_up(self._waiting.values(), self.failure)
+        self._give_up(list(self._waiting), self.failure)
         self._handlers.clear()
         self.closed.set()
 
@@ -163,7 +186,9 @@ class CdpPipe:
     def _dispatch(self, message: Reply | CdpEvent) -> None:
         if isinstance(message, Reply):
             # One that nobody waits for any more came too late.
-            waiting = self._waiting.get(message.id)
+            waiting = self._waiting.pop(message.id, None)
+            if waiting is not None:
+                waiting.late.cancel()
             if waiting is not None and not waiting.reply.done():
                 if message.fault is None:
                     waiting.reply.set_result(message.result)
@@ -180,11 +205,13 @@ class CdpPipe:
 
     def _detached(self, session_id: str) -> None:
         if session_id:
-            left = [each for each in self._waiting.values() if each.session_id == session_id]
+            left = [number for number, each in self._waiting.items() if each.session_id == session_id]
             self._give_up(left, TargetGone("the tab or frame went away before it answered"))
 
-    def _give_up(self, waiting: Any, why: PalyraError) -> None:
-        for each in tuple(waiting):
+    def _give_up(self, numbers: list[int], why: PalyraError) -> None:
+        for number in numbers:
+            each = self._waiting.pop(number)
+            each.late.cancel()
             if not each.reply.done():
                 each.reply.set_exception(_again(why))
                 # Its task may have been cancelled meanwhile; then nobody asks.
@@ -193,31 +220,32 @@ class CdpPipe:
     # Writing.
 
     def _write(self, frame: bytes) -> None:
-        if self._unsent:
-            self._unsent += frame
-            return
-        try:
-            sent = os.write(self._write_to, frame)
-        except BlockingIOError:
-            sent = 0
-        except OSError as problem:
-            self.close(BrowserEnded(f"Chromium does not listen any more: {problem.strerror}"))
-            return
-        if sent < len(frame):
-            self._unsent += memoryview(frame)[sent:]
+        """What is sent in one turn of the loop goes in one go: each write wakes Chromium."""
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent += frame
+
+    def _flush(self) -> None:
+        if self.failure is None and self._put():
+            self._waits_to_write = True
             self._loop.add_writer(self._write_to, self._writable)
 
     def _writable(self) -> None:
+        if not self._put() and self._waits_to_write:
+            self._waits_to_write = False
+            self._loop.remove_writer(self._write_to)
+
+    def _put(self) -> bool:
+        """Whether something is left to be written."""
         try:
             sent = os.write(self._write_to, self._unsent)
         except BlockingIOError:
-            return
+            return True
         except OSError as problem:
             self.close(BrowserEnded(f"Chromium does not listen any more: {problem.strerror}"))
-            return
+            return False
         del self._unsent[:sent]
-        if not self._unsent:
-            self._loop.remove_writer(self._write_to)
+        return bool(self._unsent)
 
 
 def _again(why: PalyraError) -> PalyraError:

@@ -12,7 +12,7 @@ from palyra.browser import engine_limits as limits
 from palyra.browser.browser_files import BrowserFiles
 from palyra.browser.cdp_pipe import BrowserEnded, CdpPipe
 from palyra.browser.fences import BROWSER, NETWORK_SERVICE, FenceReceipt, FencesSeen
-from palyra.browser.process_look import look_at_process
+from palyra.browser.process_look import start_time
 from palyra.browser.process_tree import ProcessTree
 from palyra.errors import Failed, PalyraError, Unavailable
 
@@ -117,9 +117,9 @@ class ChromiumProcess:
         for each in seen.of(NETWORK_SERVICE):
             descriptor = os.pidfd_open(each.pid)
             self._watched.append(descriptor)
-            # Looked at after the descriptor was opened: from now on the number is this process's.
-            now = look_at_process(each.pid)
-            if now is None or now.kind != NETWORK_SERVICE:
+            # Looked at after the descriptor was opened: from now on the number is this process's. Not by its words: it
+            # writes them anew when it begins, and has others or none for a moment.
+            if start_time(each.pid) != each.started:
                 raise NetworkServiceDied("Chromium's network service ended while it was started")
             loop.add_reader(descriptor, self._network_service_ended, browser)
         self._tree.on_end(self._tree_ended)

@@ -9,7 +9,7 @@ import msgspec
 from palyra.browser.action import ElementTarget
 from palyra.browser.element_errors import BadSelector, NoMatch, SeveralMatch, StaleRef
 from palyra.browser.page_errors import DocumentGone
-from palyra.browser.page_frames import PageFrames
+from palyra.browser.page_frames import PageFrames, Point
 from palyra.browser.page_limits import MAX_NAMED
 from palyra.browser.page_port import FrameView, Redact
 from palyra.browser.page_script import PageWorlds
@@ -22,6 +22,8 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     ref: str
     bound: Bound
     frame: FrameView
+    # Where the mouse may go while it is seen whether it is at rest; nothing where that was not looked at.
+    aim: Point | None = None
 
     def __str__(self) -> str:
         return f"{self.ref} ({self.bound})"
@@ -81,13 +83,17 @@ class ElementFinder:
             if "problem" in answer:
                 raise BadSelector(f"{self._asked(target)} is no selector: {self._redact(answer['problem'])[:200]}")
             told = [self.locate(frame, each) for each in answer["elements"]]
+            aim = answer.get("aim")
+            if len(told) == 1 and aim is not None:
+                told = [msgspec.structs.replace(told[0], aim=Point(aim["x"], aim["y"]))]
             if told:
                 best.setdefault(int(answer["rank"]), []).extend(told)
         return best[min(best)] if best else []
 
     async def _ask(self, frame: FrameView, asked: dict[str, Any]) -> dict[str, Any]:
         try:
-            return dict(await self._worlds.call(frame, "find", asked))
+            answer: dict[str, Any] = await self._worlds.call(frame, "find", asked)
+            return answer
         except DocumentGone:
             return {"elements": []}
 

@@ -49,6 +49,8 @@ class ElementInput:
         self._finder = finder
         # A guard that may still stand, because a dialog or the end of an action's time kept it from being taken away.
         self._armed = False
+        # Whether the tab's main document has answered after the last input.
+        self._answered = False
 
     # Before an action.
 
@@ -75,19 +77,27 @@ class ElementInput:
     ) -> Point:
         """The same, with the mouse there already. It goes while the element is watched: what it sets going by being
         there is then part of what is seen."""
-        aimed = None if located.frame.parent_id else await self._worlds.call(located.frame, "aim", located.bound.number)
-        if aimed is None:
+        aim = await self._aim(located)
+        if aim is None:
             at = await self.point(located, needs, deadline, guard)
             await self.send(mouse("mouseMoved", at, modifiers=modifiers), deadline=deadline)
             return at
-        moved = mouse("mouseMoved", Point(aimed["x"], aimed["y"]), modifiers=modifiers)
-        ready = self.point(located, needs, deadline, guard)
-        _, at_last = await asyncio.gather(self.send(moved, deadline=deadline), ready, return_exceptions=True)
-        if isinstance(at_last, BaseException):
-            raise at_last
-        if at_last != Point(aimed["x"], aimed["y"]):
+        # Those before it and after it are handled in order; that it was handled is known when the next one is.
+        method, moved = mouse("mouseMoved", aim, modifiers=modifiers)
+        self._page.cdp.post(method, moved, self._page.session_id)
+        at_last = await self.point(located, needs, deadline, guard)
+        if at_last != aim:
             await self.send(mouse("mouseMoved", at_last, modifiers=modifiers), deadline=deadline)
         return at_last
+
+    async def _aim(self, located: Located) -> Point | None:
+        """In the tab's main document only: elsewhere the way through the frames must be looked at first."""
+        if located.frame.parent_id:
+            return None
+        if located.aim is not None:
+            return located.aim
+        found = await self._worlds.call(located.frame, "aim", located.bound.number)
+        return Point(found["x"], found["y"]) if found is not None else None
 
     async def ready(
         self,
@@ -177,6 +187,7 @@ class ElementInput:
 
     async def clear(self) -> None:
         """Takes away a guard that an earlier action had to leave."""
+        self._answered = False
         if self._armed:
             await self._unless_dialog(self._disarm(self._frames.all()))
             self._armed = False
@@ -193,6 +204,10 @@ class ElementInput:
         except DialogOpen:
             return None
         self._armed = False
+        main = self._frames.main.frame_id
+        self._answered = any(
+            each is not None and frame.frame_id == main for frame, each in zip(frames, told, strict=True)
+        )
         seen: list[str] | None = None
         for frame, each in zip(frames, told, strict=True):
             if each is None:
@@ -214,12 +229,17 @@ class ElementInput:
             ref=located.ref,
         )
 
+    def has_answered(self) -> bool:
+        """Whether the tab's main document has answered after the last input: then what that began has been told."""
+        return self._answered
+
     # Sending.
 
     async def send(self, *events: tuple[str, dict[str, Any]], deadline: float) -> bool:
         """Sends input events in order. Says whether all were handled: a dialog that opens ends the wait for them."""
         seconds = max(deadline - asyncio.get_running_loop().time(), MIN_INPUT_SECONDS)
-        sends = [self._page.cdp.send(method, params, self._page.session_id, seconds) for method, params in events]
+        self._answered = False
+        sends = [self._page.cdp.ask(method, params, self._page.session_id, seconds) for method, params in events]
         try:
             await self._unless_dialog(asyncio.gather(*sends))
         except DialogOpen:
@@ -237,11 +257,11 @@ class ElementInput:
                 return doing.result()
             raise DialogOpen("a dialog of the page is open")
         finally:
-            for each in (doing, opened):
-                if not each.done():
-                    each.cancel()
-                    with suppress(asyncio.CancelledError, PalyraError):
-                        await each
+            opened.cancel()
+            if not doing.done():
+                doing.cancel()
+                with suppress(asyncio.CancelledError, PalyraError):
+                    await doing
 
 
 def mouse(kind: str, at: Point, **more: Any) -> tuple[str, dict[str, Any]]:

@@ -32,6 +32,8 @@ MAX_NOTES: Final = 4096
 # Ready processes: each costs about 60 MB.
 READY_PROCESSES: Final = 2
 MAX_READY_PROCESSES: Final = 4
+# After one was taken, before the next is started: about what a session needs to its first page.
+REFILL_SECONDS: Final = 0.25
 # After trouble with starting one, before the next try.
 RETRY_SECONDS: Final = 1.0
 

@@ -65,9 +65,11 @@ class FenceReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of the tree as the host sees it. ``kind`` is its type, for utilities what they serve."""
+    """One process of the tree as the host sees it. ``kind`` is its type, for utilities what they serve; with when it
+    ``started`` its number names it for good."""
 
     pid: int
+    started: int = 0
     kind: str
     uid: int
     seccomp: int

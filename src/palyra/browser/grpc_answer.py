@@ -1,5 +1,6 @@
 """How the browser daemon says no: our own error in the trailing metadata, under a status that fits."""
 
+import errno
 import functools
 import logging
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 
 _NOT_FOUND: Final = 404
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _STATUS: Final = (
     (InvalidInput, grpc.StatusCode.INVALID_ARGUMENT),
     (Denied, grpc.StatusCode.PERMISSION_DENIED),
@@ -21,6 +23,11 @@ _STATUS: Final = (
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (PalyraError, grpc.StatusCode.FAILED_PRECONDITION),
 )
+
+
+class BrowserDiskFull(Unavailable):
+    code = "browser.disk_full"
+    hint = "free space on the disk of the browser daemon's state directory: sessions have folders there"
 
 
 async def refuse(context: Any, error: PalyraError) -> NoReturn:
@@ -42,7 +49,9 @@ def answering(method: Callable[[S, Any, Any], Awaitable[Any]]) -> Callable[[S, A
             await refuse(context, error)
         except (grpc.aio.BaseError, grpc.aio.AbortError):
             raise
-        except Exception:
+        except Exception as problem:
+            if isinstance(problem, OSError) and problem.errno in _FULL:
+                await refuse(context, BrowserDiskFull("the browser daemon's disk is full"))
             log.exception("a request to the browser daemon failed")
             await refuse(context, InternalError("the request could not be answered"))
 

@@ -1,10 +1,15 @@
 """What a person who watches a session sees, and what one who took it over may do."""
 
 from enum import StrEnum
+from typing import Annotated, Final
 
 import msgspec
 
 from palyra.browser.action import MouseButton
+
+# What every browser and the wire can hold; no page is larger.
+MAX_PIXELS: Final = 2**31 - 1
+Pixels = Annotated[int, msgspec.Meta(ge=-MAX_PIXELS, le=MAX_PIXELS)]
 
 
 class LiveFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,10 +36,10 @@ class OperatorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``x`` and ``y`` for the pointer, ``dx`` and ``dy`` for scrolling, ``text`` for typing, ``key`` as in `Press`."""
 
     does: OperatorDoes
-    x: int = 0
-    y: int = 0
-    dx: int = 0
-    dy: int = 0
+    x: Pixels = 0
+    y: Pixels = 0
+    dx: Pixels = 0
+    dy: Pixels = 0
     button: MouseButton = MouseButton.LEFT
     text: str = ""
     key: str = ""

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from palyra.browser.action import Click, DoubleClick, Drag, MouseButton, Scroll
+from palyra.browser.action import Click, DoubleClick, MouseButton, Scroll
 from palyra.browser.cdp_codec import CdpEvent
 from palyra.browser.element_errors import InputStrayed
 from palyra.browser.element_finder import ElementFinder, Located
@@ -52,7 +52,7 @@ class MouseActions:
         if seen is not None and not seen:
             raise InputStrayed(f"{self._finder.name(located)} moved away from the mouse", ref=located.ref)
 
-    async def drag(self, action: Drag, source: Located, to: Located, deadline: float) -> None:
+    async def drag(self, source: Located, to: Located, deadline: float) -> None:
         """As a person would: pressed on one, moved, let go over the other. A page's own kind of dragging sees the
         mouse; the browser's kind is taken up where Chromium would hand it to a desktop, and dropped by hand."""
         await self._gate.point(to, Needs(enabled=False), deadline)

@@ -20,6 +20,7 @@ _NO_DOCUMENT: Final = "net::ERR_ABORTED"
 _BLOCKED: Final = "net::ERR_BLOCKED_BY_CLIENT"
 _STOP_SECONDS: Final = 1.0
 _ERROR_PAGE_SECONDS: Final = 1.0
+_END_SECONDS: Final = 1.0
 
 
 class Navigator:
@@ -38,6 +39,11 @@ class Navigator:
         if answer is None:
             return
         error = str(answer.get("errorText", ""))
+        if error == _NO_DOCUMENT:
+            # That the tab has stopped loading is told a moment after the answer.
+            loader = str(answer.get("loaderId", ""))
+            with suppress(PageTimeout):
+                await tab.until(lambda: not loader or tab.load.pending != loader, _END_SECONDS)
         if error and not answer.get("isDownload"):
             if error != _NO_DOCUMENT:
                 # Chromium shows that it failed: from then on that is what the tab shows.

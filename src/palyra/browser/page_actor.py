@@ -82,7 +82,8 @@ class ElementActor:
             case _:
                 await self._act(action, deadline)
         if self._page.dialog() is None:
-            await self._page.settle(max(0.0, deadline - asyncio.get_running_loop().time()))
+            left = max(0.0, deadline - asyncio.get_running_loop().time())
+            await self._page.settle(left, answered=self._gate.has_answered())
         return Made()
 
     async def _act(self, action: ElementAction, deadline: float) -> None:
@@ -101,7 +102,7 @@ class ElementActor:
             case Drag():
                 to = await self._locate(action.to, deadline)
                 assert to is not None
-                await self._mouse.drag(action, located, to, deadline)
+                await self._mouse.drag(located, to, deadline)
             case Type():
                 await self._text.type(action, located, deadline)
             case Select():

@@ -23,7 +23,6 @@ class PageLoad:
         self.loader = ""
         # The loader of a navigation that is under way.
         self.pending = ""
-        self.pending_url = ""
         # The page asked for one that has not started yet.
         self.requested = False
         self.commits = 0
@@ -56,12 +55,12 @@ class PageLoad:
     def asked(self) -> None:
         self.requested = True
 
-    def started(self, loader: str, url: str, kind: str) -> None:
+    def started(self, loader: str, kind: str) -> None:
         self.requested = False
         if "sameDocument" in kind or "SameDocument" in kind:
             return
         self.starts += 1
-        self.pending, self.pending_url = loader, url
+        self.pending = loader
 
     def answered(self, loader: str, status: int) -> None:
         """The document's HTTP status, which comes before it commits."""
@@ -74,7 +73,7 @@ class PageLoad:
         """``restored``: it was kept whole, and comes back as it was."""
         self.commits += 1
         self.requested = False
-        self.pending = self.pending_url = ""
+        self.pending = ""
         self.loader = loader
         self.status = self._statuses.pop(loader, 0)
         self._reached = {LoadState.COMMITTED} | self._early.pop(loader, set())
@@ -100,7 +99,7 @@ class PageLoad:
         if self.moving:
             self.ends += 1
         self.requested = False
-        self.pending = self.pending_url = ""
+        self.pending = ""
         self._reached.add(LoadState.LOADED)
 
     def abandoned(self) -> None:

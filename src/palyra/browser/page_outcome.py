@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from palyra.browser.action import ActionOutcome, Dialog, TabView
+from palyra.browser.action import ActionOutcome, Dialog, LoadState, TabView
 from palyra.browser.page_address import shown_address
 from palyra.browser.page_downloads import PageDownloads
 from palyra.browser.page_logs import PageLogs
@@ -18,6 +18,8 @@ from palyra.errors import PalyraError
 
 # How long an outcome waits for a popup to have its address, and for a download to end.
 NEWS_SECONDS: Final = 1.0
+# And for a document that has just come to tell its title, or that it has none.
+TITLE_SECONDS: Final = 0.25
 MAX_CONSOLE_ERRORS: Final = 10
 MAX_REFUSED: Final = 20
 _MAX_LINE_CHARS: Final = 300
@@ -55,8 +57,11 @@ class OutcomeTeller:
             await self._arrived(each)
         if self._downloads.busy:
             await self._downloads.settled(NEWS_SECONDS)
-        with suppress(PalyraError):
-            await self._look()
+        if not all(each.title_told for each in (tab, *new_tabs)):
+            with suppress(PalyraError):
+                await tab.until(lambda: tab.title_told or tab.load.has_reached(LoadState.CONTENT), TITLE_SECONDS)
+            with suppress(PalyraError):
+                await self._look()
         shown = self.view(tab, active=active)
         errors = [text[:_MAX_LINE_CHARS] for text in self._logs.errors(mark.console)]
         refused = list(dict.fromkeys(each.line for each in self._refusals.since(mark.refusals)))

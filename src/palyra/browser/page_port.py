@@ -34,6 +34,12 @@ class Cdp(Protocol):
         timeout: float = ...,  # noqa: ASYNC109  one deadline for sending and answering
     ) -> dict[str, Any]: ...
 
+    def ask(
+        self, method: str, params: dict[str, Any] | None = None, session_id: str | None = None, timeout: float = ...
+    ) -> Awaitable[dict[str, Any]]:
+        """The same, sent already."""
+        ...
+
     def post(self, method: str, params: dict[str, Any], session_id: str | None = None) -> None: ...
 
     def subscribe(self, session_id: str | None, handler: Callable[[CdpEvent], None]) -> Callable[[], None]: ...
@@ -65,12 +71,13 @@ class PageView(Protocol):
         """One that is open: until it is answered the page runs nothing, and nothing in it can be waited for."""
         ...
 
-    def dialog_opened(self) -> Awaitable[None]:
+    def dialog_opened(self) -> Awaitable[Any]:
         """Done when a dialog opens: an input event does not return before that."""
         ...
 
-    async def settle(self, timeout: float) -> None:  # noqa: ASYNC109  one deadline for all of it
-        """Until a navigation that an input event began has committed and its content is there, if it began one."""
+    async def settle(self, timeout: float, *, answered: bool = False) -> None:  # noqa: ASYNC109  one deadline for all
+        """Until a navigation that an input event began has committed and its content is there, if it began one.
+        ``answered``: the page has answered since that event, so whatever it began has been told."""
         ...
 
 

@@ -1,7 +1,8 @@
-"""Our script in a page: read from the package, put into an isolated world once for each document, and called.
+"""Our script in a page: read from the package, put into an isolated world of each document, and called.
 
-The page cannot see that world. The script is kept there under a name that nobody can guess, so that an answer from
-anywhere else, should a context's number be given again, is no answer.
+The page cannot see that world. A small part is there from the start of every document, before the page's own scripts;
+the rest comes with the first call. It is kept under a name that nobody can guess, so that an answer from anywhere else,
+should a context's number be given again, is no answer.
 """
 
 import secrets
@@ -13,11 +14,12 @@ from palyra.browser.cdp_codec import CommandRefused
 from palyra.browser.cdp_pipe import TargetGone
 from palyra.browser.element_errors import PageScriptFailed
 from palyra.browser.page_errors import DocumentGone
-from palyra.browser.page_limits import ANSWER_SECONDS
+from palyra.browser.page_limits import ANSWER_SECONDS, MAX_FRAMES
 from palyra.browser.page_port import FrameView, PageView, Redact
 
 # The name of the isolated world: one for all that we do in a page.
 WORLD_NAME: Final = "palyra"
+_EARLY: Final = ("early",)
 _PARTS: Final = ("dom", "roles", "names", "walk", "find", "guard", "act", "watch")
 _CALLED: Final = {
     **{
@@ -39,32 +41,46 @@ _NOT_INSTALLED: Final = "palyra: not installed"
 
 
 @cache
-def _body() -> str:
+def _body(parts: tuple[str, ...]) -> str:
     folder = resources.files("palyra.browser") / "in_page"
-    return "\n".join((folder / f"{part}.js").read_text(encoding="utf-8") for part in _PARTS)
+    return "\n".join((folder / f"{part}.js").read_text(encoding="utf-8") for part in parts)
 
 
 class PageScript:
-    """The script of one session under its own secret name."""
+    """The script of one session under its own secret names."""
 
     def __init__(self) -> None:
         self._name = secrets.token_hex(16)
+        # What the page's title is told by: a function of our world only, whose calls are events.
+        self.binding = f"tell_{secrets.token_hex(16)}"
+        self._held = f'globalThis["{self._name}"]'
+        self.early = (
+            f'(() => {{ "use strict"; if ({self._held}) return;'
+            f' const tell = globalThis["{self.binding}"];\n{_body(_EARLY)}\n'
+            f'Object.defineProperty(globalThis, "{self._name}", {{ value: hold }}); }})()'
+        )
+        self.call = (
+            f"function(called, given) {{ const ours = {self._held}?.ours;"
+            f' if (!ours) throw new Error("{_NOT_INSTALLED}");'
+            " return ours[called](...given); }"
+        )
 
     @property
     def source(self) -> str:
-        """Does nothing where it is installed already, so it may also run at the start of every document."""
+        """All of it; does nothing where it is installed already. Made anew each time: it is large, and rarely sent."""
         exports = ", ".join(f"{name}: {inner}" for name, inner in _CALLED.items())
-        begins = f'(() => {{ "use strict"; if (globalThis["{self._name}"]) return;'
-        ends = f'Object.defineProperty(globalThis, "{self._name}", {{ value: Object.freeze({{ {exports} }}) }}); }})()'
-        return f"{begins}\n{_body()}\n{ends}"
+        return (
+            f'{self.early};\n(() => {{ "use strict"; const hold = {self._held}; if (hold.ours) return;\n'
+            f"{_body(_PARTS)}\nhold.ours = Object.freeze({{ {exports} }}); }})()"
+        )
 
     @property
-    def call(self) -> str:
+    def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        """What a page, and each frame that has a session of its own, is told before it runs."""
+        early = {"source": self.early, "worldName": WORLD_NAME, "runImmediately": True}
         return (
-            "function(called, given) {"
-            f' const ours = globalThis["{self._name}"];'
-            f' if (ours === undefined) throw new Error("{_NOT_INSTALLED}");'
-            " return ours[called](...given); }"
+            ("Runtime.addBinding", {"name": self.binding, "executionContextName": WORLD_NAME}),
+            ("Page.addScriptToEvaluateOnNewDocument", early),
         )
 
 
@@ -75,8 +91,8 @@ class PageWorlds:
         self._page = page
         self._script = script
         self._redact = redact
-        # Sessions in which it is there from the start of every further document, before the page's own scripts.
-        self._from_the_start: set[str] = set()
+        # Sessions and contexts in which all of it is there.
+        self._installed: set[tuple[str, int]] = set()
 
     async def call(self, frame: FrameView, name: str, *given: Any, seconds: float = 0.0) -> Any:
         """``seconds`` is how long the script itself may wait. `DocumentGone`: the document went meanwhile."""
@@ -114,23 +130,31 @@ class PageWorlds:
             params = {
                 "functionDeclaration": self._script.call,
                 "executionContextId": context,
-                "arguments": [{"value": name}, {"value": list(given)}],
+                "arguments": [{"value": name}, {"value": given}],
                 "returnByValue": by_value,
                 "awaitPromise": True,
             }
+            key = (frame.session_id, context)
+            if key not in self._installed:
+                self._install(key)
             answer = await self._send("Runtime.callFunctionOn", params, frame, seconds)
             problem = answer.get("exceptionDetails")
             if problem is None:
-                return dict(answer["result"])
+                result: dict[str, Any] = answer["result"]
+                return result
             said = str(problem.get("exception", {}).get("description") or problem.get("text", ""))
             if _NOT_INSTALLED not in said or attempt:
                 raise PageScriptFailed(f"the page's script failed in {name}: {self._redact(said)[:300]}", called=name)
-            await self._send("Runtime.evaluate", {"expression": self._script.source, "contextId": context}, frame, 0.0)
-            if frame.session_id not in self._from_the_start:
-                self._from_the_start.add(frame.session_id)
-                early = {"source": self._script.source, "worldName": WORLD_NAME}
-                await self._send("Page.addScriptToEvaluateOnNewDocument", early, frame, 0.0)
+            # The context's number was given again, to that of another document.
+            self._installed.discard(key)
         raise PageScriptFailed(f"the page's script is not there for {name}", called=name)
+
+    def _install(self, key: tuple[str, int]) -> None:
+        """Sent ahead of the call, in one go with it; where it fails the call says so."""
+        self._page.cdp.post("Runtime.evaluate", {"expression": self._script.source, "contextId": key[1]}, key[0])
+        if len(self._installed) >= MAX_FRAMES * 4:
+            self._installed.clear()
+        self._installed.add(key)
 
     async def _send(self, method: str, params: dict[str, Any], frame: FrameView, seconds: float) -> dict[str, Any]:
         try:

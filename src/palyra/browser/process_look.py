@@ -65,6 +65,7 @@ def look_at_process(pid: int) -> ProcessSeen | None:
     serves = next((word.removeprefix(_SERVES) for word in each if word.startswith(_SERVES)), kind)
     return ProcessSeen(
         pid=pid,
+        started=start_time(pid) or 0,
         kind=serves,
         uid=int(fields.get(b"Uid", b"0")),
         seccomp=int(fields.get(b"Seccomp", b"0")),

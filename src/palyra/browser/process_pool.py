@@ -102,6 +102,8 @@ class ProcessPool(Generic[P]):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._attention.wait()
+            # Whoever took one wants its page first: another start would take the machine from it.
+            await asyncio.sleep(limits.REFILL_SECONDS)
 
     def _add(self, spare: P) -> None:
         self._spares.append(spare)

@@ -90,7 +90,7 @@ class ProcessTree:
         if not os.read(ready, 1):
             raise self.failed("bubblewrap ended before it was done")
         try:
-            info = msgspec.json.decode(os.read(self._descriptors[INFO_FD], limits.MAX_INFO_BYTES), type=_Info)
+            info = msgspec.json.decode(os.pread(self._descriptors[INFO_FD], limits.MAX_INFO_BYTES, 0), type=_Info)
             self._inner = os.pidfd_open(info.child_pid)
         except (msgspec.MsgspecError, OSError) as problem:
             raise self.failed("the first process inside could not be found") from problem
@@ -113,10 +113,19 @@ class ProcessTree:
         return StartFailed(f"Chromium could not be started: {why}", said=self.said)
 
     def kill(self) -> None:
+        self._kill_group()
         for descriptor in (self._inner, self._outer):
             if descriptor >= 0:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+    def _kill_group(self) -> None:
+        """What bubblewrap has started waits for a word of its before it does anything, also before it has asked to die
+        with it: killed alone, bubblewrap would leave it waiting for ever. Until that word both are in one group, which
+        nobody else can have while our child is not buried."""
+        if not self._outer_gone.is_set():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     async def gone(self, seconds: float) -> bool:
         """Whether every process of it is gone, within this time."""
@@ -164,6 +173,8 @@ class ProcessTree:
 
     def _outer_ended(self) -> None:
         self._loop.remove_reader(self._outer)
+        # However it ended.
+        self._kill_group()
         with suppress(ChildProcessError):
             ended = os.waitid(os.P_PIDFD, self._outer, os.WEXITED)
             self.status = None if ended is None else ended.si_status
@@ -196,7 +207,6 @@ def spawn(argv: tuple[str, ...]) -> ProcessTree:
             (CDP_WRITE_FD, False),
             (GO_FD, True),
             (READY_FD, False),
-            (INFO_FD, False),
             (1, False),
         ):
             reading, writing = _pipe()
@@ -205,6 +215,11 @@ def spawn(argv: tuple[str, ...]) -> ProcessTree:
             ours.callback(os.close, outside)
             kept[number] = outside
             actions.append((os.POSIX_SPAWN_DUP2, inside, number))
+        # No pipe: bubblewrap writes there while what it has started waits for its word. If that write failed, because
+        # we are gone, it would end, and leave the other waiting for ever.
+        kept[INFO_FD] = _memory()
+        ours.callback(os.close, kept[INFO_FD])
+        actions.append((os.POSIX_SPAWN_DUP2, kept[INFO_FD], INFO_FD))
         actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
         actions += [(os.POSIX_SPAWN_CLOSE, each) for each in _inheritable()]
         try:
@@ -223,6 +238,14 @@ def _inheritable() -> list[int]:
             if int(name) > INFO_FD and os.get_inheritable(int(name)):
                 found.append(int(name))
     return found
+
+
+def _memory() -> int:
+    made = os.memfd_create("palyra-browser", os.MFD_CLOEXEC)
+    try:
+        return fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    finally:
+        os.close(made)
 
 
 def _pipe() -> tuple[int, int]:

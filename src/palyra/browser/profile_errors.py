@@ -59,14 +59,9 @@ class ProfileRolledBack(Tampered):
     hint = "somebody put back an older file, which lies in the folder `aside`; reset the profile, and log in again"
 
 
-class RegistryRolledBack(Tampered):
-    code = "browser.profiles_rolled_back"
-    hint = "the whole folder is older than what is on record: bring back the newest copy, or start over"
-
-
 class ProfileKeyMissing(Unavailable):
     code = "browser.profile_key_missing"
-    hint = "bring back the key that sealed the profiles, or start over with none; nothing was changed"
+    hint = "nothing was changed: bring back the key that sealed the profiles, or move their folder away"
 
 
 class ProfileKeyBad(InvalidInput):

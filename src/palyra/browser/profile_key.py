@@ -42,6 +42,7 @@ class StateKeys:
         if len(older) >= MAX_KEYS:
             raise ProfileKeyBad(f"at most {MAX_KEYS} keys are kept")
         self.active = active
+        self.older = older
         self._known = {key.key_id: key for key in (*older, active)}
 
     def __contains__(self, key_id: str) -> bool:

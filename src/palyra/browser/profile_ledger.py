@@ -19,7 +19,6 @@ from palyra.browser.profile_errors import (
     ProfileKeyMissing,
     ProfileRolledBack,
     ProfilesUnusable,
-    RegistryRolledBack,
     UnknownProfileFormat,
 )
 from palyra.browser.profile_files import ProfileFiles
@@ -47,7 +46,7 @@ _STATE: Final = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.([1-9][0-9]{0,17})\.
 
 
 class Found(StrEnum):
-    """What opening the folder found, for the journal."""
+    """What opening the folder found, for the daemon's log."""
 
     REGISTRY_REPAIRED = "registry_repaired_from_copy"
     REGISTRY_LOST = "registry_set_aside"
@@ -67,14 +66,12 @@ def state_name(profile_id: str, revision: int) -> str:
 
 
 class ProfileLedger:
-    """Not safe for threads: its one user locks. ``minimum_generation`` is what somebody else remembers of the last."""
+    """Not safe for threads: its one user locks."""
 
-    def __init__(
-        self, files: ProfileFiles, keys: StateKeys, cipher: Cipher, random: RandomBytes, *, minimum_generation: int = 0
-    ) -> None:
+    def __init__(self, files: ProfileFiles, keys: StateKeys, cipher: Cipher, random: RandomBytes) -> None:
         self._files, self._keys, self._cipher, self._random = files, keys, cipher, random
         self.findings: list[Finding] = []
-        self.registry = self._opened_registry(minimum_generation)
+        self.registry = self._opened_registry()
         self._sort_states()
 
     @property
@@ -161,7 +158,7 @@ class ProfileLedger:
             return None
         return revision
 
-    def _opened_registry(self, minimum_generation: int) -> Registry:
+    def _opened_registry(self) -> Registry:
         good: dict[str, Registry] = {}
         bad: dict[str, PalyraError] = {}
         for name in (REGISTRY, COPY):
@@ -173,19 +170,14 @@ class ProfileLedger:
             except PalyraError as error:
                 bad[name] = error
         if good:
-            newest = max(good.values(), key=lambda registry: registry.generation)
-            if newest.generation < minimum_generation:
-                raise RegistryRolledBack(
-                    f"the registry has the generation {newest.generation}, and {minimum_generation} was seen before"
-                )
             self._set_aside(bad, Found.REGISTRY_REPAIRED)
-            return newest
+            return max(good.values(), key=lambda registry: registry.generation)
         for why in bad.values():
             # Not damage, as far as anybody can tell: nothing is touched.
             if isinstance(why, (ProfileKeyMissing, UnknownProfileFormat)):
                 raise why
         self._set_aside(self._files.names(), Found.REGISTRY_LOST)
-        return Registry(generation=minimum_generation)
+        return Registry(generation=0)
 
     def _sort_states(self) -> None:
         """Completes an interrupted save, removes what is superseded, sets aside what should not be here."""

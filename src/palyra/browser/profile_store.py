@@ -59,28 +59,15 @@ class ProfileStore:
         *,
         now_ms: Callable[[], int],
         random: RandomBytes = os.urandom,
-        minimum_generation: int = 0,
     ) -> None:
         self._now_ms = now_ms
         self._guard = threading.RLock()
         self._files = ProfileFiles(folder)
         try:
-            self._ledger = ProfileLedger(self._files, keys, AesGcmHkdf(), random, minimum_generation=minimum_generation)
+            self._ledger = ProfileLedger(self._files, keys, AesGcmHkdf(), random)
         except BaseException:
             self._files.close()
             raise
-
-    @staticmethod
-    def start_over(folder: Path) -> int:
-        """Sets aside everything that is there: for when its key is lost. Returns how many files that were."""
-        files = ProfileFiles(folder)
-        try:
-            names = files.names()
-            for name in names:
-                files.set_aside(name)
-            return len(names)
-        finally:
-            files.close()
 
     def __enter__(self) -> Self:
         return self
@@ -95,11 +82,6 @@ class ProfileStore:
     @property
     def findings(self) -> tuple[Finding, ...]:
         return tuple(self._ledger.findings)
-
-    @property
-    def generation(self) -> int:
-        """Grows with every change. Who remembers it elsewhere can tell when the whole folder was put back."""
-        return self._ledger.registry.generation
 
     def profiles(self, principal: str) -> list[BrowserProfileRecord]:
         return [record for record in self._ledger.registry.profiles if record.principal == principal]

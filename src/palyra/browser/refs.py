@@ -93,10 +93,10 @@ def nearest(wanted: str, found: Collection[tuple[Bound, str]]) -> tuple[Bound, s
     return best[0] if best else None
 
 
-def ranked(wanted: str, found: Collection[tuple[Bound, str]], most: int = MAX_NAMED) -> list[tuple[Bound, str]]:
+def ranked(wanted: str, found: Collection[tuple[Bound, str]]) -> list[tuple[Bound, str]]:
     scored = [(_likeness(wanted, name), at, pair) for at, pair in enumerate(found) for name in (pair[1],)]
     good = sorted(each for each in ((-score, at, pair) for score, at, pair in scored if score >= _ALIKE))
-    return [pair for _, _, pair in good[:most]]
+    return [pair for _, _, pair in good[:MAX_NAMED]]
 
 
 def _likeness(wanted: str, name: str) -> float:

@@ -28,6 +28,7 @@ from palyra.browser.page_errors import DialogOpen, PageTimeout, SchemeRefused
 from palyra.browser.page_logs import PageLogs
 from palyra.browser.page_outcome import Mark, OutcomeTeller
 from palyra.browser.page_port import PageActor, PageView, Redact, RequestJudge
+from palyra.browser.page_script import PageScript
 from palyra.browser.profile_record import TabState
 from palyra.browser.refusals import Refusal, Refusals
 from palyra.browser.session_actions import Done, SessionActions
@@ -74,6 +75,7 @@ class ChromiumPages:
         meter: SessionMeter,
         clock: Clock,
         actor_of: ActorOf,
+        script: PageScript,
         downloads: DownloadSandboxSession | None = None,
         settings: PageSettings | None = None,
     ) -> None:
@@ -93,7 +95,8 @@ class ChromiumPages:
         self._interception = Interception(cdp, judge, self._refusals)
         self._logs = PageLogs(meter.budget.max_log_entries, meter.budget.max_log_bytes, redact)
         self._downloads = PageDownloads(cdp, downloads, self._refusals, redact)
-        self._targets = Targets(cdp, self)
+        self._script = script
+        self._targets = Targets(cdp, self, script.setup)
         self._tab_actions = TabActions(cdp, meter, redact, allow_evaluate=self._settings.allow_evaluate)
         self._navigator = Navigator(self._interception, self._refusals, redact)
         self._live = ScreencastView(cdp, self.active_tab, self._quiet, clock.now_ms, redact)
@@ -112,14 +115,16 @@ class ChromiumPages:
         return pages
 
     async def _start(self) -> None:
-        await self._interception.start()
-        await self._downloads.start()
-        await self._targets.start()
+        # Chromium does them in this order: what is attached to last is held from its first request on.
+        await asyncio.gather(self._interception.start(), self._downloads.start(), self._targets.start())
         self._do(self._until_ended(), "the browser's end is waited for")
-        async with asyncio.timeout(START_SECONDS):
-            if not len(self._tabs):
-                await self.new_tab()
-            await self.active_tab().ready.wait()
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                if not len(self._tabs):
+                    await self.new_tab()
+                await self.active_tab().ready.wait()
+        except TimeoutError as late:
+            raise PageTimeout(f"the browser's first page was not ready within {START_SECONDS:g} s") from late
 
     async def close(self) -> None:
         self._closing = True
@@ -141,7 +146,7 @@ class ChromiumPages:
         timeout = self._actions.timeout(action, self._meter, self._clock.monotonic())
         async with self._turn(timeout):
             tab = self._acting_on(action)
-            mark = self._mark(tab)
+            mark = self._mark()
             if isinstance(action, Evaluate) and not tab.load.commits:
                 # A blank document that was there before the session does not have its requests held: another is.
                 await self._navigator.navigate_with_guards(tab, BLANK, LoadState.COMMITTED, timeout)
@@ -163,7 +168,8 @@ class ChromiumPages:
             tab = self.find_tab(ask.tab)
             self.require_no_dialog(tab)
             seen = await self.actor(tab).observe(ask, most, budget.max_visible_text_bytes)
-            await self._targets.look()
+            if not all(each.title_told for each in self._tabs.all()):
+                await self._targets.look()
             return msgspec.structs.replace(
                 seen,
                 tab=tab.tab,
@@ -268,18 +274,17 @@ class ChromiumPages:
 
     def tab_came(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
         opener = self._targets.tab_of(opener_target)
-        return self._tabs.came(
-            lambda name: TabPage(self._cdp, name, target_id, session_id, self, opener.tab if opener is not None else "")
-        )
+        by, told_by = opener.tab if opener is not None else "", self._script.binding
+        return self._tabs.came(lambda name: TabPage(self._cdp, name, target_id, session_id, self, by, binding=told_by))
 
     def tab_went(self, tab: TabPage) -> None:
         self._actors.pop(tab.tab, None)
         was_active = self._tabs.active == tab.tab
         self._tabs.went(tab)
         if was_active and not self._closing:
-            self._do(self._replaced(), "another tab is made active")
+            self._do(self._next_tab(), "another tab is made active")
 
-    def setup_of(self, tab: TabPage) -> tuple[tuple[str, dict[str, Any]], ...]:
+    def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
         viewport = self._tab_actions.viewport
         return (("Emulation.setDeviceMetricsOverride", viewport),) if viewport else ()
 
@@ -342,7 +347,7 @@ class ChromiumPages:
             self.require_no_dialog(tab)
         return tab
 
-    def _mark(self, tab: TabPage) -> Mark:
+    def _mark(self) -> Mark:
         return Mark(
             refusals=self._refusals.total,
             console=self._logs.console.total,
@@ -363,9 +368,6 @@ class ChromiumPages:
                 await self.new_tab()
             await self.activate(self.active_tab())
             return self.active_tab()
-
-    async def _replaced(self) -> None:
-        await self._next_tab()
 
     async def _leave(self, tab: TabPage) -> None:
         await self._cdp.send("Page.navigate", {"url": BLANK}, tab.session_id)

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -73,8 +73,3 @@ class SessionMetrics(Protocol):
     def acted(self, kind: str, code: str) -> None: ...
 
     def egress(self, event: EgressEvent) -> None: ...
-
-
-class Uncounted:
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *_: None

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from palyra.browser.action import Dialog, LoadState, TabView
@@ -13,9 +13,9 @@ from palyra.browser.page_address import AddressKind, kind_of
 from palyra.browser.page_errors import DocumentGone, PageTimeout, TabCrashed
 from palyra.browser.page_load import PageLoad
 from palyra.browser.page_port import FrameView
+from palyra.browser.page_script import WORLD_NAME
 from palyra.errors import LimitExceeded, PalyraError
 
-WORLD: Final = "palyra"
 # A navigation that a page asked for starts within this, or was none: a link to another program, for example.
 START_GRACE_SECONDS: Final = 0.25
 # The pipe's own deadline for a command that has one here: later than that, so that it is never the first.
@@ -38,7 +38,15 @@ class TabPage:
     """`PageView` of one tab. Fed with the events of its sessions by whoever attached to them."""
 
     def __init__(
-        self, cdp: CdpPipe, tab: str, target_id: str, session_id: str, watcher: TabWatcher, opener: str = ""
+        self,
+        cdp: CdpPipe,
+        tab: str,
+        target_id: str,
+        session_id: str,
+        watcher: TabWatcher,
+        opener: str = "",
+        *,
+        binding: str = "",
     ) -> None:
         self._cdp = cdp
         self.tab = tab
@@ -46,6 +54,8 @@ class TabPage:
         self.session_id = session_id
         self.opener = opener
         self.title = ""
+        # Whether the page itself has told its title: then every change of it is told too.
+        self.title_told = False
         # Where it wanted to go, when it shows that this failed.
         self.unreachable = ""
         self.load = PageLoad()
@@ -54,9 +64,12 @@ class TabPage:
         self.crashed = False
         self.ready = asyncio.Event()
         self._watcher = watcher
+        self._binding = binding
         self._dialog: Dialog | None = None
-        self._worlds: dict[tuple[str, str, str], int] = {}
+        # Our isolated world in the document of a frame, by session and frame.
+        self._worlds: dict[tuple[str, str], int] = {}
         self._waiting: set[asyncio.Future[None]] = set()
+        self._dialogs: set[asyncio.Future[None]] = set()
 
     # What others see of it.
 
@@ -76,12 +89,12 @@ class TabPage:
         return self.frame_table.views()
 
     async def world(self, frame: FrameView) -> int:
-        key = (frame.session_id, frame.frame_id, frame.loader_id)
+        key = (frame.session_id, frame.frame_id)
         self._require_same(frame)
         known = self._worlds.get(key)
         if known is not None:
             return known
-        params = {"frameId": frame.frame_id, "worldName": WORLD}
+        params = {"frameId": frame.frame_id, "worldName": WORLD_NAME}
         try:
             made = await self._cdp.send("Page.createIsolatedWorld", params, frame.session_id)
         except (CommandRefused, TargetGone) as gone:
@@ -93,13 +106,20 @@ class TabPage:
     def dialog(self) -> Dialog | None:
         return self._dialog
 
-    def dialog_opened(self) -> Awaitable[None]:
-        return self._until_dialog()
+    def dialog_opened(self) -> "asyncio.Future[None]":
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._dialog is not None:
+            opened.set_result(None)
+        else:
+            self._dialogs.add(opened)
+            opened.add_done_callback(self._dialogs.discard)
+        return opened
 
-    async def settle(self, timeout: float) -> None:  # noqa: ASYNC109  one deadline for all of it
+    async def settle(self, timeout: float, *, answered: bool = False) -> None:  # noqa: ASYNC109  one deadline for all
         deadline = time.monotonic() + timeout
         try:
-            await self.answered(timeout)
+            if not answered:
+                await self.answered(timeout)
             if self.load.requested:
                 await self.until(lambda: not self.load.requested, min(START_GRACE_SECONDS, _left(deadline)))
         except LimitExceeded:
@@ -137,22 +157,17 @@ class TabPage:
 
     async def ask(self, method: str, params: dict[str, Any], timeout: float) -> dict[str, Any] | None:  # noqa: ASYNC109
         """The answer to a command, or None when a dialog opened first: then it is answered much later, to nobody."""
-        asked = asyncio.ensure_future(self._cdp.send(method, params, self.session_id, timeout + LATER_SECONDS))
+        asked = self._cdp.ask(method, params, self.session_id, timeout + LATER_SECONDS)
         asked.add_done_callback(lambda _: self.changed())
         try:
             await self.until(asked.done, timeout)
-            return await asked if asked.done() else None
+            return asked.result() if asked.done() else None
         finally:
             asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
 
     async def answered(self, timeout: float) -> None:  # noqa: ASYNC109
         """Until the page's process has done what it was told before, or a dialog stops it."""
         await self.ask("Page.enable", {}, timeout)
-
-    async def _until_dialog(self) -> None:
-        while self._dialog is None:
-            await self._change()
 
     async def _change(self) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -202,6 +217,7 @@ class TabPage:
         if frame.frame_id == self.target_id:
             self.crashed = False
             self.title = ""
+            self.title_told = False
             self.unreachable = str(params["frame"].get("unreachableUrl", ""))
             self.load.committed(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
             self._watcher.committed(self, frame.url, frame.loader_id)
@@ -221,7 +237,7 @@ class TabPage:
 
     def _started(self, params: dict[str, Any], _: str) -> None:
         if self._is_main(params):
-            self.load.started(str(params["loaderId"]), str(params["url"]), str(params.get("navigationType", "")))
+            self.load.started(str(params["loaderId"]), str(params.get("navigationType", "")))
 
     def _lifecycle(self, params: dict[str, Any], _: str) -> None:
         if self._is_main(params):
@@ -243,6 +259,10 @@ class TabPage:
             default_text=str(params.get("defaultPrompt", ""))[:_MAX_MESSAGE_CHARS],
         )
         self._dialog = self._watcher.dialog_opened(self, dialog)
+        if self._dialog is not None:
+            for waiting in tuple(self._dialogs):
+                if not waiting.done():
+                    waiting.set_result(None)
 
     def _closed(self, params: dict[str, Any], _: str) -> None:
         if self._dialog is not None and self._dialog.kind == "beforeunload" and not params.get("result"):
@@ -255,6 +275,20 @@ class TabPage:
             self._dialog = None
             self._worlds.clear()
             self.load.abandoned()
+
+    def _context_created(self, params: dict[str, Any], session_id: str) -> None:
+        context = params["context"]
+        if context.get("name") == WORLD_NAME:
+            frame_id = str(context.get("auxData", {}).get("frameId", ""))
+            self._worlds[(session_id, frame_id)] = int(context["id"])
+
+    def _told(self, params: dict[str, Any], session_id: str) -> None:
+        """The title, by the page's own process: of the document that is shown, or of none."""
+        teller = params.get("executionContextId")
+        # Of a popup's first document the world stays when another comes into its window, and is not told of again.
+        shown = self._worlds.get((self.session_id, self.target_id), teller)
+        if params["name"] == self._binding and (session_id, teller) == (self.session_id, shown):
+            self.title, self.title_told = str(params.get("payload", "")), True
 
     def _context_destroyed(self, params: dict[str, Any], session_id: str) -> None:
         gone = params.get("executionContextId")
@@ -291,6 +325,8 @@ _HANDLERS: Final[dict[str, Callable[[TabPage, dict[str, Any], str], None]]] = {
     "Page.javascriptDialogOpening": TabPage._opening,
     "Page.javascriptDialogClosed": TabPage._closed,
     "Inspector.targetCrashed": TabPage._target_crashed,
+    "Runtime.bindingCalled": TabPage._told,
+    "Runtime.executionContextCreated": TabPage._context_created,
     "Runtime.executionContextDestroyed": TabPage._context_destroyed,
     "Runtime.executionContextsCleared": TabPage._contexts_cleared,
 }

@@ -45,7 +45,7 @@ class TargetWatcher(Protocol):
 
     def tab_went(self, tab: TabPage) -> None: ...
 
-    def setup_of(self, tab: TabPage) -> tuple[tuple[str, dict[str, Any]], ...]:
+    def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
         """What the session wants each of its tabs to be like."""
 
     def heard(self, tab: TabPage | None, event: CdpEvent) -> None:
@@ -53,8 +53,10 @@ class TargetWatcher(Protocol):
 
 
 class Targets:
-    def __init__(self, cdp: CdpPipe, watcher: TargetWatcher) -> None:
+    def __init__(self, cdp: CdpPipe, watcher: TargetWatcher, script: tuple[tuple[str, dict[str, Any]], ...]) -> None:
+        """``script``: how our script comes into every document of a page, before the page's own."""
         self._cdp = cdp
+        self._page = (*_PAGE, *script)
         self._watcher = watcher
         # Which tab a session belongs to; workers of no tab belong to none.
         self._of_session: dict[str, TabPage | None] = {}
@@ -80,11 +82,12 @@ class Targets:
         return next((tab for tab in self._of_session.values() if tab is not None and tab.target_id == target_id), None)
 
     async def look(self) -> None:
-        """Titles as the browser's own process knows them, also of pages that do not answer: no event tells of them."""
+        """Titles as the browser's own process knows them: of pages that told none, as those that could not be loaded.
+        What a page has told is newer."""
         found = await self._cdp.send("Target.getTargets", {"filter": [{"type": "page"}]})
         for info in found["targetInfos"]:
             tab = self.tab_of(str(info["targetId"]))
-            if tab is not None:
+            if tab is not None and not tab.title_told:
                 tab.title = _title(str(info.get("title", "")), str(info.get("url", "")))
 
     def _heard(self, event: CdpEvent) -> None:
@@ -154,7 +157,7 @@ class Targets:
         return found["frameTree"] if isinstance(found, dict) and "frameTree" in found else {}
 
     async def _set_up_tab(self, tab: TabPage, session_id: str) -> None:
-        tree = await self._set_up(session_id, (*_PAGE, *_MAIN, *self._watcher.setup_of(tab)), tree=True)
+        tree = await self._set_up(session_id, (*self._page, *_MAIN, *self._watcher.setup()), tree=True)
         if tree:
             tab.frame_table.seed(tree, session_id)
             if not tab.load.loader:
@@ -163,7 +166,7 @@ class Targets:
         tab.changed()
 
     async def _set_up_frame(self, tab: TabPage, session_id: str) -> None:
-        tree = await self._set_up(session_id, _PAGE, tree=True)
+        tree = await self._set_up(session_id, self._page, tree=True)
         if tree and session_id in self._of_session:
             tab.frame_table.seed(tree, session_id)
             tab.changed()

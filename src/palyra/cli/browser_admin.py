@@ -1,17 +1,15 @@
 """``palyra browser list|show|close|takeover|handback|downloads|profiles``: what an operator does with browsers."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.terminal import labelled, shown
+from palyra.clock import rfc3339
 
 if TYPE_CHECKING:
     from palyra.client.views import BrowserSessionView
-
-_MS_PER_SECOND = 1000
 
 
 @click.command("list")
@@ -26,7 +24,7 @@ def list_sessions(invocation: Invocation) -> None:
 
     def as_table(_: Any) -> None:
         rows = [
-            (one.session_id, one.principal, one.state, _at(one), ", ".join(one.hosts), _time(one.ends_ms))
+            (one.session_id, one.principal, one.state, _at(one), ", ".join(one.hosts), rfc3339(one.ends_ms))
             for one in found
         ]
         invocation.output.table(("session", "principal", "state", "at", "reaches", "ends"), rows)
@@ -242,13 +240,9 @@ def _render(session: "BrowserSessionView") -> str:
         ("label", shown(session.label)),
         ("reaches", ", ".join(map(shown, session.hosts))),
         ("tabs", "\n".join(map(shown, tabs))),
-        ("opened", _time(session.created_ms)),
-        ("ends", _time(session.ends_ms)),
+        ("opened", rfc3339(session.created_ms)),
+        ("ends", rfc3339(session.ends_ms)),
         ("spent", ", ".join(f"{shown(name)} {amount}" for name, amount in spent.items())),
         ("fences", "\n".join(f"{shown(each['layer'])}: {shown(each['got'])}" for each in session.fences)),
     ]
     return labelled(rows)
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / _MS_PER_SECOND, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

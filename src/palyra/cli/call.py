@@ -56,13 +56,13 @@ def call(
     wait: float | None,
     timeout: float | None,
     attestation: Path | None,
-    tier: str | None = None,
+    tier: str | None,
 ) -> None:
     """Ask for one tool call and print what it returned.
 
     Exits with 3 when policy denies the call and with 4 when a person has to approve it first.
     """
-    from palyra.cli.door import open_client
+    from palyra.cli.door import open_client, tell_of_newer_settings
     from palyra.cli.sources import read_text_argument
     from palyra.client.protocol import ApiError, NeedsApprovalError
 
@@ -84,6 +84,7 @@ def call(
         if isinstance(error, NeedsApprovalError):
             _explain_approval(invocation, error)
         _explain_ending(invocation, error, attestation)
+        tell_of_newer_settings(invocation)
         raise
     if attestation is not None:
         _save_attestation(made, attestation)

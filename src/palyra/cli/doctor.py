@@ -57,15 +57,21 @@ def probes(invocation: Invocation) -> "tuple[Probe, ...]":
 def running_daemon(invocation: Invocation) -> "Finding":
     """The daemon of this state directory, wherever it listens."""
     from palyra.client.address import ServerAddress
-    from palyra.client.local import find_daemon
+    from palyra.client.local import find_daemon, started_before
     from palyra.doctor import daemon_http
-    from palyra.doctor.report import warn
+    from palyra.doctor.report import Status, warn
 
     try:
         address = ServerAddress.parse(find_daemon(invocation.state_path).url)
     except PalyraError as error:
         return warn(error.message, error.hint)
-    return daemon_http.daemon(address.host, address.port)
+    found = daemon_http.daemon(address.host, address.port)
+    if found.status is Status.OK and started_before(invocation.state_path, invocation.config_path):
+        return warn(
+            f"{found.evidence}, and started before {invocation.config_path} was changed",
+            "start it again: settings are read at the start",
+        )
+    return found
 
 
 def _show(invocation: Invocation, report: "Report") -> None:

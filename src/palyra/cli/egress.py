@@ -117,7 +117,10 @@ def _looked_up(settings: "Settings", target: "Target") -> tuple[str, ...]:
 
 
 def _answer(invocation: Invocation, url: str, explained: "Explanation") -> None:
+    from palyra.cli.door import tell_of_newer_settings
+
     output = invocation.output
+    tell_of_newer_settings(invocation)
 
     def show(_: Any) -> None:
         output.table(

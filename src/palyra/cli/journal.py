@@ -207,10 +207,10 @@ def _lines(events: "Iterable[Event]") -> str | None:
 def _report_lines(report: "VerifyReport") -> str:
     if not report.events:
         return "the journal is empty"
+    signed = f"{report.checkpoints} signed by {', '.join(report.key_ids)}, up to event {report.sealed_through}"
     return (
         f"sound: {report.events} events, {report.first_seq} to {report.last_seq}\n"
-        f"checkpoints: {report.checkpoints} signed by {', '.join(report.key_ids) or 'nobody'}, "
-        f"up to event {report.sealed_through}; {report.unsealed} events not sealed yet\n"
+        f"checkpoints: {signed if report.checkpoints else 'none yet'}; {report.unsealed} events not sealed yet\n"
         f"compared with {report.anchors} kept {'checkpoint' if report.anchors == 1 else 'checkpoints'}\n"
         f"head: {report.head_hash}"
     )

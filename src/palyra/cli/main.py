@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "identity": LazyCommand("palyra.cli.identity:identity", "See devices' certificates, replace their authority."),
     "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
     "mcp": LazyCommand("palyra.cli.mcp:mcp", "Serve tools to an agent over stdin and stdout (MCP)."),
+    "bench": LazyCommand("palyra.cli.bench:bench", "Measure how fast this machine is with Palyra."),
     "state": LazyCommand("palyra.cli.state:state", "Back up and restore what Palyra keeps."),
     "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),
     "completion": LazyCommand("palyra.cli.completion:completion", "Print a shell's completion script."),

@@ -1,5 +1,7 @@
 """The stdio side of ``palyra mcp``: finds the daemon or starts one, then carries messages."""
 
+import select
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -33,53 +35,74 @@ class TokenMissing(InvalidInput):
 
 def serve_stdio(invocation: Invocation, principal: str | None, url: str | None, token: str | None) -> None:
     """With a token of its own a client speaks for that token's principal; the owner speaks for the one named."""
+    if url is not None and token is None:
+        # The owner's token is for the owner's own daemon, and is not sent to an address somebody named.
+        raise TokenMissing(f"no token for {url}")
+    finding = None if url is not None else DaemonSearch(invocation)
+    # Beside a daemon that starts, if one has to.
     from palyra.mcp.stdio_relay import StdioRelay
 
-    if url is not None:
-        if token is None:
-            # The owner's token is for the owner's own daemon, and is not sent to an address somebody named.
-            raise TokenMissing(f"no token for {url}")
-        StdioRelay(url, Secret(token), principal).run()
-        return
-    daemon = running_daemon(invocation)
-    if token is not None:
-        StdioRelay(daemon.url, Secret(token), principal).run()
+    if finding is None:
+        relay = StdioRelay(url or "", Secret(token or ""), principal)
     else:
-        StdioRelay(daemon.url, daemon.token, principal or DEFAULT_PRINCIPAL).run()
+        daemon = finding.found()
+        speaks_for = principal if token is not None else principal or DEFAULT_PRINCIPAL
+        relay = StdioRelay(daemon.url, daemon.token if token is None else Secret(token), speaks_for)
+    relay.run()
 
 
-def running_daemon(invocation: Invocation) -> LocalDaemon:
-    try:
-        return find_daemon(invocation.state_path)
-    except NoDaemon:
-        return _started(invocation)
+class DaemonSearch:
+    """The daemon of this state directory. Where none runs, one is started at once, and waited for by ``found``."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._state = invocation.state_path
+        self._started: subprocess.Popen[bytes] | None = None
+        self._daemon: LocalDaemon | None = None
+        try:
+            self._daemon = find_daemon(self._state)
+        except NoDaemon:
+            self._log = invocation.state_dir.path(LOG_FILE)
+            self._started = _start(self._log, _options(invocation))
+
+    def found(self) -> LocalDaemon:
+        if self._daemon is not None:
+            return self._daemon
+        deadline = time.monotonic() + START_SECONDS
+        assert self._started is not None and self._started.stdout is not None
+        # It says one thing, when it answers; if it ends before, that is told by the end of the pipe.
+        with self._started.stdout as announced:
+            select.select([announced], [], [], START_SECONDS)
+        while True:
+            try:
+                return find_daemon(self._state)
+            except NoDaemon:
+                if time.monotonic() > deadline or not self._somebody_starts():
+                    raise DaemonNotStarted(f"no daemon came up; see {self._log}") from None
+                time.sleep(LOOK_AGAIN_SECONDS)
+
+    def _somebody_starts(self) -> bool:
+        """Ours, or the one that another client started at the same moment, which has the lock that ours did not get."""
+        from palyra.daemons.instances import LOCK_FILE, HeldLock
+
+        if self._started is not None and self._started.poll() is None:
+            return True
+        try:
+            HeldLock.take(self._state / LOCK_FILE).release(remove=False)
+        except BlockingIOError:
+            return True
+        return False
 
 
-def _started(invocation: Invocation) -> LocalDaemon:
+def _start(log: Path, options: list[str]) -> "subprocess.Popen[bytes]":
     """A daemon of its own session, which outlives this program for as long as another agent uses it."""
-    import subprocess
-
-    log = invocation.state_dir.path(LOG_FILE)
     with log.open("ab") as errors:
-        started = subprocess.Popen(
-            [sys.executable, "-m", "palyra.cli.main", *_options(invocation), "up", "--port", "0", "--for-agents"],
+        return subprocess.Popen(
+            [sys.executable, "-m", "palyra.cli.main", *options, "up", "--port", "0", "--for-agents"],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_SECONDS
-    ended = False
-    while time.monotonic() < deadline:
-        try:
-            return find_daemon(invocation.state_path)
-        except NoDaemon:
-            if ended:
-                break
-            # One that ended may have lost a race: then the winner is about to be there.
-            ended = started.poll() is not None
-            time.sleep(LOOK_AGAIN_SECONDS)
-    raise DaemonNotStarted(f"no daemon came up; see {log}")
 
 
 def how_to_connect(invocation: Invocation, principal: str, *, http: bool) -> "Launch | Remote":

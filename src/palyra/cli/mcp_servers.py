@@ -111,5 +111,7 @@ def _render_tool(tool: dict[str, Any]) -> str:
     if tool.get("approved") and tool["changed"]:
         lines.append(("was", shown_block(tool["approved"]["description"])))
     if tool.get("definition"):
+        if uri := tool["definition"].get("uri"):
+            lines.append(("address", shown(uri)))
         lines.append(("takes", pretty_json(tool["definition"]["input_schema"])))
     return labelled(tuple(lines))

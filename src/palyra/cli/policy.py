@@ -1,5 +1,6 @@
 """``palyra policy``: check, explain, test and replay the rules, without a daemon."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 _FOLDER = click.Path(path_type=Path)
 # Events read from the journal at a time.
 _PAGE = 1_000
+# How long a daemon gets to take up a file that was just saved: it waits for writes to settle, and looks every second
+# for a directory that was not there. Several looks, so that the usual case is told at once.
+_TAKE_UP_SECONDS = 3.0
+_LOOK_SECONDS = 0.1
 
 
 class ExpectationsFailed(Failed):
@@ -42,22 +47,27 @@ def policy() -> None:
 def check(invocation: Invocation, folder: Path | None) -> None:
     """Validate the policies in DIR, or those of the settings, together with the baseline.
 
-    Every error is shown with its file, line and column; the exit code is then 2.
+    Every error is shown with its file, line and column; the exit code is then 2. Where a daemon runs, it is also told
+    whether these policies are the ones in force there.
     """
     engine = _engine(invocation, folder)
     files: dict[str, int] = {name: 0 for name, _ in engine.bundle.files}
     for each in engine.policies.values():
         files[each.location.file] += 1
+    in_force = None if folder else _in_force(invocation, engine.bundle_digest)
     data = {
         "bundle_digest": engine.bundle_digest,
         "directory": str(_folder(invocation, folder)),
         "files": [{"file": name, "policies": count} for name, count in files.items()],
         "policies": len(engine.policies),
+        "in_force": in_force,
     }
 
     def render(_: Any) -> str:
         listed = "\n".join(f"  {name}: {count}" for name, count in files.items())
-        return f"{len(engine.policies)} policies are valid\n{listed}\nbundle {engine.bundle_digest}"
+        said = {None: "", True: "; in force", False: "; not in force: the daemon has other policies or settings"}
+        verdict = f"{len(engine.policies)} policies are valid{said[in_force]}"
+        return f"{verdict}\n{listed}\nbundle {engine.bundle_digest}"
 
     invocation.output.data(data, render)
 
@@ -174,6 +184,22 @@ def replay(invocation: Invocation, against: Path, since: int) -> None:
         invocation.output.note(f"{records} calls decided again: {changed} change, {len(findings) - changed} cannot be")
 
     invocation.output.data(data, render)
+
+
+def _in_force(invocation: Invocation, bundle_digest: str) -> bool | None:
+    """Whether the running daemon decides by this bundle; None where none runs. A file just saved gets a moment."""
+    from palyra.cli.door import running_daemon
+
+    client = running_daemon(invocation)
+    if client is None:
+        return None
+    with client:
+        end = time.monotonic() + _TAKE_UP_SECONDS
+        while client.status().document["policy"]["bundle_digest"] != bundle_digest:
+            if time.monotonic() > end:
+                return False
+            time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def _folder(invocation: Invocation, folder: Path | None) -> Path:

@@ -10,6 +10,7 @@ import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.live_input import LiveInput, read_ready
+from palyra.cli.made_to_stay import made_to_stay
 from palyra.errors import PalyraError, RemoteError
 
 if TYPE_CHECKING:
@@ -134,11 +135,12 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, Any]) -> "CallRecord":
-    import uvloop
+    with made_to_stay():
+        import uvloop
 
-    from palyra.daemons.gateway import Gateway
-    from palyra.identity.principal import Principal
-    from palyra.tools.broker import CallRequest
+        from palyra.daemons.gateway import Gateway
+        from palyra.identity.principal import Principal
+        from palyra.tools.broker import CallRequest
 
     settings = invocation.located_settings
     arguments: dict[str, Any] = {"command": command[0], "args": list(command[1:])}

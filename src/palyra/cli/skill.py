@@ -25,6 +25,7 @@ VERBS: Final = {
     "quarantine": LazyCommand("palyra.cli.skill_life:quarantine", "Take a version out of use until it is approved."),
     "rollback": LazyCommand("palyra.cli.skill_life:rollback", "Go back to a version that was in use."),
     "remove": LazyCommand("palyra.cli.skill_life:remove", "Remove a version or a whole skill."),
+    "purge": LazyCommand("palyra.cli.skill_life:purge", "Erase what a removed skill has stored."),
     "configure": LazyCommand("palyra.cli.skill_life:configure", "Set a skill's configuration."),
     "trust": LazyCommand("palyra.cli.skill_trust:trust", "Say whose keys are trusted."),
 }

@@ -79,7 +79,9 @@ def build(invocation: Invocation, folder: Path) -> None:
         "modules": {name: len(data) for name, data in artifact.modules.items()},
         "digest": artifact.digest,
     }
-    invocation.output.data(found, lambda _: labelled((key, shown(str(value))) for key, value in found.items()))
+    sizes = ", ".join(f"{name} ({len(data)} bytes)" for name, data in artifact.modules.items())
+    lines = {**found, "modules": sizes}
+    invocation.output.data(found, lambda _: labelled((key, shown(str(value))) for key, value in lines.items()))
 
 
 def build_project(invocation: Invocation, project: "Project", origin: dict[str, str] | None = None) -> "SkillArtifact":

@@ -51,7 +51,7 @@ def create(
     candidates = _candidates(invocation)
     calls = _recorded_calls(invocation, runs) if runs else ()
     request = generation_request(project_names(name, publisher), Language(language), prompt, calls)
-    generator = _generator(invocation, request.language)
+    generator = _generator(invocation)
     with invocation.output.working("generating"):
         generated = generator.generate(request)
     require_generated(generated, request)
@@ -69,7 +69,7 @@ def create(
     _show(invocation, candidates, candidate)
 
 
-def _generator(invocation: Invocation, language: Any) -> "Generator":
+def _generator(invocation: Invocation) -> "Generator":
     from palyra.skills.generator_command import CommandGenerator
     from palyra.skills.project_files import template
     from palyra.skills.template_generator import LANGUAGES, TemplateGenerator

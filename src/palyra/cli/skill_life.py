@@ -1,4 +1,4 @@
-"""What changes a skill's life: install, approve, disable, enable, quarantine, rollback, remove, configure."""
+"""What changes a skill's life: install, approve, disable, enable, quarantine, rollback, remove, purge, configure."""
 
 import sys
 from pathlib import Path
@@ -120,13 +120,28 @@ rollback = _change_command(
 @json_option
 @pass_invocation
 def remove(invocation: Invocation, skill_id: str, version: str | None) -> None:
-    """Remove a version, or the whole skill. Its id stays its publisher's."""
+    """Remove a version, or the whole skill. Its id stays its publisher's; what it stored stays until `purge`."""
     from palyra.cli.door import open_client
 
     with open_client(invocation) as client:
         removed = client.remove_skill(skill_id, version=version)
     invocation.output.data(
         {"removed": [one.document for one in removed]}, lambda _: "\n".join(_state_line(one) for one in removed)
+    )
+
+
+@click.command("purge")
+@click.argument("skill_id")
+@json_option
+@pass_invocation
+def purge(invocation: Invocation, skill_id: str) -> None:
+    """Erase what a removed skill has stored. It cannot be undone; the journal keeps that it was done."""
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        erased = client.purge_skill(skill_id)
+    invocation.output.data(
+        erased.document, lambda _: f"{skill_id}: {erased.values} values with {erased.bytes} bytes were erased"
     )
 
 

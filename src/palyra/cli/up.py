@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from palyra.cli import made_to_stay
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def run_daemon(
     for_agents: bool = False,
     as_service: bool = False,
 ) -> None:
+    made_to_stay.begin()
     import uvloop
 
     from palyra.config.merge import OriginKind
@@ -78,13 +80,15 @@ def run_daemon(
         }
         invocation.output.data(started, _greeting)
         invocation.output.flush()
+        made_to_stay.end()
 
     @asynccontextmanager
     async def beside(gateway: "Gateway") -> "AsyncIterator[None]":
         config, say = invocation.locations.existing_config_file(), invocation.output.note
         async with AsyncExitStack() as stack:
-            if for_agents:
-                await stack.enter_async_context(gateway.mcp.leaving_with_agents())
+            # The first of them loads the protocol's library when it has its tools.
+            mcp = gateway.mcp.leaving_with_agents() if for_agents else gateway.mcp.preparing()
+            await stack.enter_async_context(mcp)
             if browser and invocation.settings.browser.enabled:
                 from palyra.daemons.local_browser import LocalBrowser
 
@@ -115,5 +119,6 @@ def _greeting(started: dict[str, str]) -> str:
         f"  workspace  {started['workspace']}\n"
         f"  policies   {started['policy_dir']}\n"
         f"  state      {started['state_dir']}\n"
-        f'In another terminal: palyra tour, or palyra call echo --input \'{{"text": "hi"}}\'. Ctrl-C stops.'
+        f"Open the console and log in with the token. In another terminal: palyra tour, or\n"
+        f'palyra call echo --input \'{{"text": "hi"}}\'. Ctrl-C stops.'
     )

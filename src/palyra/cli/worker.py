@@ -133,6 +133,8 @@ def _change(invocation: Invocation, worker: str, change: str, reason: str | None
 
     with open_client(invocation) as client:
         changed = client.change_worker(worker, change, reason=reason)
+    if change == "release" and changed.state == "draining":
+        words += "; it is drained as before"
     invocation.output.data(changed.document, lambda _: f"{shown(changed.name)} ({shown(changed.worker_id)}) {words}")
 
 

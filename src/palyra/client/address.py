@@ -9,6 +9,7 @@ import msgspec
 from palyra.errors import InvalidInput
 from palyra.secret import Secret
 
+DEFAULT_BASE_URL = "http://127.0.0.1:7142"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

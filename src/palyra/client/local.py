@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from palyra.client.address import ServerAddress
-from palyra.errors import Denied, Unavailable
+from palyra.errors import Denied, PalyraError, Unavailable
 from palyra.limits import KIB
 from palyra.secret import Secret
 
@@ -60,6 +60,15 @@ def find_daemon(state_dir: Path) -> LocalDaemon:
     return LocalDaemon(url=said.url, pid=said.pid, token=token)
 
 
+def started_before(state_dir: Path, file: Path) -> bool:
+    """Whether a daemon lives here that began to listen before the file was last changed."""
+    try:
+        find_daemon(state_dir)
+        return (state_dir / DAEMON_FILE).stat().st_mtime_ns < file.stat().st_mtime_ns
+    except (PalyraError, OSError):
+        return False
+
+
 def listener_uids(port: int, tables: tuple[Path, ...] = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))) -> set[int]:
     """Who listens on the port, as the kernel tells it; nothing where it does not tell."""
     pattern = re.compile(rf"\s*\d+: [0-9A-F]+:{port:04X} \S+ {_LISTEN_STATE} \S+ \S+ \S+\s+(\d+)\s")
@@ -87,6 +96,8 @@ def _lives(pid: int) -> bool:
 def _read(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NoDaemon(f"no daemon runs on {path.parent}: there is no {path.name}") from error
     except OSError as error:
         raise NoDaemon(f"cannot read {path}: {error.strerror}") from error
     with open(descriptor, "rb") as file:

@@ -49,6 +49,7 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_LIMITS = ClientLimits()
+DEFAULT_TIMEOUT_SECONDS = 30.0
 
 
 class ConnectFailed(Unavailable):
@@ -120,6 +121,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_repeatable(self) -> bool:
         return self.method == "GET"
+
+    def with_token(self, token: Secret | None) -> "Request":
+        return self if token is None else msgspec.structs.replace(self, token=token)
 
     def wire_headers(self, host: str) -> list[tuple[bytes, bytes]]:
         headers = [("host", host), ("user-agent", "palyra-python"), ("accept-encoding", "identity"), *self.headers]

@@ -15,9 +15,9 @@ from palyra.client.protocol import (
     read_answer,
     send_json,
 )
-from palyra.client.views import PublisherKeyView, PublishersView, SkillVersionView, SkillView
+from palyra.client.views import ErasedDataView, PublisherKeyView, PublishersView, SkillVersionView, SkillView
 
-# The largest archive over a slow line, and an audit of it beside other work.
+# The largest archive over a slow line, and an audit or a compilation of it beside other work.
 UPLOAD_PATIENCE_MS = 300_000
 
 Change = Literal["disable", "enable", "quarantine", "rollback"]
@@ -49,9 +49,10 @@ def skill(skill_id: str) -> Operation[SkillView]:
 def approve_skill(
     skill_id: str, version: str, digest: str, *, reason: str | None = None
 ) -> Operation[SkillVersionView]:
-    """Puts exactly this archive in use."""
+    """Puts exactly this archive in use, and waits until it is compiled."""
     body = {"version": version, "digest": digest, "reason": reason}
-    response = yield send_json("POST", path_of("v1", "skills", skill_id, "approve"), body)
+    path = path_of("v1", "skills", skill_id, "approve")
+    response = yield send_json("POST", path, body, patience_ms=UPLOAD_PATIENCE_MS)
     return convert_view(read_answer(response), SkillVersionView)
 
 
@@ -67,6 +68,12 @@ def remove_skill(skill_id: str, *, version: str | None = None) -> Operation[tupl
     """One version, or all of them."""
     response = yield Request(method="DELETE", path=path_of("v1", "skills", skill_id, query={"version": version}))
     return convert_views(read_answer(response), "removed", SkillVersionView)
+
+
+def purge_skill(skill_id: str) -> Operation[ErasedDataView]:
+    """Erases what a removed skill has stored."""
+    response = yield Request(method="DELETE", path=path_of("v1", "skills", skill_id, "data"))
+    return convert_view(read_answer(response), ErasedDataView)
 
 
 def configure_skill(

@@ -225,6 +225,13 @@ class SkillVersionView(View, frozen=True, kw_only=True):
     findings: tuple[dict[str, Any], ...] = ()
 
 
+class ErasedDataView(View, frozen=True, kw_only=True):
+    """What a skill had stored."""
+
+    values: int
+    bytes: int
+
+
 class PublisherKeyView(View, frozen=True, kw_only=True):
     publisher: str
     key_id: str

@@ -11,13 +11,13 @@ from typing import Any, get_origin
 
 import msgspec
 
+from palyra.config.agreement import check_together
 from palyra.config.settings import (
     ENV_PREFIX,
     ENV_SEPARATOR,
     InvalidSetting,
     SettingInfo,
     Settings,
-    check_together,
     known_settings,
 )
 from palyra.errors import InvalidInput

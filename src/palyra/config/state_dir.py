@@ -64,7 +64,7 @@ class StateDir:
             refuse_if_exposed(target.parent)
             folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                _replace(folder, target.name, content)
+                replace_file(folder, target.name, content)
             finally:
                 os.close(folder)
         except OSError as error:
@@ -84,7 +84,8 @@ def refuse_if_exposed(path: Path) -> None:
         raise StateDirExposed(f"{path} is open to others (mode {mode:04o})", path=str(path))
 
 
-def _replace(folder: int, name: str, content: bytes) -> None:
+def replace_file(folder: int, name: str, content: bytes) -> None:
+    """Whole and durable when this returns, or as it was before; for its owner alone. ``folder`` is a descriptor."""
     temporary = f".{name[:64]}.{secrets.token_hex(8)}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=folder)

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -16,6 +17,7 @@ from palyra.console import live, login
 from palyra.console.assets import Assets
 from palyra.console.console import Console
 from palyra.console.errors import NoSuchPage, NotLoggedIn, RoleMissing
+from palyra.console.forgeries import FORGED
 from palyra.console.origin import check_origin
 from palyra.console.page import Download, Listing, Page, Write
 from palyra.console.problem import answer_problem, problem_of
@@ -44,6 +46,9 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), clipboard-read=()"),
 )
+
+
+_TITLES: dict[type[PalyraError], str] = {RoleMissing: "Not for you", NoSuchPage: "No such page"}
 
 
 class ConsoleApp:
@@ -148,7 +153,12 @@ class ConsoleApp:
                 check_origin(request.method, own, request.headers)
                 return await handler(request)
             except PalyraError as error:
-                return self._refusal(request, error)
+                refusal = self._refusal(request, error)
+                if isinstance(error, FORGED):
+                    # After the answer, which has nothing to wait for.
+                    note = self._console.forgeries.note
+                    refusal.background = BackgroundTask(note, error.code, request.method, request.url.path)
+                return refusal
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception:
@@ -166,7 +176,7 @@ class ConsoleApp:
         return self._page_of(
             "problem.html",
             http_status=error.http_status,
-            title="Not for you" if isinstance(error, RoleMissing) else "That did not work",
+            title=_TITLES.get(type(error), "That did not work"),
             problem=problem_of(error),
             page=None,
         )

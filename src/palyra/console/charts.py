@@ -34,8 +34,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 def span(value: Span, label: str) -> Markup:
     pieces = [_rect("chart-space", 0, 0, _WIDTH, 4)]
     for name, part in (("chart-waits", value.waited), ("chart-ok" if value.good else "chart-bad", value.ran)):
-        if part is not None and part[1] > part[0]:
-            left, right = part[0] * _WIDTH, part[1] * _WIDTH
+        if part is not None and (part[1] > part[0] or part is value.ran):
+            left, right = min(part[0] * _WIDTH, _WIDTH - _THINNEST), part[1] * _WIDTH
             pieces.append(_rect(name, left, 0, max(right - left, _THINNEST), 4))
     return Markup(
         '<svg class="meter" viewBox="0 0 {} 4" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'

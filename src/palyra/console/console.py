@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from palyra.api.service import ApiService, ApiStore
+from palyra.console.forgeries import Forgeries
 from palyra.console.login_throttle import LoginThrottle
 from palyra.doctor.report import Report
 from palyra.journal.verify import VerifyReport
@@ -78,6 +79,7 @@ class Console:
         self.candidates = parts.candidates
         self.egress_rules = parts.egress_rules
         self.throttle = LoginThrottle()
+        self.forgeries = Forgeries(service.store, service.clock)
         self.listeners = 0
         # Work that takes a while and that nobody needs twice at once.
         self.verifying = asyncio.Lock()

@@ -17,7 +17,7 @@ def described_routes() -> Iterator[DescribedRoute]:
             yield _route("GET", listing.path, f"Lists what the page shows; for the role {listing.role.value}.")
         for write in section.writes:
             told = f"{write.name}, recorded before and after; for the role {write.role.value}. Needs the CSRF header."
-            yield _route(write.method, write.path, told, body=write.body)
+            yield _route(write.method, write.path, told, body=write.body, body_rules=write.body_rules)
         for download in section.downloads:
             told = f"{download.name}, recorded; for the role {download.role.value}."
             yield _route("GET", download.path, told, answers="file")

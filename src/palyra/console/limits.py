@@ -27,6 +27,9 @@ KEYS_REMOVED_AT_ONCE = 8
 MAX_LISTENERS = 64
 KEEP_ALIVE_SECONDS = 15.0
 
+# Entries about requests of other sites: enough to see that it happens.
+FORGERIES_RECORDED_EVERY_SECONDS = 60.0
+
 # Rows of one page of a list; the rest is reached by its cursor.
 PAGE_ROWS = 50
 # Rows that one search looks at before it answers with what it has and where to go on.

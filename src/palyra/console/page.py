@@ -1,6 +1,6 @@
 """What a module of ``pages`` hands to the application: its page, what it lists as JSON, and what can be done on it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,6 +51,8 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     act: Act
     body: type[msgspec.Struct]
+    # What the description says of the body beyond its fields.
+    body_rules: Mapping[str, Any] = {}
     method: str = "POST"
     role: Role = Role.OPERATOR
     shown_once: bool = False

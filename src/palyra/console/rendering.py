@@ -14,6 +14,7 @@ from palyra.console.event_words import said
 from palyra.console.limits import MAX_SHOWN_CHARS
 
 KIB = 1024
+_BUDGET_NAMES = {"wall_ms": "running time", "egress_bytes": "sent and received", "wasm_fuel": "WASM fuel"}
 
 
 def environment(assets: Assets) -> Environment:
@@ -27,7 +28,18 @@ def environment(assets: Assets) -> Environment:
     )
     made.globals.update(asset=assets.url, said=said, bars=bars, meter=meter, span=span)
     made.filters.update(
-        when=when, shown_json=shown_json, clipped=clipped, short_id=short_id, size=size, words=words, duration=duration
+        when=when,
+        shown_json=shown_json,
+        clipped=clipped,
+        short_id=short_id,
+        size=size,
+        words=words,
+        duration=duration,
+        amount=amount,
+        budget_name=budget_name,
+        sentence=sentence,
+        first_sentence=first_sentence,
+        stamp=rfc3339,
     )
     return made
 
@@ -79,6 +91,30 @@ def duration(milliseconds: int | None) -> str:
     if milliseconds < 7_200_000:
         return f"{milliseconds / 60_000:.0f} min"
     return f"{milliseconds / 3_600_000:.1f} h"
+
+
+def sentence(text: str) -> str:
+    """What an error says, where it stands alone."""
+    plain = text[:1].upper() + text[1:]
+    return plain if plain.endswith((".", "?", "!")) else f"{plain}."
+
+
+def first_sentence(text: str) -> str:
+    """The gist of what an author wrote; the rest stands where there is room."""
+    head, stop, _ = text.partition(". ")
+    return f"{head}." if stop else text
+
+
+def amount(value: int, kind: str) -> str:
+    """So much of a budget, in the unit that its name ends with."""
+    if kind.endswith("_bytes"):
+        return size(value)
+    return duration(value) if kind.endswith("_ms") else f"{value:,}"
+
+
+def budget_name(kind: str) -> str:
+    """``wall_ms`` without its unit, which ``amount`` shows."""
+    return words(_BUDGET_NAMES.get(kind, kind.removeprefix("max_").removesuffix("_ms")))
 
 
 def query_of(given: Mapping[str, str], **changes: str | None) -> str:

@@ -90,7 +90,8 @@ class ActiveSkills:
             if module.skill_id == skill_id and name in ("", module.module):
                 self._registry.require_runnable(skill_id, module.digest)
                 return module
-        raise NotRunnable(f"no skill in use is {skill_id[:80]!r} with the module {name[:80]!r}", skill_id=skill_id[:80])
+        which = f" with the module {name[:80]!r}" if name else ""
+        raise NotRunnable(f"no skill in use is {skill_id[:80]!r}{which}", skill_id=skill_id[:80])
 
     async def compiled(self, module: ResolvedInstalledSkillModule, compile_module: Compile) -> CompiledModule:
         known = self._compiled.get(module.module_digest)

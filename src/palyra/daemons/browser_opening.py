@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from palyra.browser import tool_arguments
 from palyra.browser.action import Navigate
 from palyra.browser.profile_errors import NoSuchProfile
 from palyra.browser.session_view import Caller, SessionAsk, SessionView
-from palyra.clock import MS_PER_SECOND
+from palyra.clock import MS_PER_SECOND, rfc3339
 from palyra.daemons import browser_results as results
 from palyra.daemons.browser_parts import BrowserParts
 from palyra.daemons.browser_policy import NEW, evaluate_question
@@ -67,7 +66,7 @@ class SessionOpening:
         result: dict[str, Any] = {
             "session": view.session_id,
             "hosts": list(reach.words()),
-            "ends_at": _time(view.ends_ms),
+            "ends_at": rfc3339(view.ends_ms),
             "idle_seconds": view.budget.get("idle_ttl_ms", 0) // MS_PER_SECOND,
             **results.UNTRUSTED,
         }
@@ -117,7 +116,3 @@ async def _made(creating: Awaitable[SessionView], client: "BrowserClient", calle
         if not task.cancelled() and task.exception() is None:
             await client.close_session(caller, task.result().session_id)
         raise
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / MS_PER_SECOND, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

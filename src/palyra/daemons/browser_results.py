@@ -95,8 +95,7 @@ def receipt_of(view: SessionView, reach: Reach, refused: Iterable[str] = ()) -> 
         {
             "layer": f"browser {line['fence']}",
             "asked": line["asked"],
-            "got": line["got"]
-            + ("; the operator allows that it is down" if line["fence"] in view.fences_waived else ""),
+            "got": line["got"] + (_WAIVED if line["fence"] in view.fences_waived else ""),
         }
         for line in fences["lines"]
     ]

@@ -22,8 +22,6 @@ from palyra.browser.process_pool import ProcessPool
 from palyra.browser.process_tree import StartFailed
 from palyra.browser.profile_archive import unpack
 from palyra.browser.profile_desk import ProfileDesk
-from palyra.browser.profile_key_file import state_keys
-from palyra.browser.profile_store import ProfileStore
 from palyra.browser.refs import RefCounter
 from palyra.browser.session_folders import SessionFolders
 from palyra.browser.session_manager import SessionManager
@@ -36,6 +34,7 @@ from palyra.browser.upload_folder import UploadFolder
 from palyra.clock import Clock, SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.browserd_profiles import open_profiles
 from palyra.daemons.chromium_session_proxy import ChromiumSessionProxy
 from palyra.egress.ports import Resolver
 from palyra.sandbox.namespace_sockets import NamespaceSockets
@@ -149,7 +148,8 @@ class BrowserdParts:
             notes = ProcessNotes(self._state.path(_NOTES))
             folders = SessionFolders(self._state.path(_SESSIONS))
             await asyncio.to_thread(_collect, notes, folders)
-            store = await asyncio.to_thread(self._store)
+            profiles, key_file = self._state.path(_PROFILES), self._state.path(_KEY_FILE)
+            store = await asyncio.to_thread(open_profiles, profiles, key_file, self._environ, now_ms=self._clock.now_ms)
             stack.callback(store.close)
             guard = ChromiumSessionProxy(self.settings.egress, self._resolver)
             stack.callback(guard.close)
@@ -192,11 +192,6 @@ class BrowserdParts:
             product=self._starts.product,
         )
 
-    def _store(self) -> ProfileStore:
-        profiles = self._state.path(_PROFILES)
-        keys = state_keys(self._environ, self._state.path(_KEY_FILE), profiles)
-        return ProfileStore(profiles, keys, now_ms=self._clock.now_ms)
-
     async def _open_pages(self, needs: PagesNeeds) -> ChromiumPages:
         counter, script, uploads = RefCounter(), PageScript(), UploadFolder(needs.process.files)
 
@@ -210,6 +205,7 @@ class BrowserdParts:
             meter=needs.meter,
             clock=self._clock,
             actor_of=actor_of,
+            script=script,
             downloads=needs.downloads,
             settings=PageSettings(allow_evaluate=needs.allow_evaluate),
         )

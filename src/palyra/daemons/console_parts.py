@@ -23,6 +23,13 @@ CONSOLE_PATHS = frozenset(
 )
 
 
+API_PATHS = frozenset(("", "v1", "mcp", "healthz", "readyz", "metrics", "openapi.json"))
+
+
+def _is_from_a_person(scope: Scope) -> bool:
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
 class Front:
     """Sends each request to the API or to the console, by the first word of its path."""
 
@@ -34,16 +41,20 @@ class Front:
         self._opening = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/") and self._is_console(scope["path"]):
+        if scope["type"] == "http" and scope["path"].startswith("/") and self._is_console(scope):
             app = self._console or await self._open()
         else:
             app = self._api
         await app(scope, receive, send)
 
     @staticmethod
-    def _is_console(path: str) -> bool:
-        """``//v1/tokens`` is no second spelling of anything."""
-        return path == "/" or (path[1:2] != "/" and path.split("/", 2)[1] in CONSOLE_PATHS)
+    def _is_console(scope: Scope) -> bool:
+        """``//v1/tokens`` is no second spelling of anything. A person who mistyped an address is told so on a page."""
+        path: str = scope["path"]
+        word = path.split("/", 2)[1]
+        if word in CONSOLE_PATHS:
+            return path == "/" or path[1:2] != "/"
+        return word not in API_PATHS and scope["method"] == "GET" and _is_from_a_person(scope)
 
     async def _open(self) -> ASGIApp:
         async with self._opening:

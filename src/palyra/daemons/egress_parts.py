@@ -139,7 +139,7 @@ class SandboxDoor:
             profile, extra_files=(*profile.extra_files, (BUNDLE_PATH, bundle)), env=(*profile.env, *added)
         )
 
-    async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> "SandboxDoor":
+    async def opened(self, sockets: OpenedSockets) -> "SandboxDoor":
         listeners = [Listener(kind=each.plan.kind.value, socket=each.socket) for each in sockets]
         self._parts.enter(self._plan, self._grant)
         try:

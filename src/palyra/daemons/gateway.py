@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from palyra import limits
 from palyra.api.service import ApiService
-from palyra.clock import MS_PER_SECOND, SystemClock
+from palyra.clock import SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.active_skills import ActiveSkills
+from palyra.daemons.approval_expiry import expire_approvals
 from palyra.daemons.browser_specs import BROWSER_EXECUTOR
 from palyra.daemons.browser_tier import BrowserTier
 from palyra.daemons.call_config import tool_call_config
@@ -65,8 +66,6 @@ log = logging.getLogger("palyra.gateway")
 ACTOR = "palyrad"
 DATABASE = "palyra.db"
 SIGNING_KEY = "signing.key"
-# Approvals that another process asked for are expired within this time even if nothing told us of them.
-EXPIRY_LOOK_SECONDS = 30.0
 
 
 class Gateway:
@@ -231,6 +230,7 @@ class Gateway:
             broker=self.broker,
             vault=self.vault,
             skills=self.skills,
+            prepare_skills=self.wasm.prepare,
             identity=lambda: self.identity,
             nodes=self.nodes.opened,
             workers=lambda: self.workers,
@@ -318,24 +318,6 @@ class Gateway:
     def _pending(self) -> int:
         return sqlite_approvals.count_pending(self.store)
 
-    async def expire_approvals(self) -> None:
-        """Sleeps until the next approval is due, or a while; ends only by being cancelled."""
-        while True:
-            due = await asyncio.to_thread(sqlite_approvals.next_expiry_ms, self.store)
-            wait = EXPIRY_LOOK_SECONDS
-            if due is not None:
-                wait = min(wait, max(0.0, (due - self.clock.now_ms()) / MS_PER_SECOND))
-            await asyncio.sleep(wait)
-            if due is not None and due <= self.clock.now_ms():
-                try:
-                    expired = await self.store.transact(lambda tx: sqlite_approvals.expire_due(tx, actor=ACTOR))
-                except Exception:
-                    log.exception("approvals could not be expired; will try again")
-                    await asyncio.sleep(1)
-                    continue
-                for approval in expired:
-                    self.broker.waiting_room.ring(approval.id)
-
     def close(self) -> None:
         self._files.close()
         self._fetch.close()
@@ -361,12 +343,12 @@ async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path)
         )
         failure: Exception | None = None
         gateway.workers.join(gateway.nodes, gateway.metrics)
+        expiry = expire_approvals(gateway.store, gateway.clock, gateway.broker.waiting_room, actor=ACTOR)
         async with gateway.nodes.running(), gateway.workers.running(), asyncio.TaskGroup() as beside:
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),
-                beside.create_task(gateway.expire_approvals(), name="approval expiry"),
+                beside.create_task(expiry, name="approval expiry"),
                 beside.create_task(gateway.wasm.keep_prepared(), name="skill preparation"),
-                beside.create_task(gateway.mcp.prepare(), name="mcp preparation"),
             ]
             try:
                 yield gateway

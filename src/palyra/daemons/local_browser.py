@@ -21,9 +21,9 @@ LOCK_FILE: Final = "browser/daemon.lock"
 _MODULE: Final = "palyra.daemons.browser_main"
 # Sessions are closed and profiles saved before it ends.
 STOP_SECONDS: Final = 45.0
-# One that cannot stay up is not tried for ever; one that did for so long may begin to count anew.
+# One that cannot stay up is not tried for ever; one that did for so long was ended by something else than itself.
 MAX_STARTS: Final = 5
-STAYED_UP_SECONDS: Final = 300.0
+STAYED_UP_SECONDS: Final = 60.0
 RESTART_SECONDS: Final = 2.0
 
 
@@ -48,9 +48,7 @@ class LocalBrowser:
                 await asyncio.to_thread(_stop, self._child)
 
     async def _keep(self) -> None:
-        if _runs_already(self._state):
-            self._say("a browser daemon runs in this state directory already; it is used, and not ended with this one")
-            return
+        await self._while_another_runs()
         clock, starts = asyncio.get_running_loop().time, 0
         while starts < MAX_STARTS:
             starts += 1
@@ -64,6 +62,16 @@ class LocalBrowser:
                 starts = 0
             await asyncio.sleep(RESTART_SECONDS)
         self._say("the browser daemon does not stay up: browser tools are not available")
+
+    async def _while_another_runs(self) -> None:
+        """That of a daemon that was killed is there for a moment longer, and no other comes after it. Nothing tells
+        when somebody else's lock is let go of: it is looked for."""
+        told = False
+        while _runs_already(self._state):
+            if not told:
+                self._say("a browser daemon runs in this state directory already; it is used as long as it runs")
+                told = True
+            await asyncio.sleep(RESTART_SECONDS)
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         """Not through the event loop: it forks, and a fork beside gRPC's threads may stop for good before its program.

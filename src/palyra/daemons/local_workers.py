@@ -33,7 +33,6 @@ log = logging.getLogger("palyra.workers")
 FOLDER: Final = "local-workers"
 POLICY_FILE: Final = "egress-policy.toml"
 ACTOR: Final = "palyrad"
-MAX_LOCAL_WORKERS: Final = 64
 # From the start of a child to the end of its pairing, on a machine that is busy.
 JOIN_SECONDS: Final = 60.0
 # A worker lets its calls end before it does.

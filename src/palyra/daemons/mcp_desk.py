@@ -13,8 +13,9 @@ from palyra.identity.api_token import TokenScope
 from palyra.identity.principal import Principal
 from palyra.identity.sqlite_tokens import authenticate
 from palyra.ids import ApprovalId, CallId, RunId
+from palyra.mcp.behind.definition import DefinitionKind
 from palyra.mcp.continuation import Answer
-from palyra.mcp.ports import ToolCall, Visitor
+from palyra.mcp.ports import BehindOffer, ToolCall, Visitor
 from palyra.policy.decision import Outcome
 from palyra.tools.approval import (
     AlreadyDecided,
@@ -44,6 +45,30 @@ MAX_REMEMBERED = 4096
 LOOK_AGAIN_SECONDS = 0.05
 
 
+class CallNews:
+    """The journal's entries of one call, from now on."""
+
+    def __init__(self, service: "ApiService", call_id: str) -> None:
+        self._call_id = call_id
+        self._open = contextlib.ExitStack()
+        self._news = self._open.enter_context(service.store.subscribe())
+        self._open.enter_context(service.streaming(self._news))
+
+    def end(self) -> None:
+        self._open.close()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while True:
+            try:
+                event = await anext(self._news)
+            except StopAsyncIteration:
+                return
+            except LimitExceeded:
+                continue
+            if event.call == self._call_id:
+                yield event.kind
+
+
 class McpDesk:
     def __init__(self, service: "ApiService", deciders: dict[str, str]) -> None:
         """``deciders`` are, by principal, the people in front of its clients."""
@@ -61,7 +86,19 @@ class McpDesk:
 
     async def tools(self, visitor: Visitor) -> list[ToolSpec]:
         await self._service.broker.freshen_catalog()
-        return [spec for spec in self._service.broker.catalog.specs() if self._might_call(visitor, spec)]
+        found = [spec for spec in self._service.broker.catalog.specs() if self._might_call(visitor, spec)]
+        behind = self._service.mcp_servers.offered()
+        # What is offered as something else is not offered as a tool too.
+        others = {name for name, (_, told) in behind.items() if told.kind is not DefinitionKind.TOOL}
+        return [spec for spec in found if str(spec.name) not in others] if others else found
+
+    def offers(self, visitor: Visitor, *kinds: DefinitionKind) -> list[BehindOffer]:
+        found: list[BehindOffer] = []
+        for name, (server, told) in sorted(self._service.mcp_servers.offered().items()):
+            spec = self.spec(name) if told.kind in kinds else None
+            if spec is not None and self._might_call(visitor, spec):
+                found.append(BehindOffer(tool=spec.name, server=server, definition=told))
+        return found
 
     def _might_call(self, visitor: Visitor, spec: ToolSpec) -> bool:
         """As policy answers for arguments that name nothing; a call is decided on its own arguments. The answer is
@@ -122,17 +159,8 @@ class McpDesk:
     async def cancel(self, call_id: str) -> None:
         await self._service.broker.cancel(call_id)
 
-    async def following(self, call_id: str) -> AsyncIterator[str]:
-        with self._service.store.subscribe() as news, self._service.streaming(news):
-            while True:
-                try:
-                    event = await anext(news)
-                except StopAsyncIteration:
-                    return
-                except LimitExceeded:
-                    continue
-                if event.call == call_id:
-                    yield event.kind
+    def following(self, call_id: str) -> "CallNews":
+        return CallNews(self._service, call_id)
 
     async def approval(self, visitor: Visitor, approval_id: str) -> Approval:
         parsed = ApprovalId.parse(approval_id)

@@ -7,11 +7,11 @@ the server itself ends.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from palyra.errors import PalyraError
-from palyra.mcp.behind.definition import Listing, read_listing
+from palyra.mcp.behind.definition import DefinitionKind, Listing, ToolDefinition, read_listing
 from palyra.mcp.limits import KEPT_STDERR_BYTES, SERVER_START_SECONDS
 from palyra.sandbox.capture import StreamName
 from palyra.sandbox.command import ProcessCommand
@@ -42,14 +42,21 @@ class McpInstance:
     ) -> None:
         self._task = asyncio.create_task(self._live(runner, profile, command, door), name=f"mcp {self.server}")
 
-    async def listing(self) -> Listing:
+    async def listing(self, offers: Collection[str]) -> Listing:
         """What it offers now."""
         session = await self._ready()
-        return read_listing(self.server, await self._answered(session.tools()))
+        return read_listing(self.server, await self._answered(session.offered(offers)))
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call(self, definition: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any]:
         session = await self._ready()
-        answer: dict[str, Any] = await self._answered(session.call(name, arguments))
+        match definition.kind:
+            case DefinitionKind.PROMPT:
+                asking = session.prompt(definition.name, arguments)
+            case DefinitionKind.RESOURCE | DefinitionKind.TEMPLATE:
+                asking = session.resource(definition.uri, arguments)
+            case _:
+                asking = session.call(definition.name, arguments)
+        answer: dict[str, Any] = await self._answered(asking)
         return answer
 
     async def _ready(self) -> "ServerSession":

@@ -96,8 +96,17 @@ class McpParts:
         log.info("the last agent has left")
         os.kill(os.getpid(), signal.SIGTERM)
 
+    @asynccontextmanager
+    async def preparing(self) -> AsyncIterator[None]:
+        """Loads the protocol's library beside the daemon's work, where it was used before."""
+        loading = asyncio.create_task(self.prepare(), name="mcp preparation")
+        try:
+            yield
+        finally:
+            loading.cancel()
+            await asyncio.wait([loading])
+
     async def prepare(self) -> None:
-        """Loads the protocol's library beside the daemon's start, where it was used before."""
         if not self._settings.enabled or not self._state.path(USED_FILE).exists():
             return
         try:

@@ -19,7 +19,7 @@ from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.mcp_instance import McpInstance
 from palyra.daemons.vault_parts import DecidedSecrets
 from palyra.errors import InvalidInput, LimitExceeded
-from palyra.mcp.behind.definition import Listing
+from palyra.mcp.behind.definition import Listing, ToolDefinition
 from palyra.mcp.behind.pinning import Pin, UnknownServerTool, approve, look, require_in_use
 from palyra.mcp.behind.server_plan import PLACEHOLDER, ServerPlan
 from palyra.mcp.behind.server_tool import MCP_EXECUTOR, result_of_server, spec_of, words_of
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = "mcp"
 FOLDER: Final = "mcp"
-# The run that an instance is started for only to see what its server offers.
-LOOKING: Final = ""
 # As long as a server may live: its calls have deadlines of their own.
 LIFE_MS: Final = 7 * 86_400_000
 
@@ -96,12 +94,21 @@ class McpServers:
             raise UnknownServer(f"there is no server {name[:64]!r}")
         return self._servers[name], self._pins[name]
 
+    def offered(self) -> dict[str, tuple[str, ToolDefinition]]:
+        """By the tool's name here: its server, and the definition that was reviewed."""
+        return {
+            f"{server}.{pin.tool}": (server, pin.approved)
+            for server, pins in self._pins.items()
+            for pin in pins.values()
+            if pin.approved is not None
+        }
+
     async def execute(self, plan: ExecutionPlan) -> Outcome:
         server, _, tool = plan.tool.partition(".")
         definition = require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
         instance = await self._instance(server, plan)
         try:
-            result = await self._called(instance, server, tool, definition.name, plan)
+            result = await self._called(instance, server, tool, definition, plan)
         except asyncio.CancelledError:
             # Whatever it was doing: a cancelled call leaves nothing running.
             await asyncio.shield(instance.close())
@@ -110,12 +117,12 @@ class McpServers:
         return Outcome(result=result, receipt=instance.receipt, error=error)
 
     async def _called(
-        self, instance: McpInstance, server: str, tool: str, name: str, plan: ExecutionPlan
+        self, instance: McpInstance, server: str, tool: str, definition: ToolDefinition, plan: ExecutionPlan
     ) -> dict[str, Any]:
         # By the very process that is about to be called: what it tells somebody else is of no use.
-        await self._looked_at(server, await instance.listing())
+        await self._looked_at(server, await instance.listing(self._servers[server].offers))
         require_in_use(self._pins[server].get(tool), plan.tool, plan.skill)
-        return result_of_server(await instance.call(name, dict(plan.arguments)))
+        return result_of_server(await instance.call(definition, dict(plan.arguments)))
 
     async def look(self, server: str, *, actor: str) -> Listing:
         """Starts the server without hosts and secrets, and takes down what it offers."""
@@ -126,7 +133,7 @@ class McpServers:
             profile = self._profile(server, msgspec.structs.replace(plan, hosts=()), placeholders)
             instance.start(self._processes(), profile, _command(plan), None)
             try:
-                listing = await instance.listing()
+                listing = await instance.listing(plan.offers)
             finally:
                 await asyncio.shield(instance.close())
         await self._looked_at(server, listing, actor=actor)

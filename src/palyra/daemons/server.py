@@ -20,6 +20,7 @@ from palyra.daemons.bounded_http import BoundedHttpProtocol
 from palyra.daemons.console_parts import Front
 from palyra.daemons.gateway import Gateway, running_gateway
 from palyra.daemons.instances import LOCK_FILE, take_daemon_lock
+from palyra.daemons.interpreter import settle_in
 from palyra.daemons.operator_token import operator_token
 from palyra.daemons.service_manager import told_ready
 from palyra.errors import InvalidInput, Unavailable
@@ -100,6 +101,7 @@ async def _serve(
         await server.listening.wait()
         state.write_atomic(ADDRESS_FILE, json.dumps({"url": url, "pid": os.getpid()}).encode())
         announce(url, token, gateway)
+        settle_in()
         async with beside(gateway), told_ready(f"listening on {url}") as manager:
             await stop.wait()
             manager.stopping("running calls end")

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 from palyra.config.settings import EgressSettings
 from palyra.config.state_dir import StateDir
@@ -15,15 +14,12 @@ from palyra.daemons.fetch_tool import BoundCredentials
 from palyra.daemons.policed_egress import RevealsSecrets
 from palyra.daemons.skill_http import SkillHttp
 from palyra.daemons.skill_services import SkillServices
-from palyra.daemons.skill_storage import SkillStorage
+from palyra.daemons.skill_storage import SkillFolders, SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_STORAGE_BYTES, ActiveTool
 from palyra.fetch.client import FetchClient
 from palyra.journal.redact import Redactor
 from palyra.policy.entities import EntityDirectory
 from palyra.tools.call import ExecutionPlan
-
-# Beneath the state directory, for each skill.
-DATA: Final = "skills/{skill_id}/data"
 
 
 class SkillCalls:
@@ -39,7 +35,7 @@ class SkillCalls:
         redactor: Redactor,
     ) -> None:
         self._settings = settings
-        self._state = state
+        self._folders = SkillFolders(state)
         self._egress = egress
         self._directory = directory
         self._secrets = secrets
@@ -49,10 +45,9 @@ class SkillCalls:
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
         self._client = FetchClient(egress.observer, ca_file=ca_file)
 
-    @asynccontextmanager
-    async def open(self, plan: ExecutionPlan, active: ActiveTool) -> AsyncIterator[SkillServices]:
-        """What the call did at the way out is in the journal before it ends."""
-        services = SkillServices(
+    def services(self, plan: ExecutionPlan, active: ActiveTool) -> SkillServices:
+        """For one call. Those of a skill that may reach hosts are used within ``way_out``."""
+        return SkillServices(
             plan,
             active,
             call=lambda: call_of(plan, active.spec, self._directory, skill=active.module.entity()),
@@ -62,12 +57,13 @@ class SkillCalls:
             channels=self._channels,
             redactor=self._redactor,
         )
-        if not active.asked.http_egress_allowlist:
-            yield services
-            return
+
+    @asynccontextmanager
+    async def way_out(self, plan: ExecutionPlan, services: SkillServices) -> AsyncIterator[None]:
+        """What the call did at the way out is in the journal before it ends."""
         self._egress.grants.enter(plan.call_id, services.call)
         try:
-            yield services
+            yield
         finally:
             self._egress.grants.leave(plan.call_id)
             await asyncio.shield(self._egress.observer.flush())
@@ -75,10 +71,7 @@ class SkillCalls:
 
     def _storage(self, active: ActiveTool) -> SkillStorage:
         most = active.asked.quotas.storage_bytes
-        return SkillStorage(
-            self._state.path(DATA.format(skill_id=active.module.skill_id)),
-            most_bytes=DEFAULT_STORAGE_BYTES if most is None else most,
-        )
+        return self._folders.of(active.module.skill_id, most_bytes=DEFAULT_STORAGE_BYTES if most is None else most)
 
     def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
         grant = grant_of(plan, self._settings, active.hosts)

@@ -1,7 +1,8 @@
 """Requests of skills: by the same judge, dialler, policy and credentials as http.fetch.
 
-A handle stands for one host of the skill's manifest, and a request through it goes to that host and nowhere else:
-redirects are handed back to the guest, not followed. Secrets are those that the guest attached by their handles.
+A handle stands for one line of the skill's manifest, and a request through it goes to that host and nowhere else:
+redirects are handed back to the guest, not followed. Through the handle of a line with a star the guest names the host
+(see ``star_handles``). Secrets are those that the guest attached by their handles.
 """
 
 from typing import Any, Final
@@ -14,7 +15,7 @@ from palyra.egress.dial import Dialler
 from palyra.egress.events import Refused
 from palyra.egress.grant import EgressGrant
 from palyra.egress.refusal import EgressRefused
-from palyra.egress.rules import HostRule, find_rule, parse_rules
+from palyra.egress.rules import HostRule, common, find_rule, parse_rules
 from palyra.egress.target import Target
 from palyra.fetch.client import Fetch, FetchClient, Reached
 from palyra.fetch.header_rules import accept_headers
@@ -22,6 +23,7 @@ from palyra.fetch.ports import Frame
 from palyra.fetch.request import ContentFormat, FetchRequest, RedirectMode
 from palyra.fetch.result import Answer
 from palyra.fetch.web_address import WebAddress
+from palyra.skills.star_handles import host_meant
 from palyra.wasm.abi import Status
 from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
 
@@ -33,13 +35,9 @@ _MAX_HEADERS: Final = 64
 _PLACEHOLDER: Final = "{{vault:"
 
 
-def target_of(rule: HostRule, private: tuple[HostRule, ...]) -> Target | None:
-    """Where requests to a host of the manifest go; None for a rule with a star, which names no host.
-
-    Over TLS, but for port 80 and for ports of hosts on private networks that are not usual ones of TLS.
-    """
-    if rule.below:
-        return None
+def target_of(rule: HostRule, private: tuple[HostRule, ...]) -> Target:
+    """Where requests to one host go: over TLS, but for port 80 and for ports of hosts on private networks that are not
+    usual ones of TLS."""
     port = 443 if rule.port is None else rule.port
     plain = port == _HTTP_PORT or (port not in _HTTPS_PORTS and find_rule(private, rule.host, port) is not None)
     return Target.of(rule.host, port, scheme="http" if plain else "https")
@@ -51,17 +49,18 @@ def in_clear(target: Target, private: tuple[HostRule, ...]) -> bool:
     return target.scheme == "http" and find_rule(private, target.host, target.port) is None
 
 
-def reachable(
-    hosts: tuple[str, ...], allowed: tuple[str, ...], private: tuple[HostRule, ...]
-) -> dict[str, Target | None]:
-    """The hosts of a manifest that the operator's list allows too, each with its target."""
+def reachable(hosts: tuple[str, ...], allowed: tuple[str, ...], private: tuple[HostRule, ...]) -> tuple[HostRule, ...]:
+    """The hosts of a manifest that the operator's list allows too; of a line with a star, the part that it allows."""
     ceiling = parse_rules(allowed)
-    targets = {host: target_of(HostRule.parse(host), private) for host in hosts}
-    return {
-        host: target
-        for host, target in targets.items()
-        if target is not None and find_rule(ceiling, target.host, target.port) is not None
-    }
+    found: dict[HostRule, None] = {}
+    for rule in parse_rules(hosts):
+        if rule.below:
+            found |= dict.fromkeys(both for other in ceiling if (both := common(rule, other)) is not None)
+        else:
+            target = target_of(rule, private)
+            if find_rule(ceiling, target.host, target.port) is not None:
+                found[rule] = None
+    return tuple(found)
 
 
 class SkillHttp:
@@ -78,8 +77,9 @@ class SkillHttp:
         self.reached: list[Reached] = []
 
     async def send(self, host: str, request: GuestRequest) -> GuestResponse:
-        target = target_of(HostRule.parse(host), self._grant.private_targets)
-        if target is None or (request.body and request.method in _WITHOUT_BODY):
+        rule, path = host_meant(host, request.path)
+        target = target_of(rule, self._grant.private_targets)
+        if request.body and request.method in _WITHOUT_BODY:
             raise HostRefusal(Status.BAD_REQUEST)
         if self.spent >= self._grant.max_bytes:
             raise HostRefusal(Status.QUOTA)
@@ -89,7 +89,7 @@ class SkillHttp:
             self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=_bindings(request, target)
         )
         frame = Frame(grant=grant, door=DialledDoor(self._dialler, target), credentials=self._credentials)
-        fetch = self._client.fetch(frame, _fetch_request(request, target))
+        fetch = self._client.fetch(frame, _fetch_request(request, target, path))
         try:
             await fetch.run()
         except EgressRefused as refusal:
@@ -129,7 +129,7 @@ def _bindings(request: GuestRequest, target: Target) -> tuple[CredentialBindingP
     return tuple(bindings)
 
 
-def _fetch_request(request: GuestRequest, target: Target) -> FetchRequest:
+def _fetch_request(request: GuestRequest, target: Target, path: str) -> FetchRequest:
     headers = dict(request.headers)
     if len(headers) != len(request.headers) or any(_PLACEHOLDER in value for value in headers.values()):
         raise HostRefusal(Status.BAD_REQUEST)
@@ -137,7 +137,7 @@ def _fetch_request(request: GuestRequest, target: Target) -> FetchRequest:
     if not request.body and request.method not in _ALWAYS_WITH_BODY:
         body = None
     return FetchRequest(
-        address=WebAddress.parse(f"{target}{request.path}"),
+        address=WebAddress.parse(f"{target}{path}"),
         method=request.method,
         headers=accept_headers(headers),
         body=body,

@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from palyra.config.settings import SkillsSettings
 from palyra.config.state_dir import StateDir
+from palyra.daemons.skill_storage import SkillFolders
 from palyra.journal.sqlite import SqliteStore
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.skills import sqlite_publishers, sqlite_skills
@@ -19,6 +20,7 @@ def make_skills(settings: SkillsSettings, *, store: SqliteStore, state: StateDir
     return SkillRegistry(
         store=store,
         files=ArtifactFiles(state.path(ARTIFACTS)),
+        data=SkillFolders(state),
         verifier_of=Ed25519Verifier.from_public_bytes,
         palyra_version=version("palyra"),
         trust_on_first_use=settings.trust_on_first_use,

@@ -13,6 +13,7 @@ from palyra.daemons.skill_storage import SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_REQUESTS, ActiveTool
 from palyra.journal.redact import Redactor
 from palyra.skills.capabilities import STAR
+from palyra.skills.star_handles import channel_meant
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan
 from palyra.vault.ref import SecretRef
@@ -115,16 +116,14 @@ class SkillServices:
         return tuple(path.removeprefix(root) for path in found)
 
     async def channel_send(self, grant: Grant, text: str) -> None:
-        if grant.name == STAR:
-            # A star names no channel to send to.
-            raise HostRefusal(Status.BAD_REQUEST)
+        channel, text = channel_meant(grant.name, text)
         if len(text) > MAX_MESSAGE_CHARS:
             raise HostRefusal(Status.TOO_LARGE)
         if self.used["messages"] >= MAX_MESSAGES:
             raise HostRefusal(Status.QUOTA)
         self.used["messages"] += 1
         await self._channels.send(
-            grant.name,
+            channel,
             self._redactor.text(text),
             skill=self._active.module.skill_id,
             principal=self._plan.principal,

@@ -8,21 +8,23 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from palyra.config.state_dir import StateDir, replace_file
 from palyra.errors import LimitExceeded, Unavailable
+from palyra.skills.ports import StoredValues
 
+# Beneath the state directory, for each skill.
+_DATA: Final = "skills/{skill_id}/data"
 # Bytes before the path: what kind of file it is, then the path's length.
 _MAGIC: Final = b"palyra.stored.v1"
 _HEAD: Final = struct.Struct(f">{len(_MAGIC)}sH")
 _MAX_PATH_BYTES: Final = 2**16 - 1
 _DIR_MODE: Final = 0o700
-_FILE_MODE: Final = 0o600
 _NAME_CHARS: Final = 64
 # A listing reads the head of every file: this many take some hundredths of a second.
 MAX_STORED_VALUES: Final = 4_096
@@ -59,7 +61,7 @@ class SkillStorage:
             sizes[_name(path)] = len(head) + len(value)
             if sum(sizes.values()) > self._most_bytes or len(sizes) > self._most_values:
                 raise StorageFull(f"{self._most_bytes} bytes in {self._most_values} values are allowed")
-            _write(folder, _name(path), head + value)
+            replace_file(folder, _name(path), head + value)
 
     def delete(self, path: str) -> None:
         with self._opened(create=False) as folder:
@@ -74,6 +76,19 @@ class SkillStorage:
                 return ()
             found = (_path(folder, name) for name in _sizes(folder))
             return tuple(sorted(path for path in found if path is not None and path.startswith(prefix)))
+
+    def stored(self) -> StoredValues:
+        with self._opened(create=False) as folder:
+            sizes = {} if folder is None else _sizes(folder)
+            return StoredValues(values=len(sizes), bytes=sum(sizes.values()))
+
+    def erase(self) -> None:
+        """Every file, and the folder."""
+        with self._opened(create=False) as folder:
+            if folder is not None:
+                for name in os.listdir(folder):
+                    os.unlink(name, dir_fd=folder)
+                os.rmdir(self._folder)
 
     @contextlib.contextmanager
     def _opened(self, *, create: bool) -> Iterator[int | None]:
@@ -99,6 +114,22 @@ class SkillStorage:
             raise StorageUnusable(f"cannot use the storage of a skill: {error.strerror}") from error
         finally:
             os.close(folder)
+
+
+class SkillFolders:
+    """Where each skill's values are, beneath the state directory. Ids are those of manifests: no text with a slash."""
+
+    def __init__(self, state: StateDir) -> None:
+        self._state = state
+
+    def of(self, skill_id: str, *, most_bytes: int = 0) -> SkillStorage:
+        return SkillStorage(self._state.path(_DATA.format(skill_id=skill_id)), most_bytes=most_bytes)
+
+    def stored(self, skill_id: str) -> StoredValues:
+        return self.of(skill_id).stored()
+
+    def erase(self, skill_id: str) -> None:
+        self.of(skill_id).erase()
 
 
 def _name(path: str) -> str:
@@ -144,20 +175,3 @@ def _path(folder: int, name: str) -> str | None:
     magic, length = _HEAD.unpack_from(raw)
     path: str = raw[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace")
     return path if magic == _MAGIC and _name(path) == name else None
-
-
-def _write(folder: int, name: str, raw: bytes) -> None:
-    temporary = f".{secrets.token_hex(8)}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, _FILE_MODE, dir_fd=folder)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
-    os.fsync(folder)

@@ -37,7 +37,7 @@ class ActiveTool(msgspec.Struct, frozen=True, kw_only=True):
     # What every call of it begins with.
     limits: RuntimeLimits
     grants: CapabilityGrantSet
-    # The hosts of the manifest that the settings allow too.
+    # The hosts of the manifest that the settings allow too, rules with a star among them.
     hosts: tuple[HostRule, ...]
 
     @property
@@ -58,7 +58,7 @@ def active_tools(
             module=bare,
             limits=skill_limits(asked, wasm),
             grants=skill_grants(asked),
-            hosts=parse_rules(tuple(reachable(asked.http_egress_allowlist, egress.allowed_hosts, private))),
+            hosts=reachable(asked.http_egress_allowlist, egress.allowed_hosts, private),
         )
         for tool in module.tools
     )
@@ -69,7 +69,7 @@ def skill_spec(
 ) -> ToolSpec:
     asked = module.manifest.capabilities
     hosts = reachable(asked.http_egress_allowlist, egress.allowed_hosts, parse_rules(egress.private_targets))
-    touches = Touches(hosts=tuple(hosts), secrets=asked.secrets)
+    touches = Touches(hosts=tuple(map(str, hosts)), secrets=asked.secrets)
     reserved = {BudgetKind.WASM_FUEL: skill_limits(asked, wasm).fuel_budget}
     if asked.http_egress_allowlist:
         reserved[BudgetKind.EGRESS_BYTES] = egress.max_call_bytes
@@ -137,9 +137,12 @@ def skill_limits(asked: Capabilities, wasm: WasmSettings) -> RuntimeLimits:
 def call_limits(plan: ExecutionPlan, limits: RuntimeLimits) -> RuntimeLimits:
     """Made stricter by the run's budget and by what policy obliges this call to."""
     memory = plan.obligations.memory_bytes
+    fuel = plan.granted.get(BudgetKind.WASM_FUEL, limits.fuel_budget)
+    if memory is None and fuel >= limits.fuel_budget and plan.max_output_bytes >= limits.max_output_bytes:
+        return limits
     return msgspec.structs.replace(
         limits,
-        fuel_budget=min(limits.fuel_budget, plan.granted.get(BudgetKind.WASM_FUEL, limits.fuel_budget)),
+        fuel_budget=min(limits.fuel_budget, fuel),
         max_memory_bytes=limits.max_memory_bytes if memory is None else min(memory, limits.max_memory_bytes),
         max_output_bytes=min(limits.max_output_bytes, plan.max_output_bytes),
     )

@@ -16,6 +16,7 @@ from palyra.daemons.plugin_run import (
     read_workspace_module,
 )
 from palyra.daemons.skill_calls import SkillCalls
+from palyra.daemons.skill_services import SkillServices
 from palyra.daemons.skill_tools import (
     WASM_EXECUTOR,
     ActiveTool,
@@ -88,6 +89,11 @@ class WasmTools:
             await self._skills.prepare(self._compile)
             await self._changed.wait()
 
+    async def prepare(self) -> None:
+        """Has what is in use compiled now, for who can wait for it."""
+        if self._settings.enabled:
+            await self._skills.prepare(self._compile)
+
     def skills_changed(self) -> None:
         self._changed.set()
 
@@ -125,32 +131,35 @@ class WasmTools:
             return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
 
     async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> Outcome:
-        module, asked = active.module, active.asked
+        services = self._calls.services(plan, active)
+        if not active.asked.http_egress_allowlist:
+            return await self._run_with(plan, active, services)
+        async with self._calls.way_out(plan, services):
+            return await self._run_with(plan, active, services)
+
+    async def _run_with(self, plan: ExecutionPlan, active: ActiveTool, services: SkillServices) -> Outcome:
         limits = call_limits(plan, active.limits)
-        compiled = await self._skills.compiled(module, self._compile)
-        async with self._calls.open(plan, active) as services:
-            error: PalyraError | None = None
-            done: WasmOutcome | PalyraError
-            try:
-                done = await self.runtime.run(
-                    compiled,
-                    tool=active.tool.id,
-                    input=guest_input(active, plan.arguments),
-                    grants=call_grants(active, self._clock.now_ms()),
-                    services=services,
-                    limits=limits,
-                    timeout_ms=min(plan.timeout_ms, asked.quotas.timeout_ms or self._settings.timeout_ms),
-                )
-                result = _json_of(done)
-            except NotCompiled:
-                raise
-            except PalyraError as failure:
-                done = error = failure
-                result = None
-            usage, lines = _told(plan, done, limits)
-            receipt = (_skill_line(module), *lines, *services.receipt())
-        _charge(plan, usage, done, limits)
-        return Outcome(result=result, receipt=receipt, error=error)
+        compiled = await self._skills.compiled(active.module, self._compile)
+        error: PalyraError | None = None
+        done: WasmOutcome | PalyraError
+        try:
+            done = await self.runtime.run(
+                compiled,
+                tool=active.tool.id,
+                input=guest_input(active, plan.arguments),
+                grants=call_grants(active, self._clock.now_ms()),
+                services=services,
+                limits=limits,
+                timeout_ms=min(plan.timeout_ms, active.asked.quotas.timeout_ms or self._settings.timeout_ms),
+            )
+            result = _json_of(done)
+        except NotCompiled:
+            raise
+        except PalyraError as failure:
+            done = error = failure
+            result = None
+        _, lines = _charged(plan, done, limits)
+        return Outcome(result=result, receipt=(_skill_line(active.module), *lines, *services.receipt()), error=error)
 
     async def _run_plugin(self, plan: ExecutionPlan) -> Outcome:
         if "path" in plan.arguments:
@@ -205,11 +214,9 @@ async def run_plugin(
             timeout_ms=min(plan.timeout_ms, policy.timeout_ms),
         )
     except PalyraError as failure:
-        usage, lines = _told(plan, failure, limits)
-        _charge(plan, usage, failure, limits)
+        _, lines = _charged(plan, failure, limits)
         return Outcome(result=None, receipt=lines, error=failure)
-    usage, lines = _told(plan, done, limits)
-    _charge(plan, usage, done, limits)
+    usage, lines = _charged(plan, done, limits)
     shown = {
         **_plugin_output(done),
         "fuel_used": usage.fuel_used,
@@ -240,11 +247,14 @@ def _plugin_output(done: WasmOutcome) -> dict[str, Any]:
         return {"text": done.output.decode("utf-8", "replace")}
 
 
-def _told(
+def _charged(
     plan: ExecutionPlan, done: WasmOutcome | PalyraError, limits: RuntimeLimits
 ) -> tuple[WasmUsage, tuple[dict[str, Any], ...]]:
-    """What was used and what the receipt says of it; an error that ended a guest knows both as well."""
+    """Charges the run for what was used; says it, and what the receipt says of it. An error that ended a guest knows
+    both as well. One that was killed did not say how much it burned: it is charged all that it might have."""
     usage: WasmUsage = getattr(done, "usage", WasmUsage())
+    unknown = isinstance(done, TimedOut | WorkerLost) and not usage.fuel_used
+    plan.usage.note(BudgetKind.WASM_FUEL, limits.fuel_budget if unknown else usage.fuel_used)
     logs: tuple[LogLine, ...] = getattr(done, "logs", ())
     lines: list[dict[str, Any]] = [
         {
@@ -258,12 +268,6 @@ def _told(
         cut = f" (of {len(text)} characters)" if len(text) > MAX_SHOWN_LOG_CHARS else ""
         lines.append({"layer": "log", "asked": f"{len(logs)} lines{cut}", "got": text[:MAX_SHOWN_LOG_CHARS]})
     return usage, tuple(lines)
-
-
-def _charge(plan: ExecutionPlan, usage: WasmUsage, done: WasmOutcome | PalyraError, limits: RuntimeLimits) -> None:
-    """A guest that was killed did not say how much it burned: it is charged all that it might have."""
-    unknown = isinstance(done, TimedOut | WorkerLost) and not usage.fuel_used
-    plan.usage.note(BudgetKind.WASM_FUEL, limits.fuel_budget if unknown else usage.fuel_used)
 
 
 def _skill_line(module: ResolvedInstalledSkillModule) -> dict[str, Any]:

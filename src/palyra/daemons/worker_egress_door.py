@@ -7,7 +7,6 @@ from typing import Protocol
 
 from palyra.sandbox.namespace_sockets import OpenedSockets
 from palyra.sandbox.network_door import DoorUsage
-from palyra.sandbox.profile import SandboxProfile
 from palyra.workers.egress.door_client import DoorClient
 from palyra.workers.egress.door_messages import Kind, Usage
 from palyra.workers.egress.lease_book import LeaseRef
@@ -29,7 +28,7 @@ class LeasedDoor:
         self._proxy = proxy
         self._ref = ref
 
-    async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> "LeasedDoor":
+    async def opened(self, sockets: OpenedSockets) -> "LeasedDoor":
         await self._proxy.open(self._ref, [(each.plan.kind.value, each.socket) for each in sockets])
         return self
 

@@ -141,21 +141,10 @@ class HttpProxyServer:
         self._heads = request_buffer()
         self._body: BodyReader | None = None
         self._upgrade = False
-        self._started = False
 
     @property
     def rest(self) -> bytes:
         return bytes(self._held)
-
-    @property
-    def paused(self) -> bool:
-        """Whether the client has nothing to say until it is answered."""
-        return self.state is not ProxyState.HEAD and self.state is not ProxyState.BODY
-
-    @property
-    def in_request(self) -> bool:
-        """Whether a request has begun and is not whole: a client that leaves now leaves it half said."""
-        return self.state is ProxyState.BODY or (self.state is ProxyState.HEAD and self._started)
 
     def receive(self, data: bytes) -> list[ProxyCommand]:
         said: list[ProxyCommand] = []
@@ -193,12 +182,10 @@ class HttpProxyServer:
         return error_reply(status, refusal_body(type(refusal), refusal.message))
 
     def _read_head(self, data: bytes, said: list[ProxyCommand]) -> bytes:
-        self._started = True
         head = self._heads.receive(data)
         if head is None:
             return b""
         rest = self._heads.rest
-        self._started = False
         if head.method == "CONNECT":
             said.append(self._tunnel(head))
             self._step(ProxyEvent.TUNNEL_ASKED)

@@ -86,6 +86,17 @@ def find_rule(rules: Iterable[HostRule], host: str, port: int | None) -> HostRul
     return None
 
 
+def common(first: HostRule, second: HostRule) -> HostRule | None:
+    """What both rules allow; None when that is nothing. Of two names with stars one is beneath the other, or none."""
+    ports = tuple(port for port in first.ports if port in second.ports)
+    if not ports:
+        return None
+    narrow = first if _holds(second, first) else second if _holds(first, second) else None
+    if narrow is None:
+        return None
+    return HostRule(narrow.host, None if ports == WEB_PORTS else ports[0], narrow.below)
+
+
 def is_within(rule: HostRule, ceiling: Iterable[HostRule]) -> bool:
     """Whether everything that a rule allows is allowed by the ceiling too, each port by some rule of it."""
     holding = [other for other in ceiling if _holds(other, rule)]

@@ -7,7 +7,6 @@ different events share it. A change of this encoding is a new version and a new 
 import struct
 from hashlib import sha256
 
-CHAIN_VERSION = 1
 HASH_BYTES = 32
 
 _DOMAIN = b"palyra.journal.event/v1\x00"

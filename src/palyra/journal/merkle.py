@@ -4,23 +4,8 @@ for the other, and an uneven tree splits at the largest power of two below its s
 from collections.abc import Sequence
 from hashlib import sha256
 
-from palyra.errors import Tampered
-
 _LEAF = b"\x00"
 _NODE = b"\x01"
-
-
-class NotIncluded(Tampered):
-    code = "journal.not_included"
-    hint = "the event, the proof and the checkpoint do not belong together"
-
-
-def leaf_hash(data: bytes) -> bytes:
-    return sha256(_LEAF + data).digest()
-
-
-def node_hash(left: bytes, right: bytes) -> bytes:
-    return sha256(_NODE + left + right).digest()
 
 
 def merkle_root(entries: Sequence[bytes]) -> bytes:
@@ -31,39 +16,6 @@ def merkle_root(entries: Sequence[bytes]) -> bytes:
     while len(level) > 1:
         level = _parents(level)
     return level[0]
-
-
-def inclusion_proof(entries: Sequence[bytes], index: int) -> list[bytes]:
-    """The sibling hashes from the leaf up that let someone with only the root check one entry."""
-    if not 0 <= index < len(entries):
-        raise IndexError(index)
-    level = [leaf_hash(entry) for entry in entries]
-    proof: list[bytes] = []
-    while len(level) > 1:
-        sibling = index ^ 1
-        if sibling < len(level):
-            proof.append(level[sibling])
-        level = _parents(level)
-        index >>= 1
-    return proof
-
-
-def verify_inclusion(entry: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> None:
-    """Raises ``NotIncluded`` unless ``entry`` is at ``index`` among the ``size`` entries under ``root``."""
-    if not 0 <= index < size:
-        raise NotIncluded("the proof names a place outside the tree", index=index, size=size)
-    node, place, width = leaf_hash(entry), index, size
-    siblings = iter(proof)
-    while width > 1:
-        if place ^ 1 < width:
-            sibling = next(siblings, None)
-            if sibling is None:
-                raise NotIncluded("the proof is too short", index=index, size=size)
-            node = node_hash(sibling, node) if place & 1 else node_hash(node, sibling)
-        place >>= 1
-        width = (width + 1) >> 1
-    if next(siblings, None) is not None or node != root:
-        raise NotIncluded("the proof does not lead to the checkpoint's root", index=index, size=size)
 
 
 def _parents(level: list[bytes]) -> list[bytes]:

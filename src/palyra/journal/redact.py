@@ -159,11 +159,9 @@ class Redactor:
         if depth > MAX_JSON_DEPTH:
             return False
         items: Iterable[Any] = values
-        if isinstance(values, dict):
-            fit_keys = self._fit_keys
-            for key in values:
-                if key not in fit_keys and not self._learn(key):
-                    return False
+        if type(values) is dict:
+            if not self._fit_keys.issuperset(values) and not all(map(self._learn, values)):
+                return False
             items = values.values()
         for value in items:
             kind = type(value)

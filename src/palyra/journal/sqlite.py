@@ -94,11 +94,15 @@ class SqliteStore:
         ``essential`` is for the end of work that already ran: it may use the space held back for a full disk.
         A caller that is cancelled while waiting does not know whether its work was committed.
         """
-        return await self.submit(work, essential=essential)
+        return await self._hand_over(work, essential=essential, sure=False)
 
     def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> asyncio.Future[T]:
-        """Hands ``work`` over at once, and returns what ``transact`` would wait for."""
-        unit = Unit(work, asyncio.get_running_loop(), essential=essential)
+        """Hands ``work`` over at once, and returns what ``transact`` would wait for. It is done also when the one who
+        waits is cancelled meanwhile."""
+        return self._hand_over(work, essential=essential, sure=True)
+
+    def _hand_over(self, work: Callable[[Transaction], T], *, essential: bool, sure: bool) -> asyncio.Future[T]:
+        unit = Unit(work, asyncio.get_running_loop(), essential=essential, sure=sure)
         self._writer.submit(unit)
         return unit.future  # type: ignore[return-value]
 

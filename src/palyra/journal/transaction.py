@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from palyra.errors import PalyraError
@@ -18,6 +19,13 @@ EventRow = tuple[int, str, int, str, str, str, str, str, bytes, bytes, bytes]
 _NOT_IN_A_UNIT = frozenset(
     ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "ATTACH", "DETACH", "PRAGMA", "VACUUM")
 )
+
+
+# Statements are few, and the same again and again.
+@lru_cache(maxsize=1024)
+def _require_fit(sql: str) -> None:
+    if sql.lstrip()[:10].split(maxsplit=1)[0].rstrip(";").upper() in _NOT_IN_A_UNIT:
+        raise ValueError(f"a unit of work may not run {sql[:40]!r}: its transaction is shared with others")
 
 
 class Group:
@@ -88,8 +96,7 @@ class Transaction:
 
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a SELECT or of RETURNING; an empty list for anything else."""
-        if sql.lstrip()[:10].split(maxsplit=1)[0].rstrip(";").upper() in _NOT_IN_A_UNIT:
-            raise ValueError(f"a unit of work may not run {sql[:40]!r}: its transaction is shared with others")
+        _require_fit(sql)
         group = self._live()
         try:
             self._enter_savepoint(group)

@@ -38,16 +38,24 @@ Outcome = tuple["Unit", Any, BaseException | None]
 
 
 class Unit:
-    """One caller's work and the future it waits on; ``loop`` is None for a caller that blocks its thread."""
+    """One caller's work and the future it waits on; ``loop`` is None for a caller that blocks its thread. What is
+    ``sure`` is done also when nobody waits for it any more."""
 
-    __slots__ = ("essential", "future", "loop", "seal", "work")
+    __slots__ = ("essential", "future", "loop", "seal", "sure", "work")
 
     def __init__(
-        self, work: Work, loop: asyncio.AbstractEventLoop | None, *, essential: bool = False, seal: bool = False
+        self,
+        work: Work,
+        loop: asyncio.AbstractEventLoop | None,
+        *,
+        essential: bool = False,
+        seal: bool = False,
+        sure: bool = False,
     ) -> None:
         self.work = work
         self.essential = essential
         self.seal = seal
+        self.sure = sure
         self.loop = loop
         self.future: asyncio.Future[Any] | concurrent.futures.Future[Any] = (
             concurrent.futures.Future() if loop is None else loop.create_future()
@@ -135,7 +143,7 @@ class Writer:
             units, running = self._gather()
             # Nothing gathered means that the time to seal has come; at the end there is a last seal.
             seal_now = not units or not running
-            live = [unit for unit in units if not unit.future.cancelled()]
+            live = [unit for unit in units if unit.sure or not unit.future.cancelled()]
             if live or seal_now:
                 self._commit(live, seal_now=seal_now)
         self._connection.close()

@@ -40,5 +40,3 @@ SERVER_START_SECONDS: Final = 30.0
 SERVER_IDLE_SECONDS: Final = 300.0
 # Instances at once, of all servers: each is a process tree of its own.
 MAX_INSTANCES: Final = 32
-# How long a cancelled call may take to end in its server before the server is ended.
-CANCEL_GRACE_SECONDS: Final = 1.0

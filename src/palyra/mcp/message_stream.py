@@ -1,32 +1,29 @@
-"""Messages of the protocol as lines of JSON over one request and its answer: what a client says on stdio, as
-`palyra mcp` carries it to the daemon.
+"""Messages of the protocol as lines of JSON, between a client on stdio and the protocol's library.
 
-A line that is no message gets the error that JSON-RPC has for it, and the next line is read. One that is too long is
-skipped to its end.
+A line that is no message gets the error that JSON-RPC has for it, and the next line is read.
 """
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import anyio
 import mcp_types as types
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.lowlevel.server import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
+from palyra.errors import Failed
 from palyra.mcp.limits import MAX_MESSAGE_BYTES, MESSAGES_AHEAD
-from palyra.mcp.message_lines import LineSplitter
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Lines = MemoryObjectReceiveStream[bytes | None]
+Write = Callable[[bytes], Awaitable[None]]
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 
 
 def refusal_of(line: bytes | None) -> dict[str, Any]:
-    """What JSON-RPC answers to a line that is no message."""
+    """What JSON-RPC answers to a line that is no message. ``None`` stands for one that was too long."""
     if line is None:
         return _error(None, INVALID_REQUEST, f"a message has at most {MAX_MESSAGE_BYTES} bytes")
     try:
@@ -42,49 +39,48 @@ def _error(request_id: str | int | None, code: int, message: str) -> dict[str, A
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
 
 
-class StreamedConnection:
-    """One client on one request. ``close`` ends it from outside."""
+class OpeningRefused(Failed):
+    code = "mcp.opening_refused"
+    hint = "connect again; the client's own version of the protocol may be at fault"
 
-    def __init__(self, server: Server[Any], request: Any, receive: Receive, send: Send) -> None:
+
+class MessageStream:
+    """One conversation. ``request`` is what its messages come with: who speaks is read from there."""
+
+    def __init__(self, server: Server[Any], request: Any, write: Write) -> None:
         self._server = server
         self._request = request
-        self._receive = receive
-        self._send = send
-        self._scope = anyio.CancelScope()
-        self._writing = anyio.Lock()
+        self._write_line = write
+        # Answers that the client has already had.
+        self._given: dict[str | int, anyio.Event] = {}
 
-    def close(self) -> None:
-        self._scope.cancel()
-
-    async def serve(self) -> None:
-        headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        # At once: the program on the other side waits for the head.
-        await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+    async def serve(self, replay: tuple[bytes, ...], lines: Lines) -> None:
         to_server, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](MESSAGES_AHEAD)
         outbound, from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGES_AHEAD)
-        with self._scope:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._read, to_server)
-                group.start_soon(self._write, from_server)
-                await self._server.run(inbound, outbound, self._server.create_initialization_options())
-                # Nothing more will be answered: who still reads what the client says need not.
-                group.cancel_scope.cancel()
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._read, replay, lines, to_server)
+            group.start_soon(self._write, from_server)
+            await self._server.run(inbound, outbound, self._server.create_initialization_options())
+            # Nothing more will be answered: who still reads what the client says need not.
+            group.cancel_scope.cancel()
 
-    async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        lines = LineSplitter()
+    async def _read(
+        self, replay: tuple[bytes, ...], lines: Lines, to_server: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
         async with to_server:
-            while True:
-                message = await self._receive()
-                if message["type"] != "http.request":
-                    # The client is gone, and with it whoever waited for an answer.
-                    self._scope.cancel()
-                    return
-                for line in lines.feed(message.get("body", b"")):
-                    await self._take(line, to_server)
-                if not message.get("more_body", False):
-                    return
+            for line in replay:
+                await self._repeat(line, to_server)
+            async for each in lines:
+                await self._take(each, to_server)
+
+    async def _repeat(self, line: bytes, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if isinstance(message, types.JSONRPCRequest):
+            answered = self._given[message.id] = anyio.Event()
+            await to_server.send(self._carried(message))
+            await answered.wait()
+        else:
+            await to_server.send(self._carried(message))
 
     async def _take(self, line: bytes | None, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         if line is not None:
@@ -93,16 +89,26 @@ class StreamedConnection:
             except ValueError:
                 pass
             else:
-                metadata = ServerMessageMetadata(request_context=self._request)
-                await to_server.send(SessionMessage(parsed, metadata))
+                await to_server.send(self._carried(parsed))
                 return
         await self._write_line(json.dumps(refusal_of(line)).encode())
 
-    async def _write(self, from_server: Any) -> None:
+    def _require_accepted(self, answer: types.JSONRPCResponse | types.JSONRPCError) -> None:
+        if isinstance(answer, types.JSONRPCError):
+            # The client was told otherwise: better it begins again than goes on with half a handshake.
+            raise OpeningRefused(f"the client's first words are not of the protocol: {answer.error.message}")
+
+    def _carried(self, message: Any) -> SessionMessage:
+        return SessionMessage(message, ServerMessageMetadata(request_context=self._request))
+
+    async def _write(self, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with from_server:
             async for each in from_server:
-                await self._write_line(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-
-    async def _write_line(self, line: bytes) -> None:
-        async with self._writing:
-            await self._send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
+                message = each.message
+                if self._given and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                    given = None if message.id is None else self._given.pop(message.id, None)
+                    if given is not None:
+                        self._require_accepted(message)
+                        given.set()
+                        continue
+                await self._write_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())

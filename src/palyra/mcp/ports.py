@@ -6,10 +6,11 @@ from typing import Any, Protocol
 import msgspec
 
 from palyra.ids import CallId, RunId
+from palyra.mcp.behind.definition import DefinitionKind, ToolDefinition
 from palyra.mcp.continuation import Answer
 from palyra.tools.approval import Approval
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import ToolSpec
+from palyra.tools.spec import ToolName, ToolSpec
 
 
 class Visitor(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,23 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     session: str
 
 
+class BehindOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server behind Palyra offers beside tools, as it was reviewed. ``tool`` is what asks for it."""
+
+    tool: ToolName
+    server: str
+    definition: ToolDefinition
+
+
+class News(Protocol):
+    """The kinds of a call's journal entries as they are written."""
+
+    def __aiter__(self) -> AsyncIterator[str]: ...
+
+    def end(self) -> None:
+        """What is there already is still handed out, and then it is over."""
+
+
 class Desk(Protocol):
     """Every method raises Palyra's own errors, also for what is somebody else's."""
 
@@ -39,6 +57,9 @@ class Desk(Protocol):
     async def tools(self, visitor: Visitor) -> list[ToolSpec]:
         """Those that policy might let this visitor call."""
 
+    def offers(self, visitor: Visitor, *kinds: DefinitionKind) -> list[BehindOffer]:
+        """Those that policy might let this visitor ask for, in the order of their names."""
+
     def spec(self, tool: str) -> ToolSpec | None: ...
 
     async def call(self, visitor: Visitor, asked: ToolCall) -> CallRecord: ...
@@ -46,8 +67,7 @@ class Desk(Protocol):
     async def cancel(self, call_id: str) -> None:
         """Ends the call and returns when its end is on record."""
 
-    def following(self, call_id: str) -> AsyncIterator[str]:
-        """The kinds of the call's journal entries as they are written."""
+    def following(self, call_id: str) -> News: ...
 
     async def approval(self, visitor: Visitor, approval_id: str) -> Approval: ...
 

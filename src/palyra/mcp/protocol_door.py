@@ -1,6 +1,7 @@
 """The protocol's two doors into a daemon: streamable HTTP, and the lines that `palyra mcp` carries.
 
-The library behind them takes a second to load. It is loaded by the first client, or ahead of one in a thread.
+The library behind them takes a second to load. It is loaded by the first client, or ahead of one in a thread; a client
+on stdio has its tools before that.
 """
 
 import asyncio
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from palyra.errors import LimitExceeded
 from palyra.mcp.door_request import CONNECTION, DoorRequest, speaks_for, token_of
 from palyra.mcp.limits import MAX_MESSAGE_BYTES, MAX_SESSIONS, SESSION_IDLE_SECONDS
+from palyra.mcp.offered_tool import OfferedTool, offered
+from palyra.mcp.opening import Opening
 from palyra.mcp.ports import Desk, Visitor
 from palyra.mcp.session_runs import SessionRuns
+from palyra.mcp.stdio_client import Library, Lines, StdioClient, Write
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from palyra.mcp.message_stream import StreamedConnection
     from palyra.mcp.server import PalyraServer
 
 Message = MutableMapping[str, Any]
@@ -45,7 +48,7 @@ class ProtocolDoor:
         self._hosting: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
         self._stop = asyncio.Event()
-        self._streams: set[StreamedConnection] = set()
+        self._streams: set[StdioClient] = set()
         self._moved = asyncio.Event()
 
     @property
@@ -102,12 +105,17 @@ class ProtocolDoor:
 
     async def stream(self, request: DoorRequest, connection: str, receive: Receive, send: Send) -> None:
         """A client on stdio, for as long as it is there."""
-        await self.prepare()
-        assert self._server is not None
-        from palyra.mcp.message_stream import StreamedConnection
-
         request.scope[CONNECTION] = connection
-        stream = StreamedConnection(self._server.protocol, request, receive, send)
+
+        async def tools() -> list[OfferedTool]:
+            return [offered(spec) for spec in await self._desk.tools(self.admit(request))]
+
+        async def library() -> Library:
+            await self.prepare()
+            return lambda replay, lines, write: self._answered(request, replay, lines, write)
+
+        opening = Opening(self._version) if self._server is None else None
+        stream = StdioClient(receive, send, opening=opening, tools=tools, library=library)
         self._streams.add(stream)
         self._moved.set()
         try:
@@ -115,6 +123,12 @@ class ProtocolDoor:
         finally:
             self._streams.discard(stream)
             self._moved.set()
+
+    async def _answered(self, request: DoorRequest, replay: tuple[bytes, ...], lines: Lines, write: Write) -> None:
+        from palyra.mcp.message_stream import MessageStream
+
+        assert self._server is not None
+        await MessageStream(self._server.protocol, request, write).serve(replay, lines)
 
     async def left_alone(self, seconds: float) -> None:
         """Returns when there has been no client on stdio for this long."""

@@ -16,22 +16,28 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from palyra.errors import PalyraError
 from palyra.ids import CallId, RunId
+from palyra.mcp.behind_door import BehindDoor
 from palyra.mcp.call_result import META_PREFIX, ToolResult, result_of, text
+from palyra.mcp.call_telling import CallTelling
+from palyra.mcp.completion import NothingToComplete, is_own, suggestions
 from palyra.mcp.continuation import FORM, QUESTION, Answer, after_a_no, how_to_go_on, question_for, read_answer
 from palyra.mcp.door_request import console_of, session_of, speaks_for, token_of
 from palyra.mcp.instructions import INSTRUCTIONS
-from palyra.mcp.limits import ELICITATION_SECONDS, MAX_LISTED_CALLS, PROGRESS_SECONDS
-from palyra.mcp.offered_tool import OfferedTool, offered
+from palyra.mcp.limits import ELICITATION_SECONDS, MAX_LISTED_CALLS
+from palyra.mcp.log_levels import REQUEST_LEVEL, LogLevels, SessionKey
+from palyra.mcp.offered_tool import offered
+from palyra.mcp.opening import NAME, TITLE, tool_document
 from palyra.mcp.ports import Desk, ToolCall, Visitor
+from palyra.mcp.resource_uri import SCHEME
 from palyra.mcp.resources import listed_resources, read_contents, resource_templates
 from palyra.mcp.session_runs import SessionRuns
 from palyra.mcp.tool_names import from_client, to_client
 from palyra.tools.approval import Approval, ApprovalState
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
+from palyra.tools.spec import ToolName
 
 T = TypeVar("T")
-NAME: Final = "palyra"
 RUN_META: Final = f"{META_PREFIX}run_id"
 # Errors of the protocol itself: the reference of JSON-RPC and of the protocol's "resource not found".
 _INVALID_PARAMS: Final = -32602
@@ -43,10 +49,12 @@ class PalyraServer:
     def __init__(self, desk: Desk, runs: SessionRuns, version: str) -> None:
         self._desk = desk
         self._runs = runs
+        self._levels = LogLevels()
+        self._behind = BehindDoor(desk, self._ask)
         self.protocol: Server[Any] = Server(
             NAME,
             version=version,
-            title="Palyra",
+            title=TITLE,
             instructions=INSTRUCTIONS,
             # Without it the library would have the whole list made for each call.
             get_tool_input_schema=self._input_schema,
@@ -55,6 +63,12 @@ class PalyraServer:
             on_list_resources=self._guarded(self._list_resources),
             on_list_resource_templates=self._guarded(self._list_templates),
             on_read_resource=self._guarded(self._read_resource),
+            on_list_prompts=self._guarded(self._list_prompts),
+            on_get_prompt=self._guarded(self._get_prompt),
+            on_completion=self._guarded(self._complete),
+        )
+        self.protocol.add_request_handler(
+            "logging/setLevel", types.SetLevelRequestParams, self._guarded(self._choose_level)
         )
 
     def _guarded(
@@ -80,19 +94,13 @@ class PalyraServer:
         return None if spec is None else spec.input_schema
 
     async def _list_tools(self, visitor: Visitor, _ctx: Context, _params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(offered(spec)) for spec in await self._desk.tools(visitor)])
+        found = [tool_document(offered(spec)) for spec in await self._desk.tools(visitor)]
+        return types.ListToolsResult(tools=[types.Tool.model_validate(each) for each in found])
 
     async def _call_tool(
         self, visitor: Visitor, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        tool = from_client(params.name)
-        asked = ToolCall(
-            call_id=CallId.new(),
-            tool=tool,
-            arguments=params.arguments or {},
-            run_id=self._run_of(visitor, ctx),
-            session=f"mcp:{session_of(ctx.request, visitor.token_id)}",
-        )
+        asked = self._asked_for(visitor, ctx, from_client(params.name), params.arguments or {})
         if params.request_state is not None:
             answered = await self._take_answer(visitor, ctx, params)
             if answered is not None:
@@ -102,6 +110,18 @@ class PalyraServer:
             return await self._ask_a_person(visitor, ctx, asked, record)
         return await self._answer(visitor, record)
 
+    def _asked_for(self, visitor: Visitor, ctx: Context, tool: ToolName, arguments: dict[str, Any]) -> ToolCall:
+        return ToolCall(
+            call_id=CallId.new(),
+            tool=tool,
+            arguments=arguments,
+            run_id=self._run_of(visitor, ctx),
+            session=f"mcp:{session_of(ctx.request, visitor.token_id)}",
+        )
+
+    async def _ask(self, visitor: Visitor, ctx: Context, tool: ToolName, arguments: dict[str, Any]) -> CallRecord:
+        return await self._call(visitor, ctx, self._asked_for(visitor, ctx, tool, arguments))
+
     def _run_of(self, visitor: Visitor, ctx: Context) -> RunId:
         named = (ctx.meta or {}).get(RUN_META)
         if isinstance(named, str) and not visitor.run_id:
@@ -109,31 +129,33 @@ class PalyraServer:
         return self._runs.run_of(visitor, session_of(ctx.request, visitor.token_id))
 
     async def _call(self, visitor: Visitor, ctx: Context, asked: ToolCall) -> CallRecord:
-        if "progress_token" not in (ctx.meta or {}):
+        meta = ctx.meta or {}
+        session = _session_key(visitor, ctx)
+        telling = CallTelling(
+            ctx,
+            asked,
+            progress="progress_token" in meta,
+            log=REQUEST_LEVEL in meta or self._levels.any_wanted(session),
+            wanted=lambda level: self._levels.wanted(session, level),
+        )
+        if not (telling.progress or telling.log):
             return await self._desk.call(visitor, asked)
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(self._report, ctx, asked)
-            record = await self._desk.call(visitor, asked)
-            beside.cancel_scope.cancel()
+        news = self._desk.following(asked.call_id)
+        try:
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(telling.tell, news)
+                record = await self._desk.call(visitor, asked)
+                # What was told by then is still handed on.
+                news.end()
+        finally:
+            news.end()
         return record
 
-    async def _report(self, ctx: Context, asked: ToolCall) -> None:
-        """Each step of the call as the journal has it, and seconds in between."""
-        since = anyio.current_time()
-        words = "asked for"
-        async with anyio.create_task_group() as beside:
-
-            async def tick() -> None:
-                while True:
-                    elapsed = round(anyio.current_time() - since, 3)
-                    await ctx.session.report_progress(elapsed, None, f"{to_client(asked.tool)}: {words}")
-                    await anyio.sleep(PROGRESS_SECONDS)
-
-            beside.start_soon(tick)
-            async for kind in self._desk.following(asked.call_id):
-                words = kind
-                elapsed = round(anyio.current_time() - since, 3)
-                await ctx.session.report_progress(elapsed, None, f"{to_client(asked.tool)}: {words}")
+    async def _choose_level(
+        self, visitor: Visitor, ctx: Context, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        self._levels.choose(_session_key(visitor, ctx), params.level)
+        return types.EmptyResult()
 
     async def _ask_a_person(
         self, visitor: Visitor, ctx: Context, asked: ToolCall, record: CallRecord
@@ -187,39 +209,52 @@ class PalyraServer:
         run_id = self._run_of(visitor, ctx)
         calls = await self._desk.calls_of_run(visitor, run_id, MAX_LISTED_CALLS)
         found = [types.Resource.model_validate(each) for each in listed_resources(run_id, calls)]
-        return types.ListResourcesResult(resources=found)
+        return types.ListResourcesResult(resources=[*found, *self._behind.resources(visitor)])
 
-    async def _list_templates(
-        self, _visitor: Visitor, _ctx: Context, _params: Any
-    ) -> types.ListResourceTemplatesResult:
+    async def _list_templates(self, visitor: Visitor, _ctx: Context, _params: Any) -> types.ListResourceTemplatesResult:
         found = [types.ResourceTemplate.model_validate(each) for each in resource_templates()]
-        return types.ListResourceTemplatesResult(resource_templates=found)
+        return types.ListResourceTemplatesResult(resource_templates=[*found, *self._behind.templates(visitor)])
+
+    async def _list_prompts(self, visitor: Visitor, _ctx: Context, _params: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=self._behind.prompts(visitor))
+
+    async def _get_prompt(
+        self, visitor: Visitor, ctx: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        return await self._behind.get_prompt(visitor, ctx, params.name, params.arguments)
+
+    async def _complete(
+        self, visitor: Visitor, ctx: Context, params: types.CompleteRequestParams
+    ) -> types.CompleteResult:
+        """Of Palyra's own templates. A server is not asked at every letter that somebody types."""
+        values: list[str] = []
+        if isinstance(params.ref, types.PromptReference):
+            self._behind.prompt(visitor, params.ref.name)
+        elif is_own(params.ref.uri):
+            run_id = self._run_of(visitor, ctx)
+            calls = await self._desk.calls_of_run(visitor, run_id, MAX_LISTED_CALLS)
+            argument, ids = params.argument, [call.call_id for call in calls]
+            values = suggestions(params.ref.uri, argument.name, argument.value, run_id=run_id, call_ids=ids)
+        elif params.ref.uri not in {each.uri_template for each in self._behind.templates(visitor)}:
+            raise NothingToComplete(f"there is no template {params.ref.uri[:200]!r}")
+        return types.CompleteResult(completion=types.Completion(values=values, total=len(values), has_more=False))
 
     async def _read_resource(
-        self, visitor: Visitor, _ctx: Context, params: types.ReadResourceRequestParams
+        self, visitor: Visitor, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
+        if not uri.startswith(SCHEME):
+            behind = await self._behind.read(visitor, ctx, uri)
+            if behind is not None:
+                return behind
         words = await read_contents(self._desk, visitor, uri)
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=uri, mime_type="application/json", text=words)]
         )
 
 
-def _tool(tool: OfferedTool) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.hints.read_only,
-            destructive_hint=tool.hints.destructive,
-            idempotent_hint=tool.hints.idempotent,
-            open_world_hint=tool.hints.open_world,
-        ),
-    )
+def _session_key(visitor: Visitor, ctx: Context) -> SessionKey:
+    return (visitor.token_id, visitor.principal, session_of(ctx.request, visitor.token_id))
 
 
 def _asks_users(ctx: Context) -> bool:

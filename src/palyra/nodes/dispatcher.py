@@ -260,12 +260,11 @@ class Dispatcher:
             self._tell_cancelled(settled, "the capability was withheld")
             self._answer(settled)
 
-    async def tend(self, also: Callable[[], None] = lambda: None) -> None:
+    async def tend(self) -> None:
         """Looks after silence, deadlines of nobody's and devices that are gone, until it is cancelled."""
         while True:
             try:
                 await self.tend_once()
-                also()
             except PalyraError:
                 log.exception("devices could not be looked after; will try again")
             interval = min(TEND_SECONDS, self._heartbeat_timeout / 4)

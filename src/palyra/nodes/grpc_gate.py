@@ -4,6 +4,7 @@ A service asks it for the peer of each call, and a stream for each of its messag
 status codes and no word more; what it was is counted and, at most once a minute for each kind, recorded.
 """
 
+import hashlib
 from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn, Protocol
 
@@ -58,6 +59,7 @@ class PeerGate:
         self._clock = clock
         self._on_refused = on_refused
         self._counts = RefusalCounts()
+        # By the digest of the certificate in PEM, which is a twentieth of it.
         self._known: dict[bytes, str] = {}
 
     async def admit(self, context: Any, kinds: Collection[DeviceKind], claimed: str, method: str) -> PeerIdentity:
@@ -78,7 +80,8 @@ class PeerGate:
         """Of the connection's certificate: for a stream, once. Its messages then go through ``admit_message``."""
         found = context.auth_context().get("x509_pem_cert")
         certificate = found[0] if found else None
-        known = None if certificate is None else self._known.get(certificate)
+        digest = b"" if certificate is None else hashlib.sha256(certificate).digest()
+        known = self._known.get(digest)
         if known is not None:
             return known
         try:
@@ -88,7 +91,7 @@ class PeerGate:
         if certificate is not None:
             if len(self._known) >= MAX_REMEMBERED_CERTIFICATES:
                 del self._known[next(iter(self._known))]
-            self._known[certificate] = fingerprint
+            self._known[digest] = fingerprint
         return fingerprint
 
     async def admit_message(

@@ -30,6 +30,11 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", rpc_limits.KEEPALIVE_TIMEOUT_MS),
     ("grpc.http2.min_ping_interval_without_data_ms", rpc_limits.SHORTEST_PING_MS),
     ("grpc.server_handshake_timeout_ms", rpc_limits.HANDSHAKE_TIMEOUT_MS),
+    # What is kept for each connection whether it is used or not: the buffer for a record of TLS on its way out, and the
+    # diary that gRPC keeps of every connection for a tool which nothing here serves.
+    ("grpc.tsi.max_frame_size", rpc_limits.TLS_RECORD_BYTES),
+    ("grpc.enable_channelz", 0),
+    ("grpc.max_channel_trace_event_memory_per_node", 0),
 )
 
 

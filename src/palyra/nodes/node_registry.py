@@ -38,7 +38,6 @@ class Connected(msgspec.Struct, kw_only=True, eq=False):
     generation: int
     since_ms: int
     heard: float
-    heartbeats: int = 0
     # How many requests the device said it works on, in its newest heartbeat.
     running: int = 0
     # How many connections with this same certificate took the place of one another, this one last, each soon after
@@ -76,15 +75,10 @@ class NodeRegistry:
 
     def heartbeat(self, connected: Connected, running: int, now: float) -> None:
         connected.heard = now
-        connected.heartbeats += 1
         connected.running = running
 
     def silent(self, now: float, timeout: float) -> list[Connected]:
         return [one for one in self._by_device.values() if now - one.heard > timeout]
-
-    def next_silence(self, timeout: float) -> float | None:
-        """When the next device would have been silent for too long."""
-        return min((one.heard + timeout for one in self._by_device.values()), default=None)
 
     def get(self, device_id: str) -> Connected | None:
         return self._by_device.get(DeviceId(device_id))

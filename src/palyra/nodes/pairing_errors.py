@@ -65,11 +65,6 @@ class SessionGone(InvalidInput):
     http_status = 404
 
 
-class PairingBusy(Unavailable):
-    code = "pairing.busy"
-    hint = "try again in a moment"
-
-
 class NotListening(Unavailable):
     code = "pairing.not_listening"
     hint = "pairing needs a running daemon with nodes.enabled: `palyra up`"

@@ -59,9 +59,6 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
         for name, text in self.files:
             yield SourceText(name=name, text=text)
 
-    def with_directory(self, directory: EntityDirectory) -> Self:
-        return msgspec.structs.replace(self, directory=directory)
-
     def _parts(self) -> Iterator[bytes]:
         yield _DIGEST_DOMAIN
         yield self.schema.encode()

@@ -11,6 +11,7 @@ from palyra.policy.bundle import Bundle, Policy
 from palyra.policy.cedar_check import check_bundle
 from palyra.policy.context_reads import as_looked_at, together
 from palyra.policy.decision import Answer, Decision, Evaluation, Judgement, MissingGrant, Outcome, judge
+from palyra.policy.entities import cedar_value
 from palyra.policy.explain import Explanation, determining, memberships_of, reasons_in_words
 from palyra.policy.grant import TRIAL_ID, find_missing_grant, find_preapproval
 from palyra.policy.index import PolicyIndex, SliceKey
@@ -24,7 +25,7 @@ from palyra.policy.limits import (
 )
 from palyra.policy.lru import Lru
 from palyra.policy.obligations import Obligations, strictest
-from palyra.policy.request import PolicyRequest, cedar_entity, cedar_value
+from palyra.policy.request import PolicyRequest
 
 _INVALID_REQUEST: Final = "failed to build request"
 _POSITION: Final = "policy"
@@ -67,6 +68,7 @@ class CedarEngine:
         self._slices: Lru[SliceKey, _Slice] = Lru(MAX_CACHED_SLICES)
         self._entities: Lru[bytes, Any] = Lru(MAX_CACHED_ENTITY_SETS)
         self._answers: Lru[_Question, Evaluation] = Lru(MAX_CACHED_ANSWERS)
+        self._obligations_of: Lru[tuple[str, ...], Obligations] = Lru(MAX_CACHED_ANSWERS)
 
     @property
     def bundle_digest(self) -> str:
@@ -195,7 +197,12 @@ class CedarEngine:
         return _Slice(cedarpy.PolicySet.from_str("\n".join(texts)), tuple(ids))
 
     def _obligations(self, judgement: Judgement) -> Obligations:
-        return strictest(self.policies[name].obligations for name in judgement.permits)
+        permits = judgement.permits
+        found = self._obligations_of.get(permits)
+        if found is None:
+            found = strictest(self.policies[name].obligations for name in permits)
+            self._obligations_of.put(permits, found)
+        return found
 
     def _missing_grant(self, request: PolicyRequest, judgement: Judgement) -> MissingGrant | None:
         if judgement.outcome is not Outcome.DENY or judgement.errors:
@@ -222,8 +229,7 @@ def _entities_document(request: PolicyRequest) -> bytes:
     distinct = {entity.uid: entity for entity in everyone}
     if len(distinct) != len(everyone) and any(distinct[entity.uid] != entity for entity in everyone):
         raise ValueError("the request describes one entity twice, differently")
-    # An entity without attributes encodes to what Cedar wants as it is.
-    document = _encode([cedar_entity(entity) if entity.attrs else entity for entity in distinct.values()])
+    document = b"[%b]" % b",".join([entity.document for entity in distinct.values()])
     if len(document) > MAX_REQUEST_BYTES:
         raise ValueError(f"the entities are larger than {MAX_REQUEST_BYTES} bytes")
     return document

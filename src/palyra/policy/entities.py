@@ -2,14 +2,16 @@
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, Final, Self
 
 import msgspec
 
 from palyra.errors import InvalidInput
 from palyra.identity.principal import Principal, PrincipalKind
+from palyra.policy.limits import MAX_CACHED_ENTITIES
+from palyra.policy.lru import Lru
 
 ALLOWED: Final = "allowed"
 OPERATORS: Final = "operators"
@@ -17,6 +19,9 @@ PREAPPROVED: Final = "preapproved"
 
 _TYPE_OF_KIND: Final = {PrincipalKind.USER: "User", PrincipalKind.AGENT: "Agent"}
 _KIND_OF_TYPE: Final = {name: kind for kind, name in _TYPE_OF_KIND.items()}
+_ENTITY_ESCAPE: Final = "__entity"
+_PLAIN: Final = frozenset((str, bool, int))
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class ReservedGroup(InvalidInput):
@@ -33,16 +38,47 @@ class EntityRef(msgspec.Struct, frozen=True, order=True):
         return f"{self.type}::{cedar_string(self.id)}"
 
 
-class Entity(msgspec.Struct, frozen=True, kw_only=True):
+class Entity(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Never changes, its attributes neither: what is made of it once is kept with it."""
+
     uid: EntityRef
     attrs: dict[str, Any] = {}
     parents: tuple[EntityRef, ...] = ()
+
+    @cached_property
+    def in_cedar(self) -> dict[str, Any]:
+        """As Cedar's JSON wants it. To be read only."""
+        return {
+            "uid": {"type": self.uid.type, "id": self.uid.id},
+            "attrs": cedar_value(self.attrs),
+            "parents": [{"type": parent.type, "id": parent.id} for parent in self.parents],
+        }
+
+    @cached_property
+    def document(self) -> bytes:
+        return _encode(self.in_cedar)
+
+
+def cedar_value(value: Any) -> Any:
+    """A value as Cedar's JSON wants it: references to entities are marked, sets are lists."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is EntityRef:
+        return {_ENTITY_ESCAPE: {"type": value.type, "id": value.id}}
+    if kind is dict:
+        return {key: item if type(item) in _PLAIN else cedar_value(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [cedar_value(item) for item in value]
+    if kind is set or kind is frozenset:
+        return sorted((cedar_value(item) for item in value), key=repr)
+    return value
 
 
 GATEWAY: Final = Entity(uid=EntityRef("Gateway", "palyra"))
 
 
-class EntityDirectory(msgspec.Struct, frozen=True, kw_only=True):
+class EntityDirectory(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Which principals, tools and channels are in which sets, as glob patterns over their names.
 
     Empty by default, and what is in no set is allowed by nothing.
@@ -74,18 +110,36 @@ class EntityDirectory(msgspec.Struct, frozen=True, kw_only=True):
             channel_sets={ALLOWED: tuple(channels)},
         )
 
+    @cached_property
+    def _known(self) -> Lru[Hashable, Entity]:
+        """Entities made before: nearly every call is one of the same few principals, tools and channels."""
+        return Lru(MAX_CACHED_ENTITIES)
+
     def principal(self, principal: Principal) -> Entity:
-        return self._user_or_agent(EntityRef(_TYPE_OF_KIND[principal.kind], principal.id))
+        found = self._known.get(principal)
+        if found is None:
+            found = self._user_or_agent(EntityRef(_TYPE_OF_KIND[principal.kind], principal.id))
+            self._known.put(principal, found)
+        return found
 
     def tool(self, name: str, capabilities: frozenset[str], sensitive: bool, tier: str) -> Entity:
-        return Entity(
-            uid=EntityRef("Tool", name),
-            attrs={"capabilities": sorted(map(str, capabilities)), "sensitive": sensitive, "tier": str(tier)},
-            parents=_sets_of("ToolSet", self.tool_sets, name),
-        )
+        described = (name, capabilities, sensitive, tier)
+        found = self._known.get(described)
+        if found is None:
+            found = Entity(
+                uid=EntityRef("Tool", name),
+                attrs={"capabilities": sorted(map(str, capabilities)), "sensitive": sensitive, "tier": str(tier)},
+                parents=_sets_of("ToolSet", self.tool_sets, name),
+            )
+            self._known.put(described, found)
+        return found
 
     def channel(self, name: str) -> Entity:
-        return Entity(uid=EntityRef("Channel", name), parents=_sets_of("ChannelSet", self.channel_sets, name))
+        found = self._known.get(name)
+        if found is None:
+            found = Entity(uid=EntityRef("Channel", name), parents=_sets_of("ChannelSet", self.channel_sets, name))
+            self._known.put(name, found)
+        return found
 
     def placed(self, entity: Entity) -> Entity:
         """The entity in the sets of this directory, in place of those it came with."""

@@ -8,32 +8,41 @@ decisions, determining policies and evaluation errors are those of the whole set
 
 from collections.abc import Sequence
 from itertools import product
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from palyra.policy.bundle import Policy, Scope
+from palyra.policy.bundle import Policy
 from palyra.policy.entities import EntityRef
 
 SliceKey: TypeAlias = tuple[int, ...]
+_Head: TypeAlias = tuple[EntityRef | None, str | None, EntityRef | None]
+_ANY: Final = (None,)
 
 
 class PolicyIndex:
     def __init__(self, policies: Sequence[Policy]) -> None:
         self._policies = tuple(policies)
-        self._bucket_of: dict[Scope, int] = {}
+        self._bucket_of: dict[_Head, int] = {}
         self._members: list[list[int]] = []
         for position, policy in enumerate(self._policies):
-            bucket = self._bucket_of.setdefault(policy.scope, len(self._members))
+            scope = policy.scope
+            head = (scope.principal, scope.action, scope.resource)
+            bucket = self._bucket_of.setdefault(head, len(self._members))
             if bucket == len(self._members):
                 self._members.append([])
             self._members[bucket].append(position)
+        # What any policy names exactly: of other values there is no bucket to look for.
+        self._principals = {head[0] for head in self._bucket_of}
+        self._actions = {head[1] for head in self._bucket_of}
+        self._resources = {head[2] for head in self._bucket_of}
 
     def slice_for(self, principal: EntityRef, action: str, resource: EntityRef) -> SliceKey:
         """Which buckets the request selects. Requests for which no exact policy exists share one key."""
-        return tuple(
-            bucket
-            for who, what, which in product((principal, None), (action, None), (resource, None))
-            if (bucket := self._bucket_of.get(Scope(principal=who, action=what, resource=which))) is not None
+        heads = product(
+            (principal, None) if principal in self._principals else _ANY,
+            (action, None) if action in self._actions else _ANY,
+            (resource, None) if resource in self._resources else _ANY,
         )
+        return tuple([bucket for head in heads if (bucket := self._bucket_of.get(head)) is not None])
 
     def policies_in(self, key: SliceKey) -> tuple[Policy, ...]:
         """The policies of a slice, in the order of the bundle."""

@@ -24,6 +24,8 @@ MAX_CACHED_SLICES = 512
 MAX_CACHED_ENTITY_SETS = 1_024
 # A larger entity document is used and not kept, so that one caller's odd requests cannot fill memory.
 MAX_CACHED_ENTITY_BYTES = 32 * KIB
+# Entities kept with what was made of them: principals, tools and channels of one directory.
+MAX_CACHED_ENTITIES = 4_096
 # Answers kept, one per distinct question; a question of more bytes is asked each time.
 MAX_CACHED_ANSWERS = 1_024
 MAX_CACHED_QUESTION_BYTES = 8 * KIB

@@ -34,6 +34,9 @@ class Obligations(msgspec.Struct, frozen=True, kw_only=True):
     place: str | None = None
 
 
+_NONE: Final = Obligations()
+
+
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MAX_NUMBER):
         raise ValueError("is not a positive whole number")
@@ -94,6 +97,8 @@ def parse_obligations(annotations: Mapping[str, str], effect: str) -> tuple[Obli
 def strictest(several: Iterable[Obligations]) -> Obligations:
     stated: dict[str, list[Any]] = {}
     for obligations in several:
+        if obligations == _NONE:
+            continue
         for name in Obligations.__struct_fields__:
             if (value := getattr(obligations, name)) is not None:
                 stated.setdefault(name, []).append(value)

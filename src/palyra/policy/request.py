@@ -6,13 +6,11 @@ from typing import Any, Final
 import msgspec
 
 from palyra.errors import InvalidInput
-from palyra.policy.entities import Entity, EntityRef
+from palyra.policy.entities import Entity, EntityRef, cedar_value
 
 REQUEST_FORMAT_VERSION: Final = 1
 TOOL_EXECUTE: Final = "tool.execute"
 APPROVED: Final = "approved"
-_ENTITY_ESCAPE: Final = "__entity"
-_PLAIN: Final = frozenset((str, bool, int))
 
 
 class UnreadableRequest(InvalidInput):
@@ -79,39 +77,15 @@ def tool_request(
     )
 
 
-def cedar_value(value: Any) -> Any:
-    """A value as Cedar's JSON wants it: references to entities are marked, sets are lists."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is EntityRef:
-        return {_ENTITY_ESCAPE: {"type": value.type, "id": value.id}}
-    if kind is dict:
-        return {key: item if type(item) in _PLAIN else cedar_value(item) for key, item in value.items()}
-    if kind is list or kind is tuple:
-        return [cedar_value(item) for item in value]
-    if kind is set or kind is frozenset:
-        return sorted((cedar_value(item) for item in value), key=repr)
-    return value
-
-
-def cedar_entity(entity: Entity) -> dict[str, Any]:
-    return {
-        "uid": {"type": entity.uid.type, "id": entity.uid.id},
-        "attrs": cedar_value(entity.attrs),
-        "parents": [{"type": parent.type, "id": parent.id} for parent in entity.parents],
-    }
-
-
 def policy_request_to_json(request: PolicyRequest) -> dict[str, Any]:
     """Plain JSON values: the exact request, for the key ``policy_request`` of a ``call.decided`` event."""
     return {
         "version": REQUEST_FORMAT_VERSION,
-        "principal": cedar_entity(request.principal),
+        "principal": request.principal.in_cedar,
         "action": request.action,
-        "resource": cedar_entity(request.resource),
+        "resource": request.resource.in_cedar,
         "context": cedar_value(request.context),
-        "entities": [cedar_entity(entity) for entity in request.entities],
+        "entities": [entity.in_cedar for entity in request.entities],
     }
 
 

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from palyra.sandbox.bubblewrap import gather_host
-from palyra.sandbox.cgroup import CgroupPool, Group
+from palyra.sandbox.cgroup import CgroupPool
+from palyra.sandbox.cgroup_group import Group
 from palyra.sandbox.checks import Checked
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.host_facts import Facts
@@ -51,8 +52,8 @@ class BuiltAhead:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def serves(self, profile: SandboxProfile) -> bool:
-        """Whether a process can wait in the sandbox of this profile."""
+    async def serves(self) -> bool:
+        """Whether a process can wait in a sandbox here."""
         return await self._launcher.runs_native()
 
     def take(self, profile: SandboxProfile) -> WaitingSandbox | None:
@@ -120,13 +121,18 @@ def filter_of(profile: SandboxProfile) -> bytes:
     return tier_c_program(_MACHINE) if strict else tier_b_program(_MACHINE)
 
 
+@lru_cache(maxsize=64)
+def _environment(env: tuple[tuple[str, str], ...], cwd: str) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((os.fsencode(name), os.fsencode(value)) for name, value in {**dict(env), "PWD": cwd}.items())
+
+
 def program_inside(profile: SandboxProfile, checked: Checked) -> LaunchSpec:
     """What the process that waits in a sandbox is to become. The limits and the filter are in force for it already."""
-    env = {**dict(environment_of(profile)), "PWD": checked.cwd}
     return LaunchSpec(
         argv=checked.argv,
         executable=os.fsencode(checked.executable.found),
-        env=tuple((os.fsencode(name), os.fsencode(value)) for name, value in env.items()),
+        # A caller's own variables are remembered nowhere.
+        env=(_environment.__wrapped__ if checked.env else _environment)(environment_of(profile), checked.cwd),
         cwd=os.fsencode(checked.cwd),
         no_new_privs=False,
         new_session=False,

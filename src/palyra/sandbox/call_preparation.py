@@ -18,7 +18,8 @@ from palyra.sandbox.appearing import AppearingReport, look_again
 from palyra.sandbox.bubblewrap import gather_host
 from palyra.sandbox.built_ahead import BuiltAhead, filter_of
 from palyra.sandbox.capture import OutputCapture
-from palyra.sandbox.cgroup import CgroupPool, Group
+from palyra.sandbox.cgroup import CgroupPool
+from palyra.sandbox.cgroup_group import Group
 from palyra.sandbox.checks import Checked, GuardHost, check_before_spawn
 from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.doorway import Doorway
@@ -26,7 +27,7 @@ from palyra.sandbox.host_facts import Facts
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
 from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
 from palyra.sandbox.quick_look import QuickLook
-from palyra.sandbox.receipt import Layer, Receipt
+from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine
 from palyra.sandbox.remove_tree import remove_tree
 from palyra.sandbox.running import Running
 from palyra.sandbox.survey import Survey
@@ -187,10 +188,11 @@ class CallPreparation:
         group, profile = prepared.group, prepared.call.profile
         try:
             if running is not None:
-                running.receipt = running.receipt.with_lines(group.receipt())
                 running.out_of_memory = group.out_of_memory()
-                if prepared.before is not None and not profile.read_only:
-                    self.look_again(profile, prepared.before, running, most).refuse()
+                if prepared.before is None or profile.read_only:
+                    running.receipt = running.receipt.with_lines(group.receipt())
+                else:
+                    self.look_again(profile, prepared.before, running, most, also=group.receipt()).refuse()
         except TooManyForNow:
             # Nothing was given back: the caller comes again, with time.
             raise
@@ -200,7 +202,13 @@ class CallPreparation:
         _give_back(prepared, empty=empty)
 
     def look_again(
-        self, profile: SandboxProfile, before: Survey, running: Running, most: int | None = None
+        self,
+        profile: SandboxProfile,
+        before: Survey,
+        running: Running,
+        most: int | None = None,
+        *,
+        also: tuple[ReceiptLine, ...] = (),
     ) -> AppearingReport:
         """What appeared under a protected name while the program ran is named in the receipt, and dealt with."""
         made: list[str] = []
@@ -215,7 +223,7 @@ class CallPreparation:
                 # Stays where something was moved into it.
                 os.rmdir(place)
         line = running.receipt.line(Layer.PROTECTED_NAMES)
-        running.receipt = running.receipt.with_lines([report.line(line)])
+        running.receipt = running.receipt.with_lines((*also, report.line(line)))
         return report
 
 

@@ -23,7 +23,7 @@ class DoorHandle(Protocol):
 class NetworkDoor(Protocol):
     """Made for one call: it knows whose call it is and what that call may reach."""
 
-    async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> DoorHandle:
+    async def opened(self, sockets: OpenedSockets) -> DoorHandle:
         """Serves the sockets from now on. Once this returns the program starts; if it raises, it never does."""
 
 
@@ -56,14 +56,14 @@ class Doorway:
         if plan is not None and self.served:
             with waiting.network() as (network, owner):
                 opened = await self._namespace_sockets.open(plan, network, owner)
-            await self.serve(profile, opened)
+            await self.serve(opened)
 
-    async def serve(self, profile: SandboxProfile, sockets: OpenedSockets | None) -> None:
+    async def serve(self, sockets: OpenedSockets | None) -> None:
         """Has sockets served that listen in the sandbox already. They are closed with the door from now on."""
         self._sockets = sockets
         if self._door is not None and sockets is not None:
             # Not cancelled half way, whoever waits for it: what has been opened is then there to be closed.
-            self._serving = asyncio.create_task(self._door.opened(profile, sockets), name="a door is opened")
+            self._serving = asyncio.create_task(self._door.opened(sockets), name="a door is opened")
             await asyncio.shield(self._serving)
 
     def look(self, waiting: Waiting) -> NetworkSeen | None:

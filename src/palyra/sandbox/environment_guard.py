@@ -6,15 +6,16 @@ steps included. An operator's own variables, in the profile, are not judged.
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 from palyra.sandbox.outcome import InterpreterDenied
 from palyra.sandbox.profile import RESERVED_ENVIRONMENT
 
 # The dynamic loader's and the C library's: they load code into, or change the files of, any program at all.
-_ALWAYS: Final = re.compile(
+_ALWAYS: Final = (
     r"LD_.*|DYLD_.*|_RLD.*|LDR_.*|GCONV_PATH|GLIBC_TUNABLES|GETCONF_DIR|HOSTALIASES|LOCALDOMAIN|LOCPATH|MALLOC_.*|"
-    r"NIS_PATH|NLSPATH|RESOLV_HOST_CONF|RES_OPTIONS|RESOLV_.*|TZDIR|PALYRA_.*",
+    r"NIS_PATH|NLSPATH|RESOLV_HOST_CONF|RES_OPTIONS|RESOLV_.*|TZDIR|PALYRA_.*"
 )
 
 _WITH_INTERPRETERS: Final[tuple[tuple[str, str], ...]] = (
@@ -64,7 +65,12 @@ _HARMLESS_WORDS: Final = """
     GIT_OPTIONAL_LOCKS PERL_HASH_SEED
 """
 _HARMLESS: Final = frozenset(_HARMLESS_WORDS.split())
-_REASONS: Final = tuple((re.compile(pattern), why) for pattern, why in _WITH_INTERPRETERS)
+
+
+@cache
+def _reasons() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Made when the first variable is judged: the patterns take longer to compile than all the rest of a module."""
+    return tuple((re.compile(pattern), why) for pattern, why in _WITH_INTERPRETERS)
 
 
 def refuse_environment(variables: Iterable[tuple[str, str]], *, allow_interpreters: bool) -> None:
@@ -76,7 +82,7 @@ def refuse_environment(variables: Iterable[tuple[str, str]], *, allow_interprete
                 hint="leave it away; this one is refused even with allow_interpreters",
                 argument=f"env.{name}",
             )
-        if _ALWAYS.fullmatch(name):
+        if re.fullmatch(_ALWAYS, name):
             raise InterpreterDenied(
                 f"the variable {name} may not be set: it changes every program there is",
                 hint="leave it away; this one is refused even with allow_interpreters",
@@ -84,6 +90,6 @@ def refuse_environment(variables: Iterable[tuple[str, str]], *, allow_interprete
             )
         if allow_interpreters or name in _HARMLESS:
             continue
-        for pattern, why in _REASONS:
+        for pattern, why in _reasons():
             if pattern.fullmatch(name):
                 raise InterpreterDenied(f"the variable {name} may not be set: {why}", argument=f"env.{name}")

@@ -10,7 +10,7 @@ from palyra.sandbox.runner import Finding
 
 # Configuration that names no program. Anything else on the command line is refused: git has dozens of settings that
 # hold a command, and every release adds some.
-_HARMLESS_KEYS: Final = re.compile(
+_HARMLESS_KEYS: Final = (
     r"(user\.(name|email|useconfigonly|signingkey)|author\.(name|email)|committer\.(name|email)|color\..*|advice\..*|"
     r"column\..*|init\.defaultbranch|safe\.directory|commit\.(gpgsign|verbose|cleanup)|tag\.(gpgsign|sort)|"
     r"core\.(autocrlf|eol|safecrlf|quotepath|filemode|symlinks|ignorecase|precomposeunicode|abbrev|compression|"
@@ -158,7 +158,7 @@ def _is_harmless(setting: str) -> bool:
     key = key.lower()
     if key in _HARMLESS_VALUES:
         return bool(equals) and value.strip() in _HARMLESS_VALUES[key]
-    return _HARMLESS_KEYS.fullmatch(key) is not None and not _EXT_URL.search(value)
+    return re.fullmatch(_HARMLESS_KEYS, key) is not None and not _EXT_URL.search(value)
 
 
 def _option(subcommand: str, word: str, following: str) -> str:

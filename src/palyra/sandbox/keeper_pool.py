@@ -98,11 +98,19 @@ class KeeperPool:
             if self._control is not None:
                 return
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            starting = asyncio.ensure_future(asyncio.to_thread(self._start_zygote, theirs.fileno()))
             try:
-                self._zygote = await asyncio.to_thread(self._start_zygote, theirs.fileno())
+                self._zygote = await asyncio.shield(starting)
             except OSError as problem:
                 ours.close()
                 raise LauncherGone(f"the launcher process could not be started: {problem.strerror}") from problem
+            except asyncio.CancelledError:
+                # A thread cannot be stopped; what it started ends without its socket.
+                ours.close()
+                await asyncio.wait([starting])
+                if starting.exception() is None:
+                    await asyncio.to_thread(_wait_for_end, starting.result())
+                raise
             finally:
                 theirs.close()
             ours.setblocking(False)
@@ -123,9 +131,11 @@ class KeeperPool:
 
     async def close(self) -> None:
         self._closed = True
-        zygote = self._forget_zygote()
-        if zygote is not None:
-            await asyncio.to_thread(_wait_for_end, zygote)
+        # What is being started at this moment is ended as well.
+        async with self._starting:
+            zygote = self._forget_zygote()
+            if zygote is not None:
+                await asyncio.to_thread(_wait_for_end, zygote)
 
     def _ready_for(self, spec: LaunchSpec) -> KeeperEnd | None:
         """A ready keeper, better one that has the program's filter already. Those of no use any more are let go."""

@@ -15,7 +15,7 @@ from palyra.errors import PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.bubblewrap import INSTALL, find_bubblewrap, gather_host
 from palyra.sandbox.host_facts import HostFacts, HostHold
-from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
+from palyra.sandbox.receipt import Layer
 
 _SYS_LANDLOCK_CREATE_RULESET: Final = 444
 _LANDLOCK_VERSION: Final = 1
@@ -47,15 +47,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, layer: Layer) -> Capability | None:
         return next((each for each in self.found if each.layer is layer), None)
-
-    def refuse_missing(self, required: frozenset[Layer]) -> None:
-        """Raises ``sandbox.unsupported_platform`` before anything is started, with the fix as its hint."""
-        lacking = [each for each in self.found if each.layer in required and not each.usable]
-        if lacking:
-            raise unsupported(
-                (ReceiptLine(layer=each.layer, asked="required", got=each.evidence, held=False) for each in lacking),
-                {each.layer: each.fix for each in lacking},
-            )
 
 
 @lru_cache(maxsize=4)

@@ -165,13 +165,14 @@ class ProcessRunner:
     async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
         if profile.tier is SandboxTier.B:
             return self._limited
-        return self._inside if await self.ahead.serves(profile) else self._isolated
+        return self._inside if await self.ahead.serves() else self._isolated
 
     async def _inside(self, prepared: Prepared, sink: Sink | None) -> Running:
         """The sandbox is complete, with all its layers, before the program's words are in it."""
         assert prepared.facts is not None
         profile, command = prepared.call.profile, prepared.call.command
-        refuse_unmet(Receipt.of(prepared.group.receipt()), profile.required_layers & _KNOWN_BEFORE)
+        if required := profile.required_layers & _KNOWN_BEFORE:
+            refuse_unmet(Receipt.of(prepared.group.receipt()), required)
         since = time.monotonic()
         sandbox = prepared.sandbox
         try:
@@ -191,7 +192,7 @@ class ProcessRunner:
                 if begun is not None:
                     sandbox = await self.ahead.built(begun)
                 assert sandbox is not None
-                await prepared.call.doorway.serve(profile, sandbox.sockets)
+                await prepared.call.doorway.serve(sandbox.sockets)
                 with held(_stdin_of(command)) as stdin:
                     receipt = sandbox.start(program, (stdin, *capture.writers()))
         except BaseException:

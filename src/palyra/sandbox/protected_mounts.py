@@ -22,13 +22,16 @@ from palyra.sandbox.host_facts import (
     with_ancestors,
 )
 from palyra.sandbox.profile import BadProfile, SandboxProfile
-from palyra.sandbox.protected_match import ProtectedMachine, machine_of
+from palyra.sandbox.protected_match import machine_of
 from palyra.sandbox.second_names import with_second_names
 from palyra.sandbox.survey import NO_LINKS, Survey, open_names, survey
-from palyra.workspace.openat2 import held, openat2
+from palyra.workspace.openat2 import RESOLVE_BENEATH, held, openat2
 from palyra.workspace.path import decode_name, shown
 
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW
+# An absolute path leads nowhere but beneath the top, and needs no directory to start from.
+_FROM_THE_TOP: Final = NO_LINKS & ~RESOLVE_BENEATH
+_NOWHERE: Final = -1
 
 
 class WorkspaceMoved(Unavailable):
@@ -42,13 +45,11 @@ class TooManyForNow(Exception):
 
 def open_workspace_root(path: str) -> int:
     """A descriptor of the root. A link on the way is refused: bubblewrap mounts by path and must mean the same."""
-    encoded = os.fsencode(path)
-    with held(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as top:
-        try:
-            return openat2(top, encoded.lstrip(b"/"), os.O_RDONLY | os.O_DIRECTORY, resolve=NO_LINKS)
-        except OSError as error:
-            hint = f"use its real path: {os.path.realpath(path)}" if error.errno == errno.ELOOP else None
-            raise BadProfile(f"the workspace {shown(path)} cannot be opened: {error.strerror}", hint=hint) from error
+    try:
+        return openat2(_NOWHERE, b"/" + os.fsencode(path), os.O_RDONLY | os.O_DIRECTORY, resolve=_FROM_THE_TOP)
+    except OSError as error:
+        hint = f"use its real path: {os.path.realpath(path)}" if error.errno == errno.ELOOP else None
+        raise BadProfile(f"the workspace {shown(path)} cannot be opened: {error.strerror}", hint=hint) from error
 
 
 def look(root: int, names: Names) -> Identity:
@@ -100,12 +101,10 @@ def _mountable(profile: SandboxProfile, names: Names) -> Names:
     return names[: limits.MAX_MOUNT_DEPTH]
 
 
-def gather_workspace(
-    profile: SandboxProfile, machine: ProtectedMachine | None = None, *, most: int | None = None
-) -> tuple[WorkspaceFacts, Survey]:
+def gather_workspace(profile: SandboxProfile, *, most: int | None = None) -> tuple[WorkspaceFacts, Survey]:
     """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
     with held(open_workspace_root(profile.workspace_root)) as root:
-        seen = survey(root, machine or machine_of(profile.protected_names), most=most)
+        seen = survey(root, machine_of(profile.protected_names), most=most)
         if most is None or seen.entries <= most:
             seen = with_second_names(root, seen, most=most)
         if most is not None and seen.entries > most:

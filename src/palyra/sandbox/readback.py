@@ -296,9 +296,9 @@ class Waiting:
             raise NotBuilt(f"the number of processes could not be limited: {error.strerror}") from error
         return rlimits_line(plan, seen, uid=plan.facts.host.uid)
 
-    def filter_mode(self, seconds: float = limits.FILTER_LOOK_SECONDS) -> str | None:
+    def filter_mode(self) -> str | None:
         """The Seccomp field after release, or None where the process ended before the filter was seen."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + limits.FILTER_LOOK_SECONDS
         pause = limits.SETTLE_POLL_SECONDS
         while True:
             try:

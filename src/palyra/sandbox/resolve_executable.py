@@ -7,7 +7,8 @@ import mmap
 import os
 import stat
 import sys
-from typing import Final
+import time
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -61,23 +62,47 @@ class _Known(msgspec.Struct, frozen=True):
     by_size: dict[int, tuple[str, ...]]
 
 
+class _Stamp(NamedTuple):
+    """Another file at the same path, and another content or name of this one, has another. Nobody can set it back."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+class _Kept(NamedTuple):
+    found: ResolvedExecutable
+    stamps: tuple[_Stamp | None, ...]
+
+
 class PathExecutables:
     """Finds programs as the sandbox's own PATH names them, and says which programs on it are the same file.
 
-    The index of PATH is kept until one of its directories changes.
+    The index of PATH is kept until one of its directories changes; what is known of a program of the system, until
+    one of them, a link on the way or the file itself does.
     """
 
     def __init__(self, path: str, workspace_root: str, *, files: PathLook | None = None) -> None:
         self._directories = tuple(dict.fromkeys(part for part in path.split(":") if part.startswith("/")))
         self._files = files or HostFiles()
         self._workspace = walk(workspace_root, self._files).real
-        self._known: tuple[tuple[int, ...], _Known] | None = None
+        self._known: tuple[tuple[_Stamp | None, ...], _Known] | None = None
+        self._kept: dict[str, _Kept] = {}
         self._digests: dict[tuple[int, int, int, int], bytes] = {}
 
     def find(self, command: str, cwd: str) -> ResolvedExecutable | None:
         if "/" in command:
             place = join(cwd, command)
             return self._describe(command, place, on_path=os.path.dirname(place) in self._directories)
+        kept = self._kept.get(command)
+        if kept is not None and self._stamps(kept.found) == kept.stamps:
+            return kept.found
+        found = self._look_up(command)
+        if found is not None:
+            self._keep(command, found)
+        return found
+
+    def _look_up(self, command: str) -> ResolvedExecutable | None:
         for directory in self._directories:
             place = f"{directory}/{command}"
             if self._files.look(place).kind is Kind.MISSING:
@@ -86,6 +111,30 @@ class PathExecutables:
             if found.kind is Kind.MAGIC or (found.kind is Kind.FILE and found.executable):
                 return found
         return None
+
+    def _keep(self, command: str, found: ResolvedExecutable) -> None:
+        """Of a program of the system only: what is known of another depends on what other files hold."""
+        self._kept.pop(command, None)
+        if found.kind is not Kind.FILE or not self._of_system(found):
+            return
+        stamps = self._stamps(found)
+        # One that was changed within the clock's last tick could be changed again and keep its stamp.
+        settled = time.time_ns() - limits.SETTLED_NANOSECONDS
+        if stamps and all(stamp is None or stamp.changed_ns < settled for stamp in stamps):
+            if len(self._kept) >= limits.MAX_KEPT_PROGRAMS:
+                self._kept.clear()
+            self._kept[command] = _Kept(found, stamps)
+
+    def _stamps(self, found: ResolvedExecutable) -> tuple[_Stamp | None, ...]:
+        """Empty where the file or a link to it is gone; None for a directory of PATH that is not there."""
+        try:
+            links = [_stamp(os.lstat(link)) for link in (*found.passed, found.real)]
+            return (*map(_stamp_at, self._directories), *links)
+        except OSError:
+            return ()
+
+    def _of_system(self, found: ResolvedExecutable) -> bool:
+        return any(is_beneath(found.real, root) for root in SYSTEM_ROOTS) and not found.in_workspace
 
     def _describe(self, typed: str, place: str, *, on_path: bool) -> ResolvedExecutable:
         walked = walk(place, self._files)
@@ -112,7 +161,7 @@ class PathExecutables:
             if not stat.S_ISREG(status.st_mode):
                 return msgspec.structs.replace(plain, executable=False)
             head = os.pread(descriptor, limits.SHEBANG_BYTES, 0)
-            system = any(is_beneath(walked.real, root) for root in SYSTEM_ROOTS) and not plain.in_workspace
+            system = self._of_system(plain)
             twins = self._index().by_inode.get((status.st_dev, status.st_ino), frozenset())
             return msgspec.structs.replace(
                 plain,
@@ -158,18 +207,22 @@ class PathExecutables:
         return known
 
     def _index(self) -> _Known:
-        stamps = tuple(_changed_at(directory) for directory in self._directories)
+        stamps = tuple(_stamp_at(directory) for directory in self._directories)
         if self._known is None or self._known[0] != stamps:
             self._known = (stamps, _read_index(self._directories))
             self._digests.clear()
         return self._known[1]
 
 
-def _changed_at(directory: str) -> int:
+def _stamp(status: os.stat_result) -> _Stamp:
+    return _Stamp(status.st_dev, status.st_ino, status.st_ctime_ns)
+
+
+def _stamp_at(directory: str) -> _Stamp | None:
     try:
-        return os.stat(directory).st_mtime_ns
+        return _stamp(os.stat(directory))
     except OSError:
-        return -1
+        return None
 
 
 def _read_index(directories: tuple[str, ...]) -> _Known:

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import time
+from functools import lru_cache
 from typing import Final
 
 from palyra.sandbox.capture import OutputCapture, StreamName
@@ -14,7 +15,7 @@ from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.launch import Exit, KeeperLost
 from palyra.sandbox.network_door import DoorUsage
 from palyra.sandbox.outcome import ProcessOutcome, RuntimeFailure, SpawnFailed
-from palyra.sandbox.profile import SandboxProfile, SandboxTier
+from palyra.sandbox.profile import SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine
 from palyra.sandbox.waiting_sandbox import WaitingSandbox
 
@@ -95,15 +96,19 @@ class Running:
             self.child.forget(settle)
 
 
-def always(profile: SandboxProfile) -> list[ReceiptLine]:
+def always(profile: SandboxProfile) -> tuple[ReceiptLine, ...]:
     """What the runner itself holds a program to."""
-    limits = profile.limits
+    return _held_by_runner(profile.limits)
+
+
+@lru_cache(maxsize=64)
+def _held_by_runner(limits: SandboxLimits) -> tuple[ReceiptLine, ...]:
     quota, deadline = f"{limits.max_output_bytes} bytes", f"{limits.timeout_ms} ms"
-    return [
+    return (
         ReceiptLine(layer=Layer.OUTPUT_QUOTA, asked=quota, got=f"{quota}, then the tree is killed", held=True),
         ReceiptLine(layer=Layer.DEADLINE, asked=deadline, got=f"{deadline}, then the tree is killed", held=True),
         ReceiptLine(layer=Layer.TREE_KILL, asked="nothing outlives the call", got="a keeper reaps the tree", held=True),
-    ]
+    )
 
 
 def refuse_unexecuted(command: ProcessCommand, outcome: ProcessOutcome) -> None:
@@ -119,8 +124,10 @@ def _limit_that_killed(profile: SandboxProfile, running: Running, ended: Exit) -
     told = (ended.exit_code or 0) - _SIGNAL_BASE if profile.tier is SandboxTier.C else None
     if running.out_of_memory and signal.SIGKILL in (ended.signal, told):
         return "memory_bytes"
+    if signal.SIGXCPU not in (ended.signal, told):
+        return None
     possible = running.seconds * (os.cpu_count() or 1) >= profile.limits.cpu_seconds
-    return "cpu_seconds" if possible and signal.SIGXCPU in (ended.signal, told) else None
+    return "cpu_seconds" if possible else None
 
 
 def outcome_of(profile: SandboxProfile, running: Running, ended: Exit) -> ProcessOutcome:

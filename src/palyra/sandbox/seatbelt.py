@@ -1,7 +1,8 @@
 """The same profile in the language of macOS: the text that sandbox-exec is given.
 
-Pure, and tested everywhere; only a runner on macOS uses it. The last rule that matches decides, so denials of protected
-names follow the rules that allow the workspace. A name that does not exist yet can be denied here as well.
+Pure, and tested everywhere as text. No runner starts it yet: Tier C is Linux. The last rule that matches decides, so
+denials of protected names follow the rules that allow the workspace. A name that does not exist yet can be denied here
+as well.
 """
 
 import re

@@ -4,7 +4,6 @@ The call number is found by halving, not one by one: the kernel runs the program
 installed, and once for each call after that. Calls of another interface (32-bit, x32) never reach the rules.
 """
 
-import platform
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
@@ -130,9 +129,9 @@ def encode(program: Sequence[Instruction]) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def seccomp_program(machine: str, *, unix_sockets: bool, namespaces: bool = False) -> bytes:
+def seccomp_program(machine: str, *, unix_sockets: bool) -> bytes:
     """The program for ``LaunchSpec.seccomp`` or ``bwrap --seccomp``. See ``seccomp_rules.rules`` for the choices."""
-    return encode(assemble(rules(unix_sockets=unix_sockets, namespaces=namespaces), machine))
+    return encode(assemble(rules(unix_sockets=unix_sockets), machine))
 
 
 def tier_b_program(machine: str) -> bytes:
@@ -143,8 +142,3 @@ def tier_b_program(machine: str) -> bytes:
 def tier_c_program(machine: str) -> bytes:
     """For processes in namespaces of their own: unix sockets reach only what is inside."""
     return seccomp_program(machine, unix_sockets=True)
-
-
-def default_program() -> bytes:
-    """Tier C's program for the machine this runs on."""
-    return tier_c_program(platform.machine())

@@ -158,12 +158,12 @@ def _sockets(*, unix: bool) -> Rule:
     )
 
 
-def rules(*, unix_sockets: bool, namespaces: bool = False) -> tuple[Rule, ...]:
+def rules(*, unix_sockets: bool) -> tuple[Rule, ...]:
     """The denylist.
 
     ``unix_sockets`` lets a program make unix sockets that connect by path or abstract name; pairs always work. Say yes
     where the file system and network namespaces decide which sockets exist (Tier C), no where they are the host's (Tier
-    B). ``namespaces`` leaves user namespaces to programs that build their own sandbox, as browsers do.
+    B).
     """
     return (
         *_deny(
@@ -205,22 +205,12 @@ def rules(*, unix_sockets: bool, namespaces: bool = False) -> tuple[Rule, ...]:
             "mount_setattr",
         ),
         *_deny("enters another process's namespaces", "setns"),
-        *(
-            ()
-            if namespaces
-            else (
-                _without_namespaces("clone", _NAMESPACE_FLAGS),
-                _without_namespaces("unshare", (*_NAMESPACE_FLAGS, _CLONE_NEWTIME)),
-            )
-        ),
-        *(
-            ()
-            if namespaces
-            else _deny(
-                "its flags are in memory, where a filter cannot see them; the C library falls back to clone",
-                "clone3",
-                error=errno.ENOSYS,
-            )
+        _without_namespaces("clone", _NAMESPACE_FLAGS),
+        _without_namespaces("unshare", (*_NAMESPACE_FLAGS, _CLONE_NEWTIME)),
+        *_deny(
+            "its flags are in memory, where a filter cannot see them; the C library falls back to clone",
+            "clone3",
+            error=errno.ENOSYS,
         ),
         *_deny(
             "replaces or extends the running kernel",

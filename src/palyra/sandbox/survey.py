@@ -71,7 +71,6 @@ class _Walker(Descent[State]):
         self.found: dict[Names, Found] = {}
         self.real_places: set[Names] = set()
         self._links: list[tuple[Names, State]] = []
-        self._root = os.readlink(b"/proc/self/fd/%d" % workspace)
 
     def children(self, directory: int, names: list[bytes], state: State) -> list[tuple[bytes, State]]:
         """Records what is protected here and returns the directories to enter."""
@@ -113,12 +112,15 @@ class _Walker(Descent[State]):
 
     def follow_links(self) -> None:
         """What a link with a protected name leads to is protected at its real place, if that is in the workspace."""
+        if not self._links:
+            return
+        root = os.readlink(b"/proc/self/fd/%d" % self.workspace)
         for count, (path, state) in enumerate(self._links):
             if count >= limits.MAX_FOLLOWED_LINKS:
                 # What the others lead to could be anywhere.
                 self.not_seen([], f"more than {limits.MAX_FOLLOWED_LINKS} links with protected names")
                 return
-            place = self._real_place(path)
+            place = self._real_place(path, root)
             if place is None or not place[0]:
                 continue
             names, opened = place
@@ -143,7 +145,7 @@ class _Walker(Descent[State]):
         for new in set(self.found) - before:
             self.real_places.add(new)
 
-    def _real_place(self, path: Names) -> tuple[Names, int] | None:
+    def _real_place(self, path: Names, root: bytes) -> tuple[Names, int] | None:
         """Opens what the link leads to without touching it, and asks the kernel where that is. A place whose path is
         too long for the kernel to tell is nowhere: nobody but a program in the workspace has made it."""
         try:
@@ -155,10 +157,10 @@ class _Walker(Descent[State]):
             here = os.readlink(b"/proc/self/fd/%d" % opened)
         except OSError:
             here = b""
-        if not here.startswith(self._root + b"/"):
+        if not here.startswith(root + b"/"):
             os.close(opened)
             return None
-        return tuple(here[len(self._root) + 1 :].split(b"/")), opened
+        return tuple(here[len(root) + 1 :].split(b"/")), opened
 
 
 def open_names(root: int, names: Names, flags: int = os.O_PATH | os.O_DIRECTORY) -> int:

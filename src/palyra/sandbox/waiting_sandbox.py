@@ -17,7 +17,7 @@ from typing import Final
 
 from palyra.sandbox import launch_wire, limits
 from palyra.sandbox.bubblewrap import to_launch_spec
-from palyra.sandbox.cgroup import Group
+from palyra.sandbox.cgroup_group import Group
 from palyra.sandbox.child import PACKET_BYTES, Child, failure_of, send_order
 from palyra.sandbox.evidence import environment_line, filter_line, receipt_lines
 from palyra.sandbox.host_facts import Facts

@@ -118,7 +118,11 @@ def sign_envelope(payload_type: str, payload: bytes, signers: Sequence[Signer]) 
 
 def open_envelope(raw: bytes, payload_type: str, verifiers: Iterable[Verifier]) -> bytes:
     """The payload, once every signature on it has verified under one of ``verifiers``; raises otherwise."""
-    envelope = parse_envelope(raw)
+    return open_parsed(parse_envelope(raw), payload_type, verifiers)
+
+
+def open_parsed(envelope: Envelope, payload_type: str, verifiers: Iterable[Verifier]) -> bytes:
+    """As ``open_envelope``, of an envelope that was parsed."""
     if envelope.payloadType != payload_type:
         raise MalformedEnvelope(f"the payload is {envelope.payloadType[:80]!r}, not {payload_type!r}")
     payload = _unb64(envelope.payload)
@@ -171,7 +175,7 @@ def _text(value: Any) -> str:
 
 
 def _b64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def _unb64(text: str) -> bytes:

@@ -13,7 +13,7 @@ from palyra.vault.ref import ScopeKind, SecretRef, SecretScope
 
 # A prefix in the skill's own storage, in words that every file system spells alike.
 _ROOT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
-_CHANNEL: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
+CHANNEL_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ABILITY: Final = re.compile(r"[a-z][a-z0-9_.-]*")
 STAR: Final = "*"
@@ -86,7 +86,7 @@ def read_capabilities(table: ManifestTable, skill_id: str) -> Capabilities:
         http_egress_allowlist=_hosts(table, wildcards),
         secrets=tuple(sorted(secrets)),
         reveal_secrets=tuple(sorted(reveal)),
-        channels=tuple(sorted(_named(table, "channels", _CHANNEL, wildcards, Wildcard.CHANNELS))),
+        channels=tuple(sorted(_named(table, "channels", CHANNEL_NAME, wildcards, Wildcard.CHANNELS))),
         device=tuple(sorted(_named(table, "device", _ABILITY))),
         node=tuple(sorted(_named(table, "node", _ABILITY))),
         wasi=_wasi(table),

@@ -9,6 +9,7 @@ from typing import Final
 
 from palyra.skills.capabilities import Capabilities
 from palyra.skills.project import BadProject, Exchange
+from palyra.skills.star_handles import channel_meant, host_meant
 from palyra.wasm.abi import Status
 from palyra.wasm.grants import Grant
 from palyra.wasm.outcome import LogLine
@@ -59,8 +60,8 @@ class LocalHost:
 
         return await asyncio.to_thread(self._send, grant.name, request)
 
-    def _send(self, name: str, request: GuestRequest) -> GuestResponse:
-        host, _, port = name.partition(":")
+    def _send(self, granted: str, request: GuestRequest) -> GuestResponse:
+        rule, path = host_meant(granted, request.path)
         headers = dict(request.headers)
         for attached in request.secrets:
             value = self._secrets.get(attached.secret.name)
@@ -68,10 +69,10 @@ class LocalHost:
                 raise HostRefusal(Status.NOT_FOUND)
             headers[attached.header] = attached.prefix + value
         connection = http.client.HTTPSConnection(
-            host, int(port or _HTTPS), timeout=_SECONDS, context=ssl.create_default_context()
+            rule.host, rule.port or _HTTPS, timeout=_SECONDS, context=ssl.create_default_context()
         )
         try:
-            connection.request(request.method, request.path, request.body or None, headers)
+            connection.request(request.method, path, request.body or None, headers)
             response = connection.getresponse()
             body = response.read(request.max_response_bytes + 1)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -128,7 +129,7 @@ class LocalHost:
             raise HostRefusal(Status.DENIED)
 
     async def channel_send(self, grant: Grant, text: str) -> None:
-        self.messages.append((grant.name, text))
+        self.messages.append(channel_meant(grant.name, text))
 
     def log(self, line: LogLine) -> LogLine:
         return line

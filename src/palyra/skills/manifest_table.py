@@ -40,7 +40,7 @@ class ManifestTable:
             return self._default(key, default)
         return self._text(value, most, pattern, key)
 
-    def texts(self, key: str, *, most: int, each: int, pattern: re.Pattern[str] | None = None) -> tuple[str, ...]:
+    def texts(self, key: str, *, most: int, each: int) -> tuple[str, ...]:
         """A list of different strings; an absent one is empty."""
         value = self._take(key)
         if value is None:
@@ -49,16 +49,16 @@ class ManifestTable:
             self.refuse(f"{key} is {_kind(value)}, not a list of strings", key)
         if len(value) > most:
             self.refuse(f"{key} has {len(value)} entries; at most {most} are allowed", key)
-        found = [self._text(item, each, pattern, key, index) for index, item in enumerate(value)]
+        found = [self._text(item, each, None, key, index) for index, item in enumerate(value)]
         for index, item in enumerate(found):
             if item in found[:index]:
                 self.refuse(f"{key} lists {item!r} twice", key, index)
         return tuple(found)
 
-    def integer(self, key: str, *, least: int, most: int, default: int | None = None) -> int | None:
+    def integer(self, key: str, *, least: int, most: int) -> int | None:
         value = self._take(key)
         if value is None:
-            return default
+            return None
         if type(value) is not int:
             self.refuse(f"{key} is {_kind(value)}, not a whole number", key)
         if not least <= value <= most:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from palyra.journal.event import Event, NewEvent
 
 T = TypeVar("T")
@@ -19,6 +21,22 @@ class Transaction(Protocol):
     def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
     def changed(self) -> int: ...
+
+
+class StoredValues(msgspec.Struct, frozen=True, kw_only=True):
+    """What a skill keeps between its calls, counted."""
+
+    values: int
+    bytes: int
+
+
+class SkillData(Protocol):
+    """What skills keep between their calls, each in a place of its own. Blocking."""
+
+    def stored(self, skill_id: str) -> StoredValues: ...
+
+    def erase(self, skill_id: str) -> None:
+        """Leaves nothing of it. Harmless when there is nothing."""
 
 
 class Store(Protocol):

@@ -44,12 +44,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     examples: dict[str, Example]
 
 
-def languages() -> tuple[Language, ...]:
-    """Those that have a template."""
-    shipped = {one.name for one in _templates().iterdir() if one.is_dir()}
-    return tuple(language for language in Language if language.value in shipped)
-
-
 def template(language: Language) -> dict[str, str]:
     """The files of a template by their path."""
     found: dict[str, str] = {}

@@ -30,7 +30,7 @@ from palyra.skills.installed import (
 from palyra.skills.lifecycle import KEPT, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_JUDGED_AT_ONCE
 from palyra.skills.manifest import SkillManifest
-from palyra.skills.ports import Store, Transaction
+from palyra.skills.ports import SkillData, Store, StoredValues, Transaction
 from palyra.skills.rotation import verify_rotation
 from palyra.skills.signature import VerifiedSignature, VerifierOf, verify_signature
 from palyra.skills.sqlite_publishers import PublisherTables, list_keys, list_revoked
@@ -40,6 +40,7 @@ from palyra.skills.transitions import Judged
 from palyra.skills.trust import KeySource, PublisherKey, TrustLevel, require_no_downgrade
 
 T = TypeVar("T")
+_NOTHING = StoredValues(values=0, bytes=0)
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +70,7 @@ class SkillRegistry:
         *,
         store: Store,
         files: ArtifactFiles,
+        data: SkillData,
         verifier_of: VerifierOf,
         palyra_version: str,
         trust_on_first_use: bool = False,
@@ -76,6 +78,7 @@ class SkillRegistry:
         self.index = InstalledSkillsIndex(store)
         self._store = store
         self._files = files
+        self._data = data
         self._verifier_of = verifier_of
         self._palyra_version = palyra_version
         self._first_use = trust_on_first_use
@@ -168,6 +171,13 @@ class SkillRegistry:
         for one in removed:
             await self._sweep(one.digest)
         return removed
+
+    async def purge(self, skill_id: str, *, actor: str) -> StoredValues:
+        """Erases what a removed skill has stored; on record before it begins. Cut off, it can be asked for again."""
+        stored = await asyncio.to_thread(self._data.stored, skill_id) if self.index.owner(skill_id) else _NOTHING
+        await self._transact(lambda tx: transitions.purge(tx, skill_id, stored, actor))
+        await asyncio.to_thread(self._data.erase, skill_id)
+        return stored
 
     async def configure(
         self, skill_id: str, chosen: dict[str, Any], version: str | None = None, *, actor: str

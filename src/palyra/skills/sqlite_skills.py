@@ -16,7 +16,7 @@ from palyra.skills.installed import (
 )
 from palyra.skills.lifecycle import KIND_OF, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_HISTORY_SHOWN, MAX_SKILLS
-from palyra.skills.ports import Store, Transaction
+from palyra.skills.ports import Store, StoredValues, Transaction
 from palyra.skills.trust import SkillOwner
 
 SCHEMA: Final = (
@@ -144,6 +144,11 @@ class SkillTables:
         payload = {"skill_id": version.skill_id, "version": version.version, "configuration": value}
         event = self.tx.append(NewEvent(kind="skill.configured", actor=actor, payload=payload))
         self._remember(event.seq, "skill.configured", version, actor, "")
+
+    def note_purged(self, last: SkillVersion, stored: StoredValues, *, actor: str) -> None:
+        payload = {"skill_id": last.skill_id, "values": stored.values, "bytes": stored.bytes}
+        event = self.tx.append(NewEvent(kind="skill.purged", actor=actor, payload=payload))
+        self._remember(event.seq, "skill.purged", last, actor, "")
 
     def forget_configuration(self, skill_id: str, version: str) -> None:
         self.tx.execute("DELETE FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version))

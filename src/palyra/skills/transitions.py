@@ -13,7 +13,7 @@ from palyra.skills.installed import ChangedMeanwhile, DigestMismatch, SkillVersi
 from palyra.skills.lifecycle import KEPT, TRANSITIONS, SkillEvent, SkillState, WrongState
 from palyra.skills.limits import MAX_SKILLS, MAX_VERSIONS_KEPT
 from palyra.skills.manifest import SkillManifest
-from palyra.skills.ports import Transaction
+from palyra.skills.ports import StoredValues, Transaction
 from palyra.skills.semver import Version
 from palyra.skills.signature import VerifiedSignature
 from palyra.skills.sqlite_publishers import PublisherTables
@@ -186,6 +186,19 @@ def remove(tx: Transaction, skill_id: str, version: str | None, actor: str, reas
     for one in going:
         tables.forget_configuration(skill_id, one.version)
     return [tables.move(one, SkillEvent.REMOVE, actor=actor, reason=reason) for one in going]
+
+
+def purge(tx: Transaction, skill_id: str, stored: StoredValues, actor: str) -> None:
+    """Puts on record that what a skill has stored is erased. Only of one of which nothing can run any more."""
+    tables = SkillTables(tx)
+    versions = tables.versions(skill_id)
+    if not versions:
+        raise UnknownSkill(f"there is no {skill_id[:80]}")
+    if there := [one.version for one in versions if one.state not in (SkillState.REMOVED, SkillState.FAILED)]:
+        raise WrongState(
+            f"{skill_id} {there[0]} is still there", hint=f"`palyra skill remove {skill_id}` first, then purge"
+        )
+    tables.note_purged(max(versions, key=lambda one: one.updated_ms), stored, actor=actor)
 
 
 def revoke(tx: Transaction, key_id: str, actor: str, reason: str) -> list[SkillVersion]:

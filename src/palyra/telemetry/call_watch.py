@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from palyra.telemetry.call_context import CallContext, working_for
@@ -21,15 +21,15 @@ class CallWatch:
         self._counters = counters
         self._tracing = tracing
 
-    @contextmanager
-    def watching(self, asked: CallRecord) -> Iterator["CallWatch | WatchedSpan"]:
+    def watching(self, asked: CallRecord) -> "AbstractContextManager[CallWatch | WatchedSpan]":
         """Around all that is done for a call. What it yields is told how the call ended."""
-        with working_for(CallContext(asked.call_id, asked.run_id, asked.principal, asked.tool)):
-            if self._tracing is None:
-                yield self
-            else:
-                with self._tracing.span(asked) as span:
-                    yield WatchedSpan(self, span)
+        context = CallContext(asked.call_id, asked.run_id, asked.principal, asked.tool)
+        return working_for(context, self) if self._tracing is None else self._traced(asked, context, self._tracing)
+
+    @contextmanager
+    def _traced(self, asked: CallRecord, context: CallContext, tracing: CallTracing) -> Iterator["WatchedSpan"]:
+        with working_for(context, None), tracing.span(asked) as span:
+            yield WatchedSpan(self, span)
 
     def call_ended(self, record: CallRecord) -> None:
         self._counters.call_ended(record)

@@ -6,6 +6,7 @@ may have several signatures (the daemon's, and that of the worker that ran the c
 """
 
 import hashlib
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -22,7 +23,8 @@ from palyra.signing.dsse import (
     Signer,
     UnknownKey,
     Verifier,
-    open_envelope,
+    open_parsed,
+    parse_envelope,
     sign_envelope,
 )
 from palyra.strict_json import NotStrictJson, parse_strict
@@ -38,8 +40,6 @@ MAX_CALL_DOCUMENT_BYTES: Final = 8 * MIB
 # The last millisecond that has an RFC 3339 spelling.
 _MAX_INSTANT_MS: Final = 253_402_300_799_999
 InstantMs = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INSTANT_MS)]
-
-_LENGTH_BYTES = 8
 
 
 class AttestationSignatureInvalid(Tampered):
@@ -109,16 +109,22 @@ def execution_sha256(attestation: ToolAttestation) -> str:
 
     Lengths make the encoding injective: no text moved from one field to its neighbour gives the same digest.
     """
-    parts = [_part(EXECUTION_DOMAIN)]
+    parts = [_DOMAIN_PART]
     for name, encoded in _FIELD_NAMES:
-        parts += (encoded, _part(_field(getattr(attestation, name))))
+        value = getattr(attestation, name)
+        field = b"text" + value.encode() if type(value) is str else _field(value)
+        parts += (encoded, _length(len(field)), field)
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
+_length = struct.Struct(">Q").pack
+
+
 def _part(data: bytes) -> bytes:
-    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+    return _length(len(data)) + data
 
 
+_DOMAIN_PART = _part(EXECUTION_DOMAIN)
 _FIELD_NAMES = tuple((name, _part(name.encode())) for name in ToolAttestation.__struct_fields__)
 
 
@@ -147,7 +153,16 @@ def attest_with_digest(attestation: ToolAttestation, signers: Sequence[Signer]) 
 def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:
     """What a verified envelope says; raises the Tampered leaf that applies otherwise."""
     try:
-        payload = open_envelope(raw, PAYLOAD_TYPE, verifiers)
+        envelope = parse_envelope(raw)
+    except MalformedEnvelope as error:
+        raise AttestationMalformed(error.message) from error
+    return verify_parsed(envelope, verifiers)[0]
+
+
+def verify_parsed(envelope: Envelope, verifiers: Iterable[Verifier]) -> tuple[ToolAttestation, str]:
+    """As ``verify_attestation``, of an envelope that was parsed; with the digest of the execution."""
+    try:
+        payload = open_parsed(envelope, PAYLOAD_TYPE, verifiers)
     except BadSignature as error:
         raise AttestationSignatureInvalid(error.message) from error
     except UnknownKey as error:
@@ -161,14 +176,15 @@ def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttesta
     except msgspec.ValidationError as error:
         raise AttestationMalformed(f"the predicate is not a tool call: {error}") from error
     try:
-        expected = attestation.to_statement()
+        digest = execution_sha256(attestation)
+        expected = attestation._statement(digest)
         if statement.get("subject") != expected["subject"]:
             raise AttestationDigestMismatch("the subject's name and digest are not those of the attested fields")
         if canonical_json(expected) != payload:
             raise AttestationMalformed("the statement is not in its canonical spelling")
     except (NotCanonical, UnicodeEncodeError) as error:
         raise AttestationMalformed("the predicate has no canonical form") from error
-    return attestation
+    return attestation, digest
 
 
 def verify_call_document(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:

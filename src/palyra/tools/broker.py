@@ -27,6 +27,7 @@ from palyra.tools.call import (
     CallDenied,
     CallState,
     ExecutionPlan,
+    Stopping,
     ToolCallConfig,
     ToolRequestContext,
     TooManyCalls,
@@ -36,7 +37,7 @@ from palyra.tools.call import (
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
 from palyra.tools.ending import Ended, conclude
-from palyra.tools.execution import Executor, execute, with_grants
+from palyra.tools.execution import Executor, execute, never_seen, to_the_end, with_grants
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
 from palyra.tools.ports import CallObserver, CallStore, Transaction
@@ -250,6 +251,7 @@ class Broker:
             )
             if isinstance(begun, Started):
                 return begun
+            self.waiting_room.ring(begun.approval.id)
             left = deadline - self._clock.monotonic()
             decided = begun.approval
             if left > 0 and self._accepting and len(self._waiting) < self.config.max_concurrent_calls:
@@ -296,20 +298,24 @@ class Broker:
         ledger has for it nobody ever sees: it is computed again, or None tells that it has to be."""
         asked = msgspec.structs.replace(asked, started_ms=self._clock.now_ms())
         started = msgspec.structs.replace(asked.record, started_ms=asked.started_ms)
-        late = LateStart(self._store, asked)
+        late = LateStart(self._store, asked, started, expected)
         try:
             ended = await self._execute(entry, with_grants(plan, expected))
         finally:
             late.computed()
         try:
             if late.begun is not None:
-                begun = await asyncio.shield(late.begun)
+                begun, stopped = await to_the_end(late.begun)
                 if begun.granted != expected and ended.state is not CallState.CANCELLED:
-                    return await self._run(begun, entry, plan)
+                    if not stopped:
+                        return await self._run(begun, entry, plan)
+                    ended = never_seen(plan)
                 return await self._finish(begun, entry.spec.executor, ended)
             record, booked = conclude(started, entry.spec.executor, ended, self._signer)
-            begun = await asyncio.shield(
-                self._store.submit(lambda tx: sqlite_calls.start_and_finish(tx, late.asked, record, expected, booked))
+            begun, _ = await to_the_end(
+                self._store.submit(
+                    lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, late.entries)
+                )
             )
         except GrantsChanged:
             return None
@@ -324,10 +330,10 @@ class Broker:
 
     async def _finish(self, begun: Started, executor: str, ended: Ended) -> CallRecord:
         record, booked = conclude(begun.record, executor, ended, self._signer)
-        # Cancelling a call must not lose the entry that says so.
-        return await asyncio.shield(
+        written, _ = await to_the_end(
             self._store.submit(lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True)
         )
+        return written
 
     async def _refuse(self, record: CallRecord, error: PalyraError, asked: Asked | None = None) -> CallRecord:
         refused = msgspec.structs.replace(
@@ -391,8 +397,3 @@ class Broker:
 
 def _executor_of(entry: CatalogEntry, plan: ExecutionPlan) -> str:
     return WORKER_EXECUTOR if plan.on_worker else entry.spec.executor
-
-
-class Stopping(Unavailable):
-    code = "daemon.stopping"
-    hint = "try again when the daemon is back"

@@ -65,6 +65,11 @@ class TooManyCalls(LimitExceeded):
     hint = "wait for a running call to finish, then try again"
 
 
+class Stopping(Unavailable):
+    code = "daemon.stopping"
+    hint = "try again when the daemon is back"
+
+
 class ToolFailed(Failed):
     code = "call.tool_failed"
     hint = "the tool's own message says why"
@@ -126,7 +131,6 @@ class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     session: str = ""
     device: str = ""
-    skill: str = ""
 
 
 def tool_entity(directory: EntityDirectory, spec: ToolSpec) -> Entity:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from palyra.tools.ending import Ended
 from palyra.tools.schema_check import SchemaMismatch
 
 log = logging.getLogger("palyra.broker")
+R = TypeVar("R")
 
 # How much longer than its deadline an executor that keeps it itself may take to bring back what there is.
 KEPT_DEADLINE_GRACE_SECONDS = 2.0
@@ -87,6 +88,25 @@ async def execute(
         elapsed_ms=elapsed,
         worker_attestation=worker_attestation,
     )
+
+
+def never_seen(plan: ExecutionPlan) -> Ended:
+    """The end of a call that was stopped after it had computed something that does not count."""
+    error = CallCancelled(f"{plan.tool} was cancelled").as_dict()
+    return Ended(state=CallState.CANCELLED, error=error, used={BudgetKind.CALLS: 1})
+
+
+async def to_the_end(handed_over: Awaitable[R]) -> tuple[R, bool]:
+    """What was handed over to be written, waited for whatever happens; and whether this task was told to stop
+    meanwhile. A call is stopped while it runs: while its start or its end is being written, it is too late for that."""
+    writing, stopped = asyncio.ensure_future(handed_over), False
+    while True:
+        try:
+            return await asyncio.shield(writing), stopped
+        except asyncio.CancelledError:
+            if writing.cancelled():
+                raise
+            stopped = True
 
 
 def _state_after(error: PalyraError) -> CallState:

@@ -7,8 +7,11 @@ looks at the ledger sees it, and may stop it.
 import asyncio
 from typing import Any, Final
 
+from palyra.journal.event import NewEvent
 from palyra.tools import sqlite_calls
+from palyra.tools.budget import BudgetKind
 from palyra.tools.ports import CallStore
+from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_calls import Asked, Started
 
 # A call without effects that ends sooner is written down once, when it has ended.
@@ -16,12 +19,15 @@ UNRECORDED_SECONDS: Final = 0.02
 
 
 class LateStart:
-    """Made in the task that computes. ``begun`` is there if that took long enough; ``asked`` is the call, with its
-    entries ready if the computing waited for anything."""
+    """Made in the task that computes. ``begun`` is there if that took long enough; ``entries`` are those up to the
+    call's start, if the computing waited for anything."""
 
-    def __init__(self, store: CallStore, asked: Asked) -> None:
+    def __init__(self, store: CallStore, asked: Asked, started: CallRecord, expected: dict[BudgetKind, int]) -> None:
         self.begun: asyncio.Future[Started] | None = None
-        self.asked = asked
+        self.entries: list[NewEvent] = []
+        self._asked = asked
+        self._started = started
+        self._expected = expected
         self._store = store
         self._computing: asyncio.Task[Any] | None = asyncio.current_task()
         loop = asyncio.get_running_loop()
@@ -35,10 +41,10 @@ class LateStart:
         self._timer.cancel()
 
     def _prepare(self) -> None:
-        self.asked = sqlite_calls.with_entries_ready(self.asked, self._store)
+        self.entries = sqlite_calls.entries_ready(self._asked, self._started, self._expected, self._store)
 
     def _begin(self) -> None:
-        self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self.asked)))
+        self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self._asked)))
         self.begun.add_done_callback(self._look)
 
     def _look(self, begun: asyncio.Future[Started]) -> None:

@@ -27,7 +27,8 @@ class Store(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
     def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> Awaitable[T]:
-        """Hands the work over at once, and returns what ``transact`` would wait for."""
+        """Hands the work over at once, and returns what ``transact`` would wait for. It is done also when the one who
+        waits is cancelled meanwhile."""
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 

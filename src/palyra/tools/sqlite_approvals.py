@@ -1,5 +1,7 @@
 """Approvals in SQL: found by what they are bound to, moved by compare-and-set on their state."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from palyra.ids import ApprovalId
@@ -133,6 +135,13 @@ def read_approval(store: Store, approval_id: str) -> Approval:
     if not rows:
         raise UnknownApproval(f"there is no approval {approval_id}")
     return _decode.decode(rows[0][0])
+
+
+def find_approvals(store: Store, approval_ids: Sequence[str]) -> dict[str, Approval]:
+    """Those of them that there are, by their ids."""
+    marks = ", ".join("?" * len(approval_ids))
+    rows = store.read(f"SELECT record FROM approvals WHERE approval_id IN ({marks})", approval_ids)  # noqa: S608 - question marks
+    return {approval.id: approval for approval in (_decode.decode(row[0]) for row in rows)}
 
 
 def list_approvals(

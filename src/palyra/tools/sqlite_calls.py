@@ -21,9 +21,10 @@ from palyra.tools.record import CallRecord
 # The condition of the index, word for word as a query has to repeat it.
 UNUSUAL = "state NOT IN ('running', 'succeeded')"
 SCHEMA = (
+    # A record is most of a page: kept by row number it is written once, at the end, and does not move.
     """CREATE TABLE IF NOT EXISTS calls (
         call_id TEXT PRIMARY KEY, run_id TEXT NOT NULL, principal TEXT NOT NULL, state TEXT NOT NULL,
-        instance TEXT NOT NULL, reserved TEXT NOT NULL, record BLOB NOT NULL) WITHOUT ROWID""",
+        instance TEXT NOT NULL, reserved TEXT NOT NULL, record BLOB NOT NULL)""",
     "CREATE INDEX IF NOT EXISTS calls_running ON calls (instance) WHERE state = 'running'",
     "CREATE INDEX IF NOT EXISTS calls_of_run ON calls (run_id, call_id)",
     # Most calls succeed, and pay nothing for it; those that a person looks for are found at once.
@@ -50,8 +51,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     executor: str
     # When it began to compute, for a call that did so before it was written down.
     started_ms: int | None = None
-    # Its first entries, where there was time to make them ready.
-    entries: tuple[NewEvent, ...] = ()
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,15 +89,14 @@ def _entries_of_start(asked: Asked, started: CallRecord, granted: dict[BudgetKin
     return [*_entries_asked(asked), _entry_started(asked, started, granted)]
 
 
-def with_entries_ready(asked: Asked, store: CallStore) -> Asked:
-    """For who has time before the transaction: what it says of the call so far is made ready to be written."""
-    return msgspec.structs.replace(asked, entries=tuple(map(store.ahead, _entries_asked(asked))))
+def entries_ready(
+    asked: Asked, started: CallRecord, granted: dict[BudgetKind, int], store: CallStore
+) -> list[NewEvent]:
+    """For who has time before the transaction: what it says of the call up to its start, ready to be written."""
+    return [store.ahead(entry) for entry in _entries_of_start(asked, started, granted)]
 
 
 def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
-    if asked.entries:
-        yield from asked.entries
-        return
     record = asked.record
     yield _event(
         record,
@@ -152,17 +150,18 @@ def start_and_finish(
     ended: CallRecord,
     expected: dict[BudgetKind, int],
     booked: Booked,
+    entries: Sequence[NewEvent] = (),
 ) -> Started:
     """A call without effects that has ended by now: all its entries at once, its budget spent without having been
-    reserved. ``GrantsChanged`` when the run has something else for it than was
-    ``expected``."""
+    reserved. ``GrantsChanged`` when the run has something else for it than was ``expected``. ``entries`` are those up
+    to its start, where there was time to make them ready."""
     record = asked.record
-    accounts = sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
+    spent = {kind: booked.used.get(kind, 0) for kind in expected}
+    accounts = sqlite_runs.spend_budget(tx, record.run_id, record.principal, record.actor, asked.run_budget, spent)
     if reserve(accounts, asked.reserve) != expected:
         raise GrantsChanged("the run has something else left than was expected")
-    sqlite_runs.spend_budget(tx, record.run_id, {kind: booked.used.get(kind, 0) for kind in expected})
     _put(tx, ended, instance="", reserved={})
-    for entry in _entries_of_start(asked, ended, expected):
+    for entry in entries or _entries_of_start(asked, ended, expected):
         tx.append(entry)
     tx.append(_entry_finished(ended, booked))
     return Started(record=ended, granted=expected, left=_left(accounts, expected))

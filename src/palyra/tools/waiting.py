@@ -21,8 +21,12 @@ class WaitingRoom:
         self._store = store
         self._bells: dict[str, set[asyncio.Event]] = {}
         self._closed = False
+        # Set when somebody asked or somebody decided in this process: another approval may be the next that is due.
+        self.changed = asyncio.Event()
 
     def ring(self, approval_id: str) -> None:
+        """After a request, a decision or an end of its time."""
+        self.changed.set()
         for bell in self._bells.get(approval_id, ()):
             bell.set()
 

@@ -7,7 +7,7 @@ may work on one vault, and one that sees a key it does not hold yet loads it and
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -65,13 +65,12 @@ class Vault:
         self._learn = learn
         self._keys: dict[str, KeyEncryptionKey] = {}
         self._index_keys: dict[str, bytes] = {}
-        self._known: set[str] = set()
         self._loading = asyncio.Lock()
 
     async def put(self, ref: SecretRef, value: Secret, *, actor: str) -> SecretInfo:
         """Stores a new version, which is in force from now on. Earlier ones are kept up to a limit."""
         raw = _checked(value)
-        self._note(value)
+        self._learn(value)
 
         def work(tx: Transaction) -> SecretInfo:
             vault = self._open(tx)
@@ -123,7 +122,7 @@ class Vault:
 
         raw = await self._run(work, ref, note.actor)
         secret = Secret(raw.decode("utf-8"))
-        self._note(secret)
+        self._learn(secret)
         return secret
 
     def list(
@@ -184,14 +183,6 @@ class Vault:
             )
 
         return await self._store.transact(work)
-
-    def known_values(self) -> Iterable[str]:
-        """Every value that passed through this process."""
-        return tuple(self._known)
-
-    def _note(self, value: Secret) -> None:
-        self._known.add(value.reveal())
-        self._learn(value)
 
     def _hold(self, key: KeyEncryptionKey) -> None:
         self._keys[key.key_id] = key

@@ -32,7 +32,6 @@ MAX_MEMORIES: Final = 8
 MAX_TABLES: Final = 16
 
 # Names inside a guest's requests.
-MAX_TOOL_NAME_BYTES: Final = 1 * KIB
 MAX_STORAGE_KEY_BYTES: Final = 512
 MAX_HEADER_COUNT: Final = 64
 MAX_HEADER_BYTES: Final = 16 * KIB

@@ -42,6 +42,8 @@ _US_PER_MS: Final = 1_000
 # Loading the largest module takes a third of a second on a busy machine.
 _LOAD_SECONDS: Final = 60.0
 _NO_SERVICES: Final = NoServices()
+# Of modules, entry points and limits together; more are worked out anew.
+_MAX_KNOWN_BOUNDS: Final = 1_024
 
 
 class CompiledModule(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +76,7 @@ class WasmRuntime:
         )
         self._compiling = asyncio.Semaphore(max(1, self._settings.compiling))
         self._being_compiled: dict[bytes, asyncio.Lock] = {}
+        self._known_bounds: dict[tuple[str, str, RuntimeLimits], tuple[int, int]] = {}
 
     @property
     def limits(self) -> RuntimeLimits:
@@ -145,8 +148,7 @@ class WasmRuntime:
         within = (limits or self._limits).within(self._limits)
         if len(input) > within.max_input_bytes:
             raise InputTooLarge(f"the input has {len(input)} bytes, {within.max_input_bytes} are allowed")
-        entry_form(module.facts, entry)
-        memory_bytes, table_elements = shared_out(module.facts, within)
+        memory_bytes, table_elements = self._bounds(module, entry, within)
         digest = bytes.fromhex(module.digest)
         call = Call(
             digest=digest,
@@ -169,7 +171,8 @@ class WasmRuntime:
             random_seed=grants.random_seed,
         )
         answers = HostAnswers(grants, services, within)
-        await self.pool.start()
+        if not self.pool.started:
+            await self.pool.start()
         wait = min(self._settings.wait_ms, timeout_ms) / _MS_PER_SECOND
         link = await self.pool.take(digest, wait)
         done: Done | None = None
@@ -183,6 +186,18 @@ class WasmRuntime:
             else:
                 self.pool.release(link)
         return _outcome(done, answers, services, within)
+
+    def _bounds(self, module: CompiledModule, entry: str, limits: RuntimeLimits) -> tuple[int, int]:
+        """What each memory and each table may grow to. Calls of one module ask the same again and again."""
+        asked = (module.digest, entry, limits)
+        found = self._known_bounds.get(asked)
+        if found is None:
+            entry_form(module.facts, entry)
+            found = shared_out(module.facts, limits)
+            if len(self._known_bounds) >= _MAX_KNOWN_BOUNDS:
+                self._known_bounds.clear()
+            self._known_bounds[asked] = found
+        return found
 
     async def _load(self, link: WorkerLink, digest: bytes) -> None:
         stored = await self._stored(digest)

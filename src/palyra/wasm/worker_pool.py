@@ -35,6 +35,7 @@ class WorkerPool:
         self._attention = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+        self._closed = False
         # The name of the engine that workers run, once one has said it.
         self.engine = ""
 
@@ -42,6 +43,10 @@ class WorkerPool:
     def busy(self) -> int:
         """Places in use: guests that run or wait for the outside."""
         return self._busy
+
+    @property
+    def started(self) -> bool:
+        return self._keeper is not None
 
     @property
     def idle(self) -> int:
@@ -57,6 +62,8 @@ class WorkerPool:
                 self._keeper = asyncio.create_task(self._keep(), name="palyra-wasm-pool")
 
     async def close(self) -> None:
+        """Workers that run a guest at this moment, or are being made, are ended by whoever has them."""
+        self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -66,6 +73,13 @@ class WorkerPool:
             self._idle.pop().close()
 
     async def _make(self) -> WorkerLink:
+        link = await self._greeted()
+        if self._closed:
+            link.close()
+            raise WorkersUnavailable("the runtime was closed")
+        return link
+
+    async def _greeted(self) -> WorkerLink:
         connection, process = await self._source.make(WORKER)
         link = WorkerLink(connection, process)
         try:
@@ -116,10 +130,7 @@ class WorkerPool:
                 self._busy += 1
                 waiting.set_result(None)
 
-    async def _place(self, wait_seconds: float) -> None:
-        if not self._waiting and self._has_place():
-            self._busy += 1
-            return
+    async def _wait_for_place(self, wait_seconds: float) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
@@ -138,7 +149,10 @@ class WorkerPool:
 
     async def take(self, digest: bytes, wait_seconds: float) -> WorkerLink:
         """A worker for one guest, better one that has the module loaded. To be given to ``release`` or ``discard``."""
-        await self._place(wait_seconds)
+        if not self._waiting and self._has_place():
+            self._busy += 1
+        else:
+            await self._wait_for_place(wait_seconds)
         try:
             return self._pick(digest) or await self._make()
         except BaseException:
@@ -156,6 +170,9 @@ class WorkerPool:
 
     def release(self, link: WorkerLink) -> None:
         """The worker is well and can take the next guest."""
+        if self._closed:
+            self.discard(link)
+            return
         link.idle_since = asyncio.get_running_loop().time()
         self._idle.append(link)
         self._give_back()

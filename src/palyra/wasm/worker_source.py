@@ -84,6 +84,10 @@ class WorkerSource:
             raise WorkersUnavailable("a worker process could not be started") from problem
         except BaseException:
             ours.close()
+            # The answer may have come in the moment of the cancellation.
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                answer.result().kill()
+                answer.result().close()
             raise
 
     async def _started(self) -> socket.socket:

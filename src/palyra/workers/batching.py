@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from palyra.errors import PalyraError
 from palyra.workers.commands import FleetCommand
 from palyra.workers.decision import FleetDecision
@@ -58,6 +60,12 @@ class CommandBatcher:
         if self._gathering is None:
             loop = asyncio.get_running_loop()
             self._gathering = loop.call_later(self._gather_seconds, self._beats_gathered)
+
+    def recount(self, worker_id: str) -> None:
+        """The worker was heard of; how many workspaces it had then is not held against what it holds later."""
+        beat = self._beats.get(worker_id)
+        if beat is not None and beat.workspaces:
+            self._beats[worker_id] = msgspec.structs.replace(beat, workspaces=0)
 
     def _beats_gathered(self) -> None:
         self._gathering = None

@@ -124,7 +124,10 @@ class IssueGrant(FleetCommand, frozen=True, kw_only=True):
 
 
 class LeaseWork(FleetCommand, frozen=True, kw_only=True):
-    """``worker_id`` is placement's choice, checked again. ``needs`` are capabilities. ``nonce`` is for the cleanup."""
+    """``worker_id`` is placement's choice, checked again. ``needs`` are capabilities. ``nonce`` is for the cleanup.
+
+    ``grant`` is issued with the lease that uses it, unless there is one of that id: one wait for the disk, not two.
+    """
 
     run_id: str
     call_id: str
@@ -138,6 +141,7 @@ class LeaseWork(FleetCommand, frozen=True, kw_only=True):
     idempotent: bool
     timeout_ms: int
     max_output_bytes: int
+    grant: WorkerApprovalGrant | None = None
     with_fence = True
     begins_work = True
 

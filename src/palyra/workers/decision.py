@@ -9,7 +9,7 @@ from palyra.journal.event import NewEvent
 from palyra.workers.fleet_policy import WorkerFleetPolicy
 from palyra.workers.grant import WorkerApprovalGrant
 from palyra.workers.lease import LeaseEvent, LeaseState, WorkerLease
-from palyra.workers.lifecycle import WorkerEvent, after
+from palyra.workers.lifecycle import WorkerEvent, WorkerLifecycleState, after
 from palyra.workers.limits import MAX_REASON_CHARS
 from palyra.workers.record import UnknownWorker, WorkerRecord
 
@@ -114,6 +114,8 @@ class Draft:
     def quarantine(self, reason: str) -> None:
         """No lease before an operator's release and a new attestation. Its leases are void, its connection ends."""
         reason = reason[:MAX_REASON_CHARS]
+        if self.worker.state is WorkerLifecycleState.DRAINING:
+            self.change(drained=self.worker.reason)
         self.fence_open(reason, owed=False)
         self.move(WorkerEvent.QUARANTINE, connected=False, attested=None, nonce="", owes=(), reason=reason)
         self.note_worker("worker.quarantined", reason=reason)

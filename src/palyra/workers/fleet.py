@@ -220,7 +220,9 @@ def _operate(draft: Draft, command: commands.FleetCommand) -> None:
             draft.quarantine(command.reason)
         case commands.ReleaseWorker():
             # A challenge from before the release is none: the attestation has to be newer than the person's word.
-            draft.move(WorkerEvent.RELEASE, nonce="", reason="")
+            drained = draft.worker.drained
+            event = WorkerEvent.RELEASE if drained is None else WorkerEvent.RELEASE_DRAINED
+            draft.move(event, nonce="", reason=drained or "", drained=None)
             draft.note_worker("worker.released", reason=command.reason[:MAX_REASON_CHARS])
         case commands.RemoveWorker():
             reason = command.reason[:MAX_REASON_CHARS]

@@ -52,7 +52,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 class Session:
     """One connection of one worker, which counts until the ledger has a later one or none."""
 
-    __slots__ = ("fingerprint", "key", "line", "named", "number", "refused", "slots", "worker_id", "worker_name")
+    __slots__ = ("key", "line", "named", "number", "refused", "sent", "slots", "worker_id", "worker_name")
 
     def __init__(
         self, worker_id: str, worker_name: str, number: int, line: Line, key: DeviceKeyOf, named: frozenset[str]
@@ -66,6 +66,8 @@ class Session:
         self.named = named
         self.slots = -1
         self.refused = 0
+        # What had been sent at its last heartbeat: more than that tells it as well that somebody is here.
+        self.sent = 0
 
     @property
     def actor(self) -> str:
@@ -79,7 +81,8 @@ class _Presented(msgspec.Struct, frozen=True):
 class LeaseWatch(Protocol):
     """Who waits for leases, and for places."""
 
-    def began(self, lease: WorkerLease) -> None: ...
+    def began(self, lease: WorkerLease, egress_id: str) -> None:
+        """``egress_id`` is the proxy of its worker, if that has one."""
 
     def ended(self, lease: WorkerLease) -> None: ...
 
@@ -158,7 +161,7 @@ class FleetDesk:
         await self.batcher.decide(end)
 
     async def attest(self, session: Session, signed: SignedStatement) -> FleetDecision:
-        decision = await self.batcher.decide(
+        return await self.batcher.decide(
             commands.PresentAttestation(
                 actor=session.actor,
                 worker_id=session.worker_id,
@@ -168,9 +171,11 @@ class FleetDesk:
                 egress_keys=self._egress_keys(signed),
             )
         )
+
+    def attested(self, session: Session, decision: FleetDecision) -> None:
+        """After the worker was told so: it takes and declines leases only from then on."""
         if decision.refusal is None and decision.worker is not None and decision.worker.open_leases and self.watch:
             self.watch.connected(session, self.ledger.leases(session.worker_id))
-        return decision
 
     def _egress_keys(self, signed: SignedStatement) -> dict[str, DeviceKeyOf]:
         """The key of the proxy that is named; whether the statement may be believed is not asked here."""
@@ -190,6 +195,10 @@ class FleetDesk:
                     actor=session.actor, worker_id=session.worker_id, session=session.number, slots=slots
                 )
             )
+
+    def reports(self, session: Session) -> None:
+        """The worker reports the end of a lease: workspaces that it counted before that may be gone since."""
+        self.batcher.recount(session.worker_id)
 
     async def decide(self, command: commands.FleetCommand) -> FleetDecision:
         """The decision; raises its refusal."""
@@ -232,7 +241,7 @@ class FleetDesk:
         watch = self.watch
         for change in decision.leases:
             if change.was is None and watch is not None:
-                watch.began(change.lease)
+                watch.began(change.lease, decision.worker.egress_id if decision.worker else "")
             elif not change.lease.is_open and watch is not None and change.was is not change.lease.state:
                 watch.ended(change.lease)
             elif change.lease.state is LeaseState.CANCELLING:

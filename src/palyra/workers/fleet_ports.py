@@ -66,7 +66,14 @@ class FleetMetrics(Protocol):
 class Line(Protocol):
     """The way down to one connected worker. None of it waits."""
 
+    @property
+    def sent(self) -> int:
+        """How often something was sent."""
+
     def send(self, told: Told) -> None: ...
+
+    def send_along(self, told: Told) -> None:
+        """With whatever is sent next: for what nobody waits for. A message costs more than what is in it."""
 
     def end(self, code: str, message: str) -> None:
         """Says goodbye and ends the stream."""

@@ -13,7 +13,7 @@ from palyra.workers import daemon_messages, service_limits
 from palyra.workers.artifact_desk import ArtifactDesk
 from palyra.workers.fleet_desk import FleetDesk, Hello, Session, challengeable
 from palyra.workers.fleet_ports import DeviceKeys, Gate
-from palyra.workers.grpc_stream import CLOSED, Ending, WorkerStream, abort_with, turn_away
+from palyra.workers.grpc_stream import CLOSED, Ending, Hear, WorkerStream, abort_with, turn_away
 from palyra.workers.lease import StaleFence, WrongWorker
 from palyra.workers.worker_events import WorkerEvents
 
@@ -66,29 +66,14 @@ class WorkerService(WorkerServiceServicer):
 
     async def Work(self, _messages: Any, context: Any) -> None:  # noqa: N802
         fingerprint = await self._gate.fingerprint(context, _WORK)
-        first = await _first(context)
-        if first is None:
-            return
-        peer = await self._gate.admit_message(context, fingerprint, WORKERS, first.device_id, _WORK)
-        worker_id = str(peer.device_id)
         stream = WorkerStream(context)
-        try:
-            hello = _hello(first)
-            key = self._keys.of_certificate(context.auth_context()["x509_pem_cert"][0])
-            session, record = await self._desk.open(worker_id, hello, stream, key)
-        except Denied as refusal:
-            await self._gate.refuse(context, refusal, _WORK, fingerprint)
-        except PalyraError as error:
-            await abort_with(context, error)
+        opened = await self._opened(context, fingerprint, stream)
+        if opened is None:
+            return
+        session, hear = opened
         ending = Ending(CLOSED)
         try:
-            await self._gate.identities.used(peer)
-            void = self._desk.void(record, hello.open_lease_ids)
-            bundle = self._gate.identities.ca_bundle_pem()
-            stream.send(daemon_messages.welcome(record, self._desk.policy, void, bundle))
-            if challengeable(record):
-                stream.send(daemon_messages.challenge(record.nonce, self._desk.policy))
-            ending = await stream.run(self._hearing(session, fingerprint, first))
+            ending = await stream.run(hear)
         finally:
             await asyncio.shield(self._desk.close(session))
         if isinstance(ending.refusal, Denied):
@@ -98,10 +83,35 @@ class WorkerService(WorkerServiceServicer):
         if ending.cut:
             await turn_away(context, ending.code)
 
-    def _hearing(self, session: Session, fingerprint: str, first: Any) -> Any:
+    async def _opened(self, context: Any, fingerprint: str, stream: WorkerStream) -> tuple[Session, Hear] | None:
+        """The session that the first message opens. Of that message, and of what answers it, a thousand streams that
+        wait for hours keep nothing."""
+        first = await _first(context)
+        if first is None:
+            return None
+        peer = await self._gate.admit_message(context, fingerprint, WORKERS, first.device_id, _WORK)
+        try:
+            hello = _hello(first)
+            key = self._keys.of_certificate(context.auth_context()["x509_pem_cert"][0])
+            session, record = await self._desk.open(str(peer.device_id), hello, stream, key)
+        except Denied as refusal:
+            await self._gate.refuse(context, refusal, _WORK, fingerprint)
+        except PalyraError as error:
+            await abort_with(context, error)
+        try:
+            await self._gate.identities.used(peer)
+            void, bundle = self._desk.void(record, hello.open_lease_ids), self._gate.identities.ca_bundle_pem()
+            stream.send(daemon_messages.welcome(record, self._desk.policy, void, bundle))
+            if challengeable(record):
+                stream.send(daemon_messages.challenge(record.nonce, self._desk.policy))
+        except BaseException:
+            await asyncio.shield(self._desk.close(session))
+            raise
+        return session, self._hearing(session, fingerprint, tuple(first.events[1:]))
+
+    def _hearing(self, session: Session, fingerprint: str, rest: tuple[Any, ...]) -> Hear:
+        """``rest`` is what came in the same message as the hello: it is heard too."""
         check, events = self._gate.check, self._events
-        # What came in the same message as the hello is heard too.
-        rest = first.events[1:]
 
         async def hear(batch: Any) -> str | None:
             nonlocal rest

@@ -42,16 +42,25 @@ class WorkerStream:
         self._hearing = False
         # Nothing more is sent: the goodbye was the last.
         self._gone = False
+        self.sent = 0
 
     def send(self, told: Told) -> None:
+        if self._keep(told):
+            self.sent += 1
+            if self._writing is None:
+                self._writing = asyncio.create_task(self._write(), name="worker stream down")
+
+    def send_along(self, told: Told) -> None:
+        self._keep(told)
+
+    def _keep(self, told: Told) -> bool:
         if self._gone:
-            return
+            return False
         if len(self._waiting) >= service_limits.MAX_WAITING_COMMANDS:
             self.end(TOO_SLOW, "")
-            return
+            return False
         self._waiting.append(_wire(told))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write(), name="worker stream down")
+        return True
 
     def end(self, code: str, message: str) -> None:
         if not self._over.done():

@@ -12,14 +12,15 @@ from palyra.workers.decision import FleetDecision
 from palyra.workers.egress.lease_grant import LeaseGrant
 from palyra.workers.fleet_desk import FleetDesk, Session, new_nonce
 from palyra.workers.fleet_ports import DeviceKeyOf, FleetMetrics
-from palyra.workers.grant import GrantId, GrantUnknown, WorkerApprovalGrant
+from palyra.workers.grant import GrantId, WorkerApprovalGrant
 from palyra.workers.lease import LOST_STATES, LeaseId, LeaseState, WorkerLease
 from palyra.workers.lease_ask import LeaseAsk, LeaseLost, LeaseNotTaken, LeaseReport
 from palyra.workers.leasing import CapabilityLacking
+from palyra.workers.pace import Pace
 from palyra.workers.placement import NoWorker
 from palyra.workers.reaper import ACTOR
 from palyra.workers.record import UnknownWorker, WorkerFull, WorkerNotReady
-from palyra.workers.service_limits import CANCEL_SECONDS, GRANT_VALID_MS, MAX_PLACEMENTS
+from palyra.workers.service_limits import BUSY_LEASES_A_SECOND, CANCEL_SECONDS, GRANT_VALID_MS, MAX_PLACEMENTS
 from palyra.workers.settled_result import SettledResult
 from palyra.workers.waiting_line import WaitingLine
 
@@ -71,6 +72,7 @@ class LeaseCalls:
         self._flights: dict[str, _Flight] = {}
         self._results: dict[str, SettledResult] = {}
         self._line: WaitingLine[_Place] = WaitingLine()
+        self._ends = Pace()
         desk.watch = self
 
     @property
@@ -81,6 +83,11 @@ class LeaseCalls:
     def in_flight(self) -> int:
         """Leases that calls here wait for."""
         return len(self._flights)
+
+    @property
+    def busy(self) -> bool:
+        """Leases end here so quickly that messages which nobody waits for are worth saving."""
+        return self._ends.per_second(self._clock.monotonic()) >= BUSY_LEASES_A_SECOND
 
     def lease_of(self, lease_id: str) -> WorkerLease:
         """As it was granted, for what is bound to it; raises UnknownLease."""
@@ -94,7 +101,7 @@ class LeaseCalls:
         deadline = self._clock.monotonic() + ask.timeout_ms / MS_PER_SECOND
         now_ms = self._clock.now_ms()
         grant_id = str(GrantId.new())
-        grant = WorkerApprovalGrant(
+        grant: WorkerApprovalGrant | None = WorkerApprovalGrant(
             grant_id=grant_id,
             run_id=ask.run_id,
             call_id=ask.call_id,
@@ -105,17 +112,8 @@ class LeaseCalls:
             expires_ms=now_ms + GRANT_VALID_MS,
             approval_id=ask.approval_id,
         )
-        # Decided before the lease that uses it and, where a worker is free, with it: one wait for the disk, not two.
-        issuing = self._desk.batcher.submit(commands.IssueGrant(actor=ACTOR, grant_id=grant_id, grant=grant))
-        issuing.add_done_callback(_heard_of)
         while True:
-            try:
-                flight = await self._leased(ask, grant_id, deadline)
-            except GrantUnknown:
-                # Why it was not issued is the better answer.
-                if (refusal := (await issuing).refusal) is not None:
-                    raise refusal from None
-                raise
+            flight = await self._leased(ask, grant_id, grant, deadline)
             lease, settled = await self._ended(flight)
             if settled is not None and flight.key is not None:
                 return LeaseReport(
@@ -125,9 +123,11 @@ class LeaseCalls:
                     key_der=flight.key.public_der(),
                     worker_name=flight.worker_name,
                 )
-            grant_id = await self._again(lease)
+            grant_id, grant = await self._again(lease), None
 
-    async def _leased(self, ask: LeaseAsk, grant_id: str, deadline: float) -> _Flight:
+    async def _leased(
+        self, ask: LeaseAsk, grant_id: str, grant: WorkerApprovalGrant | None, deadline: float
+    ) -> _Flight:
         refusal: Exception = NoWorker("no worker took the call")
         for _ in range(MAX_PLACEMENTS):
             worker_id = await self._placed(ask, deadline)
@@ -152,6 +152,7 @@ class LeaseCalls:
                     idempotent=ask.idempotent,
                     timeout_ms=left_ms,
                     max_output_bytes=ask.max_output_bytes,
+                    grant=grant,
                 )
             )
             deciding.add_done_callback(partial(self._answered, worker_id, lease_id))
@@ -271,7 +272,7 @@ class LeaseCalls:
     def drop(self, lease_id: str) -> None:
         self._results.pop(lease_id, None)
 
-    def began(self, lease: WorkerLease) -> None:
+    def began(self, lease: WorkerLease, egress_id: str) -> None:
         """The lease is on disk: first its worker's proxy is told of it, then the worker."""
         flight = self._flights.get(lease.lease_id)
         session = self._desk.session(lease.worker_id)
@@ -280,16 +281,15 @@ class LeaseCalls:
         flight.lease = lease
         if session is not None:
             flight.key, flight.worker_name = session.key, session.worker_name
-            self._offer(session, lease, flight)
+            self._offer(session, lease, flight, egress_id)
         if flight.abandoned:
             self._flights.pop(lease.lease_id, None)
             self._desk.batcher.submit(
                 commands.CancelLease(actor=ACTOR, lease_id=lease.lease_id, reason="the call was stopped")
             )
 
-    def _offer(self, session: Session, lease: WorkerLease, flight: _Flight) -> None:
+    def _offer(self, session: Session, lease: WorkerLease, flight: _Flight, egress_id: str) -> None:
         ask, now_ms = flight.ask, self._clock.now_ms()
-        egress_id = self._desk.ledger.worker(lease.worker_id).egress_id
         if egress_id:
             self._egress.grant(
                 egress_id,
@@ -310,6 +310,7 @@ class LeaseCalls:
         session.line.send(daemon_messages.offer(lease, ask, now_ms))
 
     def ended(self, lease: WorkerLease) -> None:
+        self._ends.count(self._clock.monotonic())
         self._egress.end(lease.lease_id)
         self._forget_output(lease.lease_id)
         seconds = max(0, lease.ended_ms - lease.granted_ms) / MS_PER_SECOND
@@ -332,7 +333,7 @@ class LeaseCalls:
                 if lease.state is LeaseState.CANCELLING:
                     session.line.send(daemon_messages.cancel(lease))
             elif flight is not None and lease.state is LeaseState.OPEN:
-                self._offer(session, lease, flight)
+                self._offer(session, lease, flight, self._desk.ledger.worker(lease.worker_id).egress_id)
             else:
                 self._desk.batcher.submit(
                     commands.DeclineLease(
@@ -353,9 +354,3 @@ class LeaseCalls:
             lease = self._desk.ledger.lease(lease_id)
             if lease.state in LOST_STATES or not lease.is_open:
                 self.ended(lease)
-
-
-def _heard_of(decided: "asyncio.Future[FleetDecision]") -> None:
-    """Its failure is told with that of the lease, if anybody still waits for that."""
-    if not decided.cancelled():
-        decided.exception()

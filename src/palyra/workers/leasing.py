@@ -44,6 +44,9 @@ def issue_grant(draft: Draft, command: commands.IssueGrant) -> FleetDecision:
 def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
     """Refusals because of the worker leave no trace: placement takes the next. Misuse of a grant does."""
     worker, grant, now_ms = draft.worker, draft.situation.grant, draft.now_ms
+    is_new = grant is None and command.grant is not None
+    if is_new:
+        grant = command.grant
     worker.require_ready(draft.policy, now_ms)
     capabilities = worker.attested.capabilities if worker.attested else frozenset()
     if not command.needs <= capabilities:
@@ -85,11 +88,12 @@ def lease_work(draft: Draft, command: commands.LeaseWork) -> FleetDecision:
         **bound,
     )
     draft.put_lease(None, lease)
-    draft.put_grant(msgspec.structs.replace(grant, used_by=lease.lease_id), new=False)
+    if is_new:
+        _note_grant(draft, "lease.authorised", grant, command.actor)
+    draft.put_grant(msgspec.structs.replace(grant, used_by=lease.lease_id), new=is_new)
     draft.move(
         WorkerEvent.LEASE,
         open_leases=(*worker.open_leases, lease.lease_id),
-        last_leased_ms=now_ms,
         leases_granted=worker.leases_granted + 1,
     )
     draft.note_lease("lease.granted", lease, grant_id=grant.grant_id, deadline_ms=lease.deadline_ms)

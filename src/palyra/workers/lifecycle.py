@@ -2,7 +2,8 @@
 
 ``busy`` has at least one lease open, ``available`` none. Only those two get leases, and only while connected and
 freshly attested. ``draining`` and ``quarantined`` outlast connections: what an operator or an alarm decided is not
-undone by a cable. Both lead back through ``registered``, and so through a new attestation.
+undone by a cable. Both lead back through ``registered``, and so through a new attestation; a worker that was drained
+when it came into quarantine is drained again when it is let out.
 """
 
 from enum import StrEnum
@@ -37,6 +38,7 @@ class WorkerEvent(StrEnum):
     RESUME_WITH_LEASES = "resume_with_leases"
     QUARANTINE = "quarantine"
     RELEASE = "release"
+    RELEASE_DRAINED = "release_drained"
     REMOVE = "remove"
 
 
@@ -89,6 +91,7 @@ TRANSITIONS: Final[dict[tuple[WorkerLifecycleState, WorkerEvent], WorkerLifecycl
     (_S.QUARANTINED, _E.LOSE): _S.QUARANTINED,
     (_S.QUARANTINED, _E.QUARANTINE): _S.QUARANTINED,
     (_S.QUARANTINED, _E.RELEASE): _S.REGISTERED,
+    (_S.QUARANTINED, _E.RELEASE_DRAINED): _S.DRAINING,
     (_S.QUARANTINED, _E.REMOVE): _S.REMOVED,
     (_S.ORPHANED, _E.CONNECT): _S.ORPHANED,
     (_S.ORPHANED, _E.ATTEST): _S.AVAILABLE,

@@ -37,7 +37,8 @@ class WorkerFull(LimitExceeded):
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``session`` numbers the worker's connections: what an older one says no longer counts. ``boot_id`` is one life of
     its process. ``owes`` are leases that ended without the worker, whose traces it has yet to show removed.
-    ``egress_id`` is the proxy it was bound to last. A ledger keeps ``heard_ms`` apart: heartbeats change nothing else.
+    ``egress_id`` is the proxy it was bound to last. ``drained`` is why it was drained when it came into quarantine, and
+    None if it was not. A ledger keeps ``heard_ms`` apart: heartbeats change nothing else.
     """
 
     worker_id: str
@@ -58,9 +59,9 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     owes_since_ms: int = 0
     registered_ms: int
     since_ms: int
-    last_leased_ms: int = 0
     leases_granted: int = 0
     reason: str = ""
+    drained: str | None = None
     heard_ms: int = 0
 
     @property

@@ -23,6 +23,9 @@ MAX_REFUSED_MESSAGES: Final = 256
 MAX_DECIDED_TOGETHER: Final = 256
 # Heartbeats wait for others for this part of their interval: late by so little, none is missed.
 BEATS_GATHER_SHARE: Final = 0.05
+# From so many ended leases a second on, answers that nobody waits for travel with the next message: each message costs
+# more than a tenth of a millisecond, whatever is in it.
+BUSY_LEASES_A_SECOND: Final = 100
 # Streams that end with the daemon, or are cut, get this long to hear why.
 GOODBYE_SECONDS: Final = 1.0
 

@@ -11,8 +11,9 @@ import msgspec
 
 from palyra.canonical import NotCanonical, canonical_json
 from palyra.errors import PalyraError
+from palyra.signing.dsse import parse_envelope
 from palyra.strict_json import NotStrictJson, parse_strict
-from palyra.tools.attestation import ToolAttestation, execution_sha256, verify_attestation
+from palyra.tools.attestation import ToolAttestation, verify_parsed
 from palyra.workers.lease import WorkerLease
 from palyra.workers.settlement import LeaseSettlement, SettlementDisagrees, open_settlement
 from palyra.workers.signed_statement import DeviceVerifier, SignedStatement
@@ -37,21 +38,23 @@ def read_settlement(
         result = parse_strict(result_json, any_number_spelling=True)
         if canonical_json(result) != result_json:
             raise SettlementDisagrees("the result is not in its canonical spelling")
-        envelope = parse_strict(attestation_json, any_number_spelling=True)
         error = _error(error_json)
-        attestation = verify_attestation(attestation_json, (key,))
+        envelope = parse_envelope(attestation_json)
+        attestation, execution = verify_parsed(envelope, (key,))
     except (NotStrictJson, NotCanonical) as failure:
         raise SettlementDisagrees(f"the settlement cannot be read: {failure.message}") from failure
     except SettlementDisagrees:
         raise
     except PalyraError as failure:
         raise SettlementDisagrees(f"the worker's attestation does not verify: {failure.code}") from failure
-    said = (execution_sha256(attestation), attestation.output_digest, attestation.outcome)
+    said = (execution, attestation.output_digest, attestation.outcome)
     if said != (statement.execution_sha256, statement.output_digest, statement.outcome.value):
         raise SettlementDisagrees("the worker's attestation is about another execution than its settlement")
     if str((error or {}).get("code", "")) != statement.error_code:
         raise SettlementDisagrees("the error is not the one that was signed")
-    return SettledResult(statement=statement, attestation=attestation, envelope=envelope, result=result, error=error)
+    return SettledResult(
+        statement=statement, attestation=attestation, envelope=envelope.to_dict(), result=result, error=error
+    )
 
 
 def require_of_lease(settled: SettledResult, lease: WorkerLease) -> None:

@@ -1,6 +1,7 @@
 """What a connected worker says, event by event: verified, put to the ledger, and answered."""
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Final
 
 from palyra.errors import Denied, LimitExceeded, PalyraError
@@ -33,13 +34,13 @@ class WorkerEvents:
 
     async def hear(self, session: Session, sequence: int, said: tuple[Any, ...]) -> str | None:
         """All of one message. What it takes the ledger to answer is asked together, and answered before the next."""
-        asked = []
+        asked: list[Coroutine[Any, Any, None]] = []
+        beat: Any = None
         for event in said:
             match event.WhichOneof("event"):
                 case "heartbeat":
                     beat = event.heartbeat
                     self._desk.beat(session, beat.workspaces, beat.slots)
-                    session.line.send(daemon_messages.heartbeat_ack(sequence))
                 case "output":
                     self._print(session, event.output)
                 case "attestation":
@@ -47,14 +48,27 @@ class WorkerEvents:
                 case "declined":
                     asked.append(self._decline(session, event.declined))
                 case "settlement":
+                    self._desk.reports(session)
                     asked.append(self._settle(session, event.settlement))
                 case "leaving":
                     return LEFT
-        if asked:
+        if beat is not None and not (asked and self._calls.busy):
+            self._acknowledge(session, sequence, beat.slots)
+        if len(asked) == 1:
+            await asked[0]
+        elif asked:
             await asyncio.gather(*asked)
         if session.refused > service_limits.MAX_REFUSED_MESSAGES:
             raise TooManyRefusals(f"{session.refused} messages of this connection were refused")
         return None
+
+    def _acknowledge(self, session: Session, sequence: int, slots: int) -> None:
+        """An answer to anything tells a worker that somebody is here. In busy times a heartbeat has one of its own only
+        where nothing else was sent since the last, and for a worker that winds down and waits for what is kept."""
+        line = session.line
+        if line.sent == session.sent or not slots or not self._calls.busy:
+            line.send(daemon_messages.heartbeat_ack(sequence))
+        session.sent = line.sent
 
     async def _attest(self, session: Session, sent: Any) -> None:
         decision = await self._desk.attest(session, SignedStatement(sent.payload, sent.signature))
@@ -62,6 +76,7 @@ class WorkerEvents:
             session.refused += 1
         next_ms = self._desk.policy.challenge_after_ms()
         session.line.send(daemon_messages.attestation_answer(decision.refusal, next_ms))
+        self._desk.attested(session, decision)
 
     async def _decline(self, session: Session, sent: Any) -> None:
         decision = await self._desk.batcher.decide(
@@ -113,9 +128,14 @@ class WorkerEvents:
             )
         finally:
             self._calls.drop(lease_id)
+        answer = daemon_messages.settlement_answer(lease_id, decision.refusal)
         if decision.refusal is not None:
             session.refused += 1
-        session.line.send(daemon_messages.settlement_answer(lease_id, decision.refusal))
+        elif self._calls.busy:
+            # The worker only forgets the lease over it, and has been told so with its next lease or heartbeat.
+            session.line.send_along(answer)
+            return
+        session.line.send(answer)
 
     def _print(self, session: Session, sent: Any) -> None:
         try:

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import platform
+from functools import cache
 from typing import Final
 
 from palyra.workspace.errors import Busy, Openat2Missing, ProcMissing, refusal_of
@@ -29,21 +30,23 @@ class _OpenHow(ctypes.Structure):
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
+# The arguments that are converted each time; ctypes knows how without being asked for each of them.
+_syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_OpenHow), ctypes.c_size_t)
+_NUMBER: Final = _SYSCALL_NUMBERS.get(platform.machine())
+_HOW_BYTES: Final = ctypes.sizeof(_OpenHow)
+
+
+@cache
+def _how(flags: int, resolve: int) -> _OpenHow:
+    """The kernel only reads it, and there are a few kinds."""
+    return _OpenHow(flags, 0, resolve)
 
 
 def openat2(directory: int, path: bytes, flags: int, *, resolve: int) -> int:
     """The bare call. Raises ``OSError`` as the functions of ``os`` do."""
-    number = _SYSCALL_NUMBERS.get(platform.machine())
-    if number is None:
+    if _NUMBER is None:
         raise Openat2Missing(f"layer openat2: not known on {platform.machine()}", layer="openat2")
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
-    descriptor: int = _syscall(
-        ctypes.c_long(number),
-        ctypes.c_int(directory),
-        ctypes.c_char_p(path),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
+    descriptor: int = _syscall(_NUMBER, directory, path, _how(flags | os.O_CLOEXEC, resolve), _HOW_BYTES)
     if descriptor < 0:
         problem = ctypes.get_errno()
         raise OSError(problem, os.strerror(problem))

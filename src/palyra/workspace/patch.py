@@ -134,9 +134,9 @@ def _parse_hunk(lines: Sequence[bytes], at: int) -> tuple[Hunk, int]:
     return hunk, at
 
 
-def apply_diff(patch: Patch, original: bytes, *, allowed: frozenset[Change] = frozenset({Change.MODIFY})) -> bytes:
-    """The patched bytes. Creating and deleting are refused unless ``allowed`` states them."""
-    if patch.change not in allowed:
+def apply_diff(patch: Patch, original: bytes) -> bytes:
+    """The patched bytes. Creating and deleting are refused."""
+    if patch.change is not Change.MODIFY:
         raise PatchNotAllowed(f"this diff would {patch.change.value} the file")
     source = _split(original)
     crlf = _ends_in_crlf(original) and not any(

@@ -6,8 +6,8 @@ import pytest
 
 from fakes.house import open_house
 from fakes.raw_http import ask, operator
-from palyra.api.app import ROUTES, create_app
-from palyra.client.client import AsyncClient
+from palyra.api.app import ROUTES, HostGuard, create_app
+from palyra.client.async_client import AsyncClient
 
 
 async def test_every_route_under_v1_asks_for_a_token(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_the_client_of_this_package_gets_through_the_whole_surface(tmp_pat
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.0.0.1:7142", "[::1]", "[::1]:7142"])
 async def test_the_names_the_daemon_has(tmp_path: Path, host: str) -> None:
     async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service, hosts=("localhost", "127.0.0.1", "[::1]"))
+        app = HostGuard(create_app(house.gateway.service), frozenset(("localhost", "127.0.0.1", "[::1]")))
         assert (await ask(app, "GET", "/healthz", host=host)).status == 200
 
 
@@ -95,7 +95,7 @@ async def test_the_names_the_daemon_has(tmp_path: Path, host: str) -> None:
 )  # fmt: skip
 async def test_any_other_name_is_refused_before_anything_else_is_looked_at(tmp_path: Path, host: str | None) -> None:
     async with open_house(tmp_path) as house:
-        app = create_app(house.gateway.service, hosts=("localhost", "127.0.0.1", "[::1]"))
+        app = HostGuard(create_app(house.gateway.service), frozenset(("localhost", "127.0.0.1", "[::1]")))
         for path in ("/healthz", "/v1/status", "/nothing"):
             got = await ask(app, "GET", path, host=host)
             assert (got.status, got.code) == (421, "http.host_refused")

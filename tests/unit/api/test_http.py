@@ -1,5 +1,6 @@
 """The frame of an answer: one document, its status, its exit code, and no more told than meant."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -86,3 +87,25 @@ def test_a_recorded_failure_carries_the_record() -> None:
     response = answer_failure({"code": "x.y"}, 429, ExitCode.LIMIT, {"call_id": "c"})
     assert response.status_code == 429 and response.headers[EXIT_CODE_HEADER] == "5"
     assert bytes(response.body) == b'{"ok":false,"error":{"code":"x.y"},"data":{"call_id":"c"}}'
+
+
+async def test_a_request_that_waits_when_the_daemon_stops_is_told_so() -> None:
+    waits = asyncio.Event()
+
+    async def waiting(_: Request) -> Response:
+        waits.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    asked = asyncio.ensure_future(through(waiting))
+    await waits.wait()
+    # As uvicorn cancels what still runs.
+    asked.cancel(msg="Task cancelled, timeout graceful shutdown exceeded")
+    got = await asked
+    assert (got.status, got.code) == (503, "daemon.stopping")
+    again = asyncio.ensure_future(through(waiting))
+    waits.clear()
+    await waits.wait()
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again

@@ -73,6 +73,7 @@ async def test_changes_of_a_life(tmp_path: Path) -> None:
         desk = await desk_in(house)
         await desk.trust()
         await desk.approved()
+        assert list((tmp_path / "state" / "wasm" / "compiled").iterdir()), "who approved it finds it compiled"
         await desk.approved("1.1.0")
 
         async def change(verb: str, **body: str) -> Any:
@@ -87,7 +88,10 @@ async def test_changes_of_a_life(tmp_path: Path) -> None:
         assert (await change("quarantine"))["data"]["state"] == "quarantined"
         removed = (await desk("DELETE", f"/v1/skills/{SKILL}?version=1.1.0")).data["removed"]
         assert [one["version"] for one in removed] == ["1.1.0"]
+        early = await desk("DELETE", f"/v1/skills/{SKILL}/data")
+        assert early.document["error"]["code"] == "skill.wrong_state"
         assert len((await desk("DELETE", f"/v1/skills/{SKILL}")).data["removed"]) == 1
+        assert (await desk("DELETE", f"/v1/skills/{SKILL}/data")).data == {"values": 0, "bytes": 0}
         assert (await desk("GET", "/v1/skills/nobody")).status == 404
 
 
@@ -171,7 +175,7 @@ async def test_only_operators_come_in_and_before_a_body_is_read(tmp_path: Path) 
         app = create_app(house.gateway.service)
         agent, stranger = await make_token(house), await operator(house, "user:stranger")
         routes = [(method, path) for method, path, _ in ROUTES if path.startswith(("/v1/skills", "/v1/publishers"))]
-        assert len(routes) == 16
+        assert len(routes) == 17
         for method, path in routes:
             for word, value in paths.items():
                 path = path.replace(word, value)

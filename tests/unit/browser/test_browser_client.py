@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fakes.processes import own_descriptors
 from palyra.browser.action import Click, ElementTarget, Navigate, Screenshot
 from palyra.browser.browser_client import BrowserClient, TooLate
 from palyra.browser.budget import TooFast
@@ -174,8 +174,8 @@ async def test_a_daemon_that_is_slow_or_gone_has_a_code(tmp_path: Path) -> None:
 
 def test_where_there_is_none_no_descriptor_is_left(tmp_path: Path) -> None:
     SocketPlace.make(tmp_path / "b").close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = own_descriptors()
     for folder in ("b", "nowhere"):
         with pytest.raises(BrowserAway):
             BrowserClient.at(tmp_path / folder)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert own_descriptors() == before

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from palyra.browser.browser_settings import BadTypingBinding, BrowserSettings, TypingBinding
-from palyra.config.settings import InvalidSetting, Settings, check_together
+from palyra.config.agreement import check_together
+from palyra.config.settings import InvalidSetting, Settings
 
 
 def settings(**sections: Any) -> Settings:

@@ -97,16 +97,13 @@ def test_waiting_as_told_is_enough() -> None:
     meter.spend_action(0.5 + refusal.value.details["retry_after_ms"] / 1_000)
 
 
-def test_tabs_bytes_and_sizes() -> None:
-    meter = SessionMeter(SessionBudget(max_tabs_per_session=1, max_network_bytes=10, max_type_input_bytes=4), now=0.0)
+def test_tabs_and_sizes() -> None:
+    meter = SessionMeter(SessionBudget(max_tabs_per_session=1, max_type_input_bytes=4), now=0.0)
     meter.open_tab()
     with pytest.raises(BudgetSpent):
         meter.open_tab()
     meter.close_tab()
     meter.open_tab()
-    meter.add_network(10)
-    with pytest.raises(BudgetSpent):
-        meter.add_network(1)
     meter.require("max_type_input_bytes", 4)
     with pytest.raises(TooLarge):
         meter.require("max_type_input_bytes", 5)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fakes.browser_engine import attach, evaluate, launching
@@ -13,9 +14,9 @@ from fakes.processes import own_descriptors
 from palyra.browser.cdp_pipe import BrowserEnded
 from palyra.browser.chromium import ChromiumLauncher
 from palyra.browser.chromium_process import GuardTaken, NetworkServiceDied
-from palyra.browser.engine_limits import GUARD_PORT
+from palyra.browser.engine_limits import GUARD_PORT, FolderSizes
 from palyra.browser.fences import BROWSER, NETWORK_SERVICE, RENDERER
-from palyra.browser.process_look import descendants, look_at_process, start_time
+from palyra.browser.process_look import descendants, look_at_fences, look_at_process, start_time
 
 
 @pytest.fixture
@@ -104,6 +105,19 @@ async def test_a_killed_part_ends_the_whole_with_a_code(
     assert isinstance(process.failure, error)
     assert not await process.close(graceful=True)
     assert alive(processes) == []
+
+
+async def test_the_network_service_is_known_by_when_it_began_and_not_by_its_words(launcher: ChromiumLauncher) -> None:
+    process = await launcher.start()
+    seen = look_at_fences(process.pid, FolderSizes())
+    # For a moment of its start it has other words than those that it was seen with.
+    others = [msgspec.structs.replace(each, words=("other",)) for each in seen.processes]
+    process.unwatch()
+    process.watch(msgspec.structs.replace(seen, processes=tuple(others)))
+    later = [msgspec.structs.replace(each, started=each.started + 1) for each in seen.processes]
+    with pytest.raises(NetworkServiceDied):
+        process.watch(msgspec.structs.replace(seen, processes=tuple(later)))
+    await process.close(graceful=False)
 
 
 async def test_a_page_that_crashes_does_not_end_the_browser(launcher: ChromiumLauncher) -> None:

@@ -1,5 +1,6 @@
 """How the daemon says no: a status that fits, our error beside it, and nothing of a fault's inner text."""
 
+import errno
 from typing import Any
 
 import grpc
@@ -40,6 +41,19 @@ async def test_an_error_has_a_status_and_comes_whole(error: PalyraError, status:
         await refuse(context, error)
     assert context.status.name == status
     assert decode_error(context.metadata[ERROR_KEY]).as_dict() == error.as_dict()
+
+
+async def test_a_full_disk_is_no_fault_of_ours() -> None:
+    class Service:
+        @answering
+        async def Method(self, request: Any, context: Any) -> Any:
+            raise OSError(errno.ENOSPC, "No space left on device", "/home/somebody/state/browser/sessions/x")
+
+    context = Context()
+    with pytest.raises(grpc.aio.AbortError):
+        await Service().Method(None, context)
+    told = decode_error(context.metadata[ERROR_KEY])
+    assert context.status.name == "UNAVAILABLE" and told.code == "browser.disk_full" and "somebody" not in told.message
 
 
 async def test_a_fault_of_ours_is_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:

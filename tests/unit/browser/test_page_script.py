@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.page_view import ROOM, FixtureTab, actor_of
+from fakes.page_view import ROOM, FixtureTab, actor_of, another_tab
 from palyra.browser.action import Click, ElementTarget
 from palyra.browser.element_errors import PageScriptFailed, StaleRef
 from palyra.browser.observation import ObserveAsk
@@ -38,22 +38,21 @@ async def test_the_page_sees_nothing_of_it(tab: FixtureTab) -> None:
     )
 
 
-async def test_from_the_second_page_on_it_hears_events_before_the_page_does(tab: FixtureTab) -> None:
-    actor = actor_of(tab)
-    for _ in range(2):
-        # Chromium tells a new page where the mouse already is.
-        away = {"type": "mouseMoved", "x": 700, "y": 500}
-        await tab.cdp.send("Input.dispatchMouseEvent", away, tab.session_id)
-        await tab.show(
-            "<script>var heard = 0; addEventListener('mousedown', () => { heard += 1 }, true);"
-            "addEventListener('mousemove', (event) => { if (event.target === b) b.textContent = 'Delete' })</script>"
-            "<button id=b>Keep</button>"
-        )
-        await actor.observe(ObserveAsk(), ROOM, ROOM)
-        target = ElementTarget(role="button", name="Keep")
-        with pytest.raises(StaleRef):
-            await actor.perform(Click(target=target), 30)
-    assert await tab.evaluate("heard") == 0
+async def test_it_hears_events_before_the_page_does_from_the_first_document_on(tab: FixtureTab) -> None:
+    async with another_tab(tab.process) as fresh:
+        actor = actor_of(fresh)
+        for _ in range(2):
+            # Chromium tells a new page where the mouse already is.
+            away = {"type": "mouseMoved", "x": 700, "y": 500}
+            await fresh.cdp.send("Input.dispatchMouseEvent", away, fresh.session_id)
+            await fresh.show(
+                "<script>var heard = 0; addEventListener('mousedown', () => { heard += 1 }, true);"
+                "addEventListener('mousemove', (e) => { if (e.target === b) b.textContent = 'Delete' })</script>"
+                "<button id=b>Keep</button>"
+            )
+            with pytest.raises(StaleRef):
+                await actor.perform(Click(target=ElementTarget(role="button", name="Keep")), 30)
+            assert await fresh.evaluate("heard") == 0
 
 
 async def test_its_faults_and_a_document_that_is_gone(tab: FixtureTab) -> None:
@@ -68,5 +67,9 @@ async def test_its_faults_and_a_document_that_is_gone(tab: FixtureTab) -> None:
         await worlds.call(frame, "originNow")
 
 
-async def test_each_session_has_its_own_name() -> None:
-    assert PageScript().source != PageScript().source
+async def test_each_session_has_its_own_names() -> None:
+    one, other = PageScript(), PageScript()
+    assert one.source != other.source
+    assert one.binding != other.binding
+    # What every document gets is a small part of it.
+    assert len(one.early) * 5 < len(one.source)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fakes.processes import own_descriptors
-from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD
+from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, INFO_FD
+from palyra.browser.process_look import start_time
 from palyra.browser.process_tree import ProcessTree, StartFailed, spawn
 
 # Says that its first process is itself, waits at the gate, and answers on the pipe.
@@ -85,6 +86,43 @@ async def test_a_daemon_that_goes_away_before_the_gate_starts_nothing(tmp_path: 
     while os.path.exists(f"/proc/{tree.pid}") and os.waitpid(tree.pid, os.WNOHANG) == (0, 0):
         await asyncio.sleep(0.005)
     assert not started.exists()
+
+
+# Bubblewrap's part at the moment before it gives the word: what it has started waits, and would do so for ever.
+WAITS = """
+import os, time
+child = os.fork()
+if child == 0:
+    time.sleep(3600)
+os.write(1, b"%d\\n" % child)
+DOES
+"""
+
+
+@pytest.mark.parametrize("does", ["time.sleep(3600)", "os._exit(1)"])
+async def test_what_waits_for_bubblewraps_word_ends_with_it(does: str) -> None:
+    tree = python(WAITS.replace("DOES", does))
+    async with asyncio.timeout(60):
+        while not tree.said:
+            await asyncio.sleep(0.005)
+        waiting = int(tree.said)
+        if does == "os._exit(1)":
+            await tree.gone(60)
+        else:
+            assert start_time(waiting) is not None
+        await tree.end()
+        while start_time(waiting) is not None:
+            await asyncio.sleep(0.005)
+
+
+async def test_bubblewrap_is_not_ended_by_telling_who_is_gone_what_it_started() -> None:
+    tree = python("import os; os.write(7, b'x' * 4096); os.write(1, b'went on'); os.read(5, 1)")
+    os.close(tree.take(INFO_FD))
+    async with asyncio.timeout(60):
+        while not tree.said:
+            await asyncio.sleep(0.005)
+    assert tree.said == "went on"
+    await tree.end()
 
 
 async def test_its_end_is_told_once() -> None:

@@ -142,15 +142,3 @@ def test_rotation_leaves_nothing_under_the_old_key(scene: ProfileScene) -> None:
         assert store.rotate().sealed == ()
     assert scene.content(ANNA, record.profile_id, NEW) == "state"
     assert scene.content(BEN, other.profile_id, NEW) == "his"
-
-
-def test_the_generation_grows_with_every_change(scene: ProfileScene) -> None:
-    seen = [0]
-    with scene.store() as store:
-        record = store.create(ANNA, "a")
-        seen.append(store.generation)
-        store.save(ANNA, record.profile_id, snapshot("x"), based_on=0)
-        seen.append(store.generation)
-        store.delete(ANNA, record.profile_id)
-        seen.append(store.generation)
-    assert seen == sorted(set(seen))

@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from fakes.page_scene import EVIL, OTHER, SECRET, SHOP, NotAllowed, PageScene, page_scene
+from palyra.browser import session_pages
 from palyra.browser.action import (
     Back,
     BadAction,
@@ -26,7 +28,15 @@ from palyra.browser.action import (
     SwitchTab,
 )
 from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_errors import DialogOpen, NavigationFailed, NoDialog, NoHistory, SchemeRefused, UnknownTab
+from palyra.browser.page_errors import (
+    DialogOpen,
+    NavigationFailed,
+    NoDialog,
+    NoHistory,
+    PageTimeout,
+    SchemeRefused,
+    UnknownTab,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -45,6 +55,37 @@ async def scene(browser: PageScene) -> PageScene:
     browser.site.asked.clear()
     browser.judge.documents.clear()
     return browser
+
+
+async def test_a_title_is_told_as_it_is_after_each_action(scene: PageScene) -> None:
+    await scene.go()
+    assert (await scene.run("document.title = 'Changed'")).title == "Changed"
+    assert (await scene.run("document.head.innerHTML = '<title>Anew</title>'; 1")).title == "Anew"
+    assert (await scene.run("document.querySelector('title').firstChild.data = 'By node'")).title == "By node"
+    assert (await scene.run("document.title = ''")).title == ""
+    assert (await scene.run("new Promise(done => setTimeout(() => done(document.title = 'Late'), 5))")).title == "Late"
+    hides = "document.title = 'Shown'; document.body.innerHTML = '<img name=title><img name=head>'; 1"
+    assert (await scene.run(hides)).title == "Shown"
+    # No event is asked for but those of our own world: a page cannot tell a title by itself.
+    assert (await scene.run("Object.keys(globalThis).filter(key => key.startsWith('tell_')).length")).value_json == "0"
+    popup = await scene.run("const w = open('/'); 1")
+    opened = scene.pages.find_tab(popup.new_tabs[0].tab)
+    await scene.until(lambda: not opened.load.busy)
+    await scene.run("document.querySelector('title').textContent = 'Text'")
+    assert [tab.title for tab in (await scene.pages.observe(ObserveAsk())).tabs] == ["Text", "Shop"]
+
+
+async def test_a_page_that_changes_its_title_all_the_time_is_told_of_in_moderation(scene: PageScene) -> None:
+    await scene.go()
+    told: list[str] = []
+    tab = scene.pages.active_tab()
+    stop = scene.process.cdp.subscribe(
+        tab.session_id, lambda event: told.append(event.method) if event.method == "Runtime.bindingCalled" else None
+    )
+    await scene.run("(async () => { for (let n = 0; n < 500; n++) { document.title = `n${n}`; await null } })()")
+    assert 1 <= len(told) <= 60
+    await scene.until(lambda: tab.title == "n499")
+    stop()
 
 
 async def test_a_page_is_opened_judged_and_told_of(scene: PageScene) -> None:
@@ -230,3 +271,12 @@ async def test_actions_run_one_at_a_time_in_the_order_of_asking(scene: PageScene
     await scene.go()
     first, second, third = await asyncio.gather(scene.go("/two"), scene.run("document.title"), scene.go("/"))
     assert (first.title, second.value_json, third.title) == ("Two", '"Two"', "Shop")
+
+
+async def test_a_browser_whose_first_page_never_comes_is_late_and_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_pages, "START_SECONDS", 0.0)
+    async with page_scene(tmp_path) as scene:
+        with pytest.raises(PageTimeout, match="first page was not ready"):
+            await scene.open()

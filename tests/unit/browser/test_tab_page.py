@@ -29,6 +29,9 @@ class Silent:
         self.contexts += 1
         return {"executionContextId": self.contexts}
 
+    def ask(self, *words: Any) -> "asyncio.Future[dict[str, Any]]":
+        return asyncio.ensure_future(self.send(*words))
+
 
 class Watcher:
     def __init__(self) -> None:
@@ -45,7 +48,7 @@ class Watcher:
 class Told:
     def __init__(self) -> None:
         self.browser, self.watcher = Silent(), Watcher()
-        self.tab = TabPage(self.browser, "t1", "M", "S", self.watcher)  # type: ignore[arg-type]
+        self.tab = TabPage(self.browser, "t1", "M", "S", self.watcher, binding="tell")  # type: ignore[arg-type]
 
     def say(self, method: str, session: str = "S", **params: Any) -> None:
         self.tab.heard(CdpEvent(method, params, session))
@@ -74,6 +77,47 @@ async def test_a_world_belongs_to_one_document() -> None:
     told.tab.session_gone("S2")
     with pytest.raises(DocumentGone):
         await told.tab.world(child)
+
+
+def created(context: int, frame: str = "M", name: str = "palyra") -> dict[str, Any]:
+    return {"context": {"id": context, "name": name, "auxData": {"frameId": frame}}}
+
+
+async def test_a_world_that_came_with_its_document_is_not_asked_for() -> None:
+    told = Told()
+    told.show("L1")
+    told.say("Runtime.executionContextCreated", **created(7, name=""))
+    told.say("Runtime.executionContextCreated", **created(8))
+    (main,) = told.tab.frames()
+    assert await told.tab.world(main) == 8
+    assert told.browser.asked == []
+    told.say("Runtime.executionContextsCleared")
+    await told.tab.world(main)
+    assert told.browser.asked == ["Page.createIsolatedWorld"]
+
+
+async def test_a_title_is_told_by_the_document_that_is_shown_and_by_no_other() -> None:
+    told = Told()
+    told.show("L1")
+    told.say("Runtime.executionContextCreated", **created(8))
+    told.say("Runtime.executionContextCreated", **created(9, frame="C"))
+    for name, context, session in (("other", 8, "S"), ("tell", 9, "S"), ("tell", 8, "S2")):
+        told.say("Runtime.bindingCalled", session, name=name, executionContextId=context, payload="Wrong")
+    assert (told.tab.title, told.tab.title_told) == ("", False)
+    told.say("Runtime.bindingCalled", name="tell", executionContextId=8, payload="Right")
+    assert (told.tab.title, told.tab.title_told) == ("Right", True)
+    told.show("L2")
+    told.say("Runtime.executionContextCreated", **created(10))
+    told.say("Runtime.bindingCalled", name="tell", executionContextId=8, payload="Late")
+    assert (told.tab.title, told.tab.title_told) == ("", False)
+
+
+async def test_what_has_answered_is_not_asked_again() -> None:
+    told = Told()
+    told.show("L1")
+    told.say("Page.frameStoppedLoading", frameId="M")
+    await told.tab.settle(60, answered=True)
+    assert told.browser.asked == []
 
 
 async def test_a_document_that_goes_away_while_its_world_is_made_has_none() -> None:

@@ -1,12 +1,18 @@
 """``palyra doctor``: the report in both forms, and the exit code."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes.loopback import serving
+from fakes.tiny_api import TOKEN, TinyApi
+from palyra.cli.doctor import running_daemon
+from palyra.cli.invocation import Invocation
 from palyra.cli.main import run
+from palyra.doctor.report import Status
 from palyra.sandbox.attacks import attack_runner
 from palyra.sandbox.attacks.attack_report import AttackReport
 from palyra.sandbox.attacks.attempt import AttackClass
@@ -154,3 +160,17 @@ def test_where_nothing_could_be_tried_it_exits_6(doctor: Any, attacked: Any) -> 
 
 def test_a_tier_without_an_attack_is_a_mistake(doctor: Any) -> None:
     assert doctor("--tier", "b")[0] == 2
+
+
+def test_a_daemon_that_has_not_read_the_settings_is_told_of(tmp_path: Path) -> None:
+    invocation = Invocation(environ={})
+    invocation.config_option, invocation.state_dir_option = tmp_path / "config.toml", tmp_path
+    invocation.config_path.write_text("")
+    with serving(TinyApi().app) as url:
+        (tmp_path / "daemon.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
+        (tmp_path / "operator.token").write_text(TOKEN)
+        os.utime(tmp_path / "daemon.json", (2_000_000_000, 2_000_000_000))
+        assert running_daemon(invocation).status is Status.OK
+        os.utime(tmp_path / "daemon.json", (1_000_000_000, 1_000_000_000))
+        found = running_daemon(invocation)
+    assert (found.status, "start it again" in found.fix) == (Status.WARN, True)

@@ -8,7 +8,7 @@ import pytest
 from fakes.command_line import command_line_in
 from fakes.loopback import ScriptedServer, read_request, serving
 from fakes.tiny_api import TOKEN, TinyApi
-from palyra.cli.door import open_client
+from palyra.cli.door import open_client, tell_of_newer_settings
 from palyra.cli.invocation import Invocation
 from palyra.client import local
 from palyra.client.local import ForeignListener
@@ -37,6 +37,20 @@ def test_a_live_daemon_is_used(invocation: Invocation) -> None:
             assert client.status().version == "1.2.3"
     assert [("authorization" in seen["headers"]) for seen in api.seen] == [False, True]
     assert not (invocation.state_path / "palyra.db").exists()
+
+
+def test_settings_that_the_daemon_has_not_read_are_told_of(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invocation.config_path.write_text("")
+    announce(invocation, "http://127.0.0.1:1")
+    os.utime(invocation.state_path / "daemon.json", (1_900_000_000, 1_900_000_000))
+    os.utime(invocation.config_path, (1_800_000_000, 1_800_000_000))
+    tell_of_newer_settings(invocation)
+    assert capsys.readouterr().err == ""
+    os.utime(invocation.config_path, (2_000_000_000, 2_000_000_000))
+    tell_of_newer_settings(invocation)
+    assert "start it again" in capsys.readouterr().err
 
 
 def test_without_a_daemon_the_api_is_embedded(invocation: Invocation) -> None:

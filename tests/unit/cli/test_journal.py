@@ -85,6 +85,16 @@ def test_verify_reports_and_compares_with_the_copy_beside(house):
     assert result.exit_code == 0 and "missing" in result.stderr
 
 
+def test_a_young_journal_has_no_checkpoint_yet(tmp_path):
+    folder = tmp_path / "young"
+    folder.mkdir(mode=0o700)
+    house = JournalHouse(folder)
+    store = house.open(checkpoint_events=10)
+    store.transact_blocking(appending(kind="call.started", run="R", call="C", number=1))
+    assert "checkpoints: none yet; 1 events not sealed yet" in palyra(house, "verify").stdout
+    store.close()
+
+
 def test_verify_without_the_public_key_does_not_pass(house, capsys):
     (house.folder / "signing.pub").unlink()
     status, error = refusal(house, capsys, "verify")

@@ -70,7 +70,9 @@ def test_the_rest_of_a_life(palyra: CommandLine, signer: Ed25519Signer, tmp_path
     assert palyra("skill", "configure", SKILL, '{"n": "x"}').status == 2
     assert palyra("skill", "configure", SKILL, "[]").status == 2
     assert "1.0.0 is removed" in palyra("skill", "remove", SKILL, "--version", "1.0.0").out
+    assert "remove acme.notes" in palyra("skill", "purge", SKILL).err
     assert palyra("skill", "remove", SKILL, "--json").document["data"]["removed"][0]["version"] == "1.1.0"
+    assert "0 values with 0 bytes were erased" in palyra("skill", "purge", SKILL).out
     revoked = palyra("skill", "trust", "revoke", signer.key_id, "--reason", "lost")
     assert revoked.out == f"{signer.key_id} is revoked\n"
 

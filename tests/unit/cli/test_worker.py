@@ -50,6 +50,9 @@ def test_a_worker_is_listed_shown_and_directed(palyra: CommandLine) -> None:
     assert "is in quarantine" in palyra("worker", "quarantine", "worker 1").out
     assert "fenced" in palyra("worker", "leases", "--all").out and "fenced" not in palyra("worker", "leases").out
     assert "attest itself anew" in palyra("worker", "release", "worker 1").out
+    for change in ("drain", "quarantine"):
+        palyra("worker", change, "worker 1")
+    assert "drained as before" in palyra("worker", "release", "worker 1").out
     gone = palyra("worker", "show", "nobody", "--json")
     assert (gone.status, gone.document["error"]["code"]) == (2, "worker.unknown")
 

@@ -9,7 +9,7 @@ import pytest
 
 from palyra.client import local
 from palyra.client.address import PlaintextRefused
-from palyra.client.local import ForeignListener, NoDaemon, find_daemon, listener_uids
+from palyra.client.local import ForeignListener, NoDaemon, find_daemon, listener_uids, started_before
 from palyra.secret import Secret
 
 
@@ -25,8 +25,21 @@ def test_finds_the_daemon_and_the_owners_token(tmp_path: Path) -> None:
     assert "plr_x" not in repr(found)
 
 
+def test_a_file_can_be_newer_than_the_daemon(tmp_path: Path) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text("")
+    os.utime(settings, (2_000_000_000, 2_000_000_000))
+    assert not started_before(tmp_path, settings), "there is no daemon"
+    write(tmp_path)
+    os.utime(tmp_path / "daemon.json", (1_900_000_000, 1_900_000_000))
+    assert started_before(tmp_path, settings)
+    assert not started_before(tmp_path, tmp_path / "not-there.toml")
+    os.utime(settings, (1_800_000_000, 1_800_000_000))
+    assert not started_before(tmp_path, settings)
+
+
 def test_no_file_or_a_wrong_one_is_no_daemon(tmp_path: Path) -> None:
-    with pytest.raises(NoDaemon):
+    with pytest.raises(NoDaemon, match="no daemon runs on"):
         find_daemon(tmp_path)
     for content in ("", "{}", '{"url": 1, "pid": 1}', '{"url": "http://127.0.0.1:1", "pid": 0}'):
         (tmp_path / "daemon.json").write_text(content)

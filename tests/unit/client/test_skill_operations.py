@@ -38,6 +38,8 @@ def test_every_change_names_what_it_means() -> None:
     assert request.path == "/v1/skills/acme.notes/rollback" and json.loads(request.body) == {"version": "1.0.0"}
     request, removed = exchange(skill_operations.remove_skill("a", version="1.0.0"), {"removed": [VERSION]})
     assert (request.method, request.path) == ("DELETE", "/v1/skills/a?version=1.0.0") and removed[0].version == "1.0.0"
+    request, erased = exchange(skill_operations.purge_skill("a"), {"values": 2, "bytes": 9})
+    assert (request.method, request.path) == ("DELETE", "/v1/skills/a/data") and erased.bytes == 9
     request, whole = exchange(skill_operations.configure_skill("a", {"n": 1}), {"configuration": {"n": 1, "m": 2}})
     assert request.method == "PUT" and whole == {"n": 1, "m": 2}
 

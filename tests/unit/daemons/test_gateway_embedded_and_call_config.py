@@ -1,6 +1,5 @@
 """The pipeline put together on one state directory."""
 
-import asyncio
 from pathlib import Path
 
 import msgspec
@@ -10,12 +9,9 @@ from fakes.house import open_house
 from palyra.client.client import Client
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons import gateway
 from palyra.daemons.call_config import tool_call_config
 from palyra.daemons.embedded import embedded_app
-from palyra.tools.approval import ApprovalState
 from palyra.tools.call import CallState
-from palyra.tools.sqlite_approvals import read_approval
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -37,15 +33,6 @@ async def test_every_file_of_the_state_directory_is_private_but_the_public_key(t
             mode = path.stat().st_mode & 0o777
             expected = 0o700 if path.is_dir() else 0o644 if path.name == "signing.pub" else 0o600
             assert mode == expected, path.name
-
-
-async def test_an_approval_expires_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "EXPIRY_LOOK_SECONDS", 0.2)
-    async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
-        asked = await house.call("fs.write", WRITE)
-        while not house.kinds(kind="approval.expired"):
-            await asyncio.sleep(0.05)
-        assert read_approval(house.gateway.store, asked.approval_id or "").state is ApprovalState.EXPIRED
 
 
 async def test_a_body_that_fails_still_closes_everything_and_comes_out_bare(tmp_path: Path) -> None:

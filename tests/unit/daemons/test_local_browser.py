@@ -13,6 +13,7 @@ from palyra.browser.browser_client import BrowserClient
 from palyra.browser.socket_place import SOCKET_FOLDER
 from palyra.config.state_dir import StateDir
 from palyra.daemons import local_browser
+from palyra.daemons.instances import HeldLock
 from palyra.daemons.local_browser import LocalBrowser
 
 
@@ -41,6 +42,24 @@ async def test_it_is_kept_running_and_ends_with_us(tmp_path: Path) -> None:
             assert (await client.health()).status == "ok"
     assert not Path(f"/proc/{second}").exists()
     assert "status -9" in said[0] and state.path("browserd.log").stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_one_of_a_daemon_that_was_killed_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a moment to see that it is alone, and the next daemon may be there before that."""
+    state, said = StateDir.open(tmp_path / "state"), list[str]()
+    monkeypatch.setattr(local_browser, "RESTART_SECONDS", 0.05)
+    state.path("browser").mkdir(mode=0o700)
+    left = HeldLock.take(state.path(local_browser.LOCK_FILE))
+    async with LocalBrowser(state, config=None, say=said.append).running():
+        await asyncio.to_thread(eventually, lambda: said)
+        assert "runs in this state directory already" in said[0]
+        left.release(remove=False)
+        await up(state)
+        async with BrowserClient.at(state.path(SOCKET_FOLDER)) as client:
+            assert (await client.health()).status == "ok"
+    assert len(said) == 1
 
 
 async def test_one_that_cannot_stay_up_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

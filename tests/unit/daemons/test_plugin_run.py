@@ -20,6 +20,7 @@ async def test_plugin_run_runs_a_skills_module_without_its_grants(tmp_path: Path
         assert record.state.value == "succeeded" and record.result["output"] == {"s": "+0000"}, record.error
         missing = await house.call("plugin.run", {"skill_id": "acme.other"})
         assert missing.error is not None and missing.error["code"] == "skill.not_active"
+        assert missing.error["message"] == "no skill in use is 'acme.other'"
 
 
 async def test_plugin_run_of_a_file_is_for_operators_and_off_by_default(tmp_path: Path) -> None:

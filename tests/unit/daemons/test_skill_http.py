@@ -24,13 +24,27 @@ def test_tls_unless_the_port_or_a_private_network_says_otherwise(rule: str, targ
 
 
 def test_only_what_manifest_and_settings_both_allow_is_reachable() -> None:
-    assert target_of(HostRule.parse("*.api.test"), PRIVATE) is None
-    asked = ("a.api.test", "b.test:8080", "c.test", "*.api.test")
+    asked = ("a.api.test", "b.test:8080", "c.test")
     found = reachable(asked, ("*.api.test", "b.test", "c.test:443"), PRIVATE)
-    assert {host: str(target) for host, target in found.items()} == {
-        "a.api.test": "https://a.api.test:443",
-        "c.test": "https://c.test:443",
-    }
+    assert [str(rule) for rule in found] == ["a.api.test", "c.test"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed", "found"),
+    [
+        ("*.api.test", "*.api.test", ["*.api.test"]),
+        ("*.api.test", "*.test.example", []),
+        ("*.eu.api.test", "*.api.test", ["*.eu.api.test"]),
+        ("*.api.test", "*.eu.api.test:443", ["*.eu.api.test:443"]),
+        ("*.api.test", "a.api.test", ["a.api.test"]),
+        ("*.api.test", "api.test", []),
+        ("*.api.test:8443", "*.api.test", []),
+    ],
+)
+def test_of_a_line_with_a_star_the_part_that_the_settings_allow_is_reachable(
+    asked: str, allowed: str, found: list[str]
+) -> None:
+    assert [str(rule) for rule in reachable((asked,), (allowed,), PRIVATE)] == found
 
 
 @pytest.mark.parametrize(
@@ -39,5 +53,4 @@ def test_only_what_manifest_and_settings_both_allow_is_reachable() -> None:
 )
 def test_a_manifest_cannot_send_a_secret_in_clear(rule: str, open_to_all: bool) -> None:
     target = target_of(HostRule.parse(rule), PRIVATE)
-    assert target is not None
     assert in_clear(target, PRIVATE) is open_to_all

@@ -16,6 +16,8 @@ from fakes.skill_scene import SKILL
 from fakes.wasm_guests import imported, text_at
 from fakes.wasm_skills import TOOL, put_in_use, status_module, text_module
 from palyra.secret import Secret
+from palyra.skills.installed import UnknownSkill
+from palyra.skills.lifecycle import WrongState
 from palyra.tools.budget import BudgetKind
 from palyra.vault.ref import SecretRef
 from palyra.wasm.abi import Status
@@ -129,6 +131,78 @@ async def test_only_hosts_of_manifest_and_settings_are_reached(web: Web, tmp_pat
         assert record.result == {"s": f"-{-Status.DENIED:04}"}
         assert "egress.refused" in house.kinds(call=record.call_id)
     assert web.heard == []
+
+
+def sending(path: str, *, attach: bool = True) -> bytes:
+    """Sends one request to what the path says, through the first handle, with the secret."""
+    head = json.dumps({"method": "GET", "path": path, "headers": []})
+    send = f"(call $http-send (i32.const 10000) (i32.const 8) (i32.const {len(head)}) (i32.const 0) (i32.const 0))"
+    data = text_at(8, head) + text_at(512, "Authorization") + text_at(544, "Bearer ")
+    before = ATTACH.format(http=10000) if attach else ""
+    return status_module(f"(block (result i32) {before} {send})", imports=HTTP, data=data)
+
+
+STARRED = 'wildcard_opt_in = ["http"]'
+
+
+async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path) -> None:
+    hosts = [f"*.web.test:{web.port}", f"other.test:{web.port}"]
+    addresses = {name: ["127.0.0.1"] for name in ("a.web.test", "b.web.test", "web.test", "other.test")}
+    open_to = {"allowed_hosts": hosts, "private_targets": hosts, "static_hosts": addresses}
+    async with open_house(tmp_path, {"egress": open_to, "tools": {"preapproved": ["skill.*"]}}) as house:
+        await keep(house)
+        starred = wishes(f"*.web.test:{web.port}", more=STARRED)
+        await put_in_use(house, module=sending("//a.web.test/data?x=1"), capabilities=starred)
+        record = await house.call(TOOL, {})
+        assert record.result["s"].startswith("+"), (record.result, record.error)
+        assert "GET /data?x=1 HTTP/1.1" in web.heard[0] and f"Host: a.web.test:{web.port}" in web.heard[0]
+        assert f"Authorization: Bearer {TOKEN}" in web.heard[0]
+        layers = {line["layer"]: line["got"] for line in record.receipt}
+        assert layers["credentials"] == f"{OWN} to a.web.test:{web.port}"
+        misused = {
+            "/data": Status.BAD_REQUEST,
+            "//": Status.BAD_REQUEST,
+            "//*.web.test/": Status.BAD_REQUEST,
+            "//user@a.web.test/": Status.BAD_REQUEST,
+            "//a.web.test?/": Status.BAD_REQUEST,
+            # Another line's host, the name itself, another port, an address.
+            f"//other.test:{web.port}/": Status.DENIED,
+            "//web.test/": Status.DENIED,
+            "//a.web.test:1/": Status.DENIED,
+            f"//127.0.0.1:{web.port}/": Status.DENIED,
+            "//a.web.test.evil.test/": Status.DENIED,
+        }
+        for number, (path, status) in enumerate(misused.items(), 1):
+            module = sending(path, attach=False)
+            more = wishes(f"*.web.test:{web.port}", f"other.test:{web.port}", more=STARRED)
+            await put_in_use(house, f"1.{number}.0", module=module, capabilities=more)
+            assert (await house.call(TOOL, {})).result == {"s": f"-{-status:04}"}, path
+    assert len(web.heard) == 1
+
+
+async def test_a_star_reaches_no_further_than_the_settings(web: Web, tmp_path: Path) -> None:
+    async with open_house(tmp_path, settings(web) | {"tools": {"preapproved": ["skill.*"]}}) as house:
+        starred = wishes(f"*.web.test:{web.port}", more=STARRED)
+        await put_in_use(house, module=sending("//a.web.test/", attach=False), capabilities=starred)
+        record = await house.call(TOOL, {})
+        assert record.result == {"s": f"-{-Status.DENIED:04}"}
+        assert "egress.refused" in house.kinds(call=record.call_id)
+    assert web.heard == []
+
+
+async def test_through_a_star_the_guest_names_the_channel(tmp_path: Path) -> None:
+    said = {"alerts\nhello": Status.OK, "No Channel\nhello": Status.BAD_REQUEST, "\nhello": Status.BAD_REQUEST}
+    async with open_house(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as house:
+        for number, (text, status) in enumerate(said.items()):
+            body = f"(call $channel-send (i32.const 40000) (i32.const 8) (i32.const {len(text)}))"
+            data = text_at(8, text)
+            module = status_module(body, imports=imported("channel-send", 3), data=data)
+            wanted = 'channels = ["*"]\nwildcard_opt_in = ["channels"]'
+            await put_in_use(house, f"1.{number}.0", module=module, capabilities=wanted)
+            result = (await house.call(TOOL, {})).result
+            assert result == {"s": f"{'-' if status else '+'}{-status:04}"}, text
+        sent = [payload for kind, payload in house.events() if kind == "channel.message"]
+        assert [(each["channel"], each["text"]) for each in sent] == [("alerts", "hello")]
 
 
 async def test_policy_may_take_a_host_from_a_skill(web: Web, tmp_path: Path) -> None:
@@ -265,6 +339,29 @@ async def test_a_request_that_would_say_more_than_was_judged_is_not_sent(
         await put_in_use(house, module=module, capabilities=f'http_egress_allowlist = ["web.test:{web.port}"]')
         assert (await house.call(TOOL, {})).result == {"s": f"-{-Status.BAD_REQUEST:04}"}
     assert web.heard == []
+
+
+async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Path) -> None:
+    module = storing(PUT.format(handle=30000, length=1), text_at(8, "k"), text_at(64, "hello"))
+    roots = 'filesystem = { write_roots = ["notes"] }'
+    async with open_house(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as house:
+        skills, who = house.gateway.skills, {"actor": "user:operator"}
+        await put_in_use(house, module=module, capabilities=roots)
+        assert (await house.call(TOOL, {})).result == {"s": "+0000"}
+        folder = tmp_path / "state" / "skills" / SKILL / "data"
+        with pytest.raises(WrongState):
+            await skills.purge(SKILL, **who)
+        await skills.remove(SKILL, **who)
+        assert list(folder.iterdir())
+        erased = await skills.purge(SKILL, **who)
+        assert erased.values == 1 and not folder.exists()
+        told = [payload for kind, payload in house.events() if kind == "skill.purged"]
+        assert told == [{"skill_id": SKILL, "values": 1, "bytes": erased.bytes}]
+        assert (await skills.details(SKILL)).history[0].kind == "skill.purged"
+        assert (await skills.purge(SKILL, **who)).values == 0
+        for nobody in ("nobody", "../vault", "acme.notes/../x"):
+            with pytest.raises(UnknownSkill):
+                await skills.purge(nobody, **who)
 
 
 async def test_one_skill_never_has_anothers_secret_or_storage(web: Web, tmp_path: Path) -> None:

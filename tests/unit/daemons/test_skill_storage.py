@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.daemons.skill_storage import SkillStorage, StorageFull, StorageUnusable
+from palyra.config.state_dir import StateDir
+from palyra.daemons.skill_storage import SkillFolders, SkillStorage, StorageFull, StorageUnusable
 
 
 def storage(folder: Path, most_bytes: int = 10_000, most_values: int = 10) -> SkillStorage:
@@ -45,6 +46,28 @@ def test_quotas_count_everything_and_a_replaced_value_once(tmp_path: Path) -> No
     kept.put("c", b"")
     with pytest.raises(StorageFull):
         kept.put("d", b"")
+
+
+def test_erasing_leaves_nothing_and_a_new_value_begins_anew(tmp_path: Path) -> None:
+    kept = storage(tmp_path)
+    kept.erase()
+    kept.put("a", b"1")
+    kept.put("b", b"22")
+    (tmp_path / "data" / ".left.new").write_bytes(b"of a crash")
+    assert kept.stored().values == 2 and kept.stored().bytes > 3
+    kept.erase()
+    assert not (tmp_path / "data").exists() and kept.stored().values == 0
+    kept.put("a", b"3")
+    assert kept.paths("") == ("a",)
+
+
+def test_every_skill_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    folders = SkillFolders(StateDir.open(tmp_path / "state"))
+    folders.of("acme.notes", most_bytes=1_000).put("a", b"1")
+    folders.erase("acme.other")
+    assert folders.stored("acme.notes").values == 1 and folders.stored("acme.other").values == 0
+    folders.erase("acme.notes")
+    assert folders.stored("acme.notes").values == 0
 
 
 def test_a_file_that_is_another_paths_is_not_believed(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from palyra.daemons.worker_egress_door import LeasedDoor, ProxyOfWorker
 from palyra.errors import RemoteError
 from palyra.sandbox.namespace_sockets import OpenedSocket, OpenedSockets
 from palyra.sandbox.network_door import ListenerKind, ListenerPlan
-from palyra.sandbox.profile import SandboxProfile
 from palyra.workers.egress.door_messages import Bound, Granted, Usage
 from palyra.workers.egress.door_server import DoorServer
 from palyra.workers.egress.errors import LeaseNotGranted, ProxyGone
@@ -67,7 +66,7 @@ async def test_a_doors_sockets_go_to_the_proxy_and_its_account_comes_back(tmp_pa
                 OpenedSocket(ListenerPlan(ListenerKind.DNS_UDP, "127.0.0.1", 1), udp),
             )
         )
-        handle = await door.opened(SandboxProfile(workspace_root="/w"), opened)
+        handle = await door.opened(opened)
     assert keeper.kinds == ["proxy", "dns_udp"]
     usage = await handle.close()
     assert (usage.connections, usage.bytes_up, usage.bytes_down, usage.violations) == (2, 3, 4, 1)

@@ -86,7 +86,7 @@ def test_the_next_request_comes_after_an_answer_and_at_no_other_time(state: Prox
 
 def test_a_tunnel_with_its_first_bytes() -> None:
     book = Playbook(HttpProxyServer()) >> CONNECT + b"\x16\x03" << Tunnel("example.com:443") >> b"\x01" >> silence
-    assert book.machine.rest == b"\x16\x03\x01" and book.machine.paused
+    assert book.machine.rest == b"\x16\x03\x01"
     assert ESTABLISHED.endswith(b"\r\n\r\n")
 
 
@@ -214,9 +214,9 @@ def test_other_expectations_are_rejected() -> None:
 def test_a_body_goes_on_as_it_came() -> None:
     machine = HttpProxyServer()
     book = Playbook(machine) >> POST + b"hel" << Forward << RequestBody(b"hel")
-    assert machine.in_request and not machine.paused
+    assert machine.state is ProxyState.BODY
     book >> b"lo" << RequestBody(b"lo") << RequestEnded() >> silence
-    assert machine.paused and not machine.in_request
+    assert machine.state is ProxyState.ANSWERING
     chunked = POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked")
     body = b"5\r\nhello\r\n0\r\n\r\n"
     Playbook(HttpProxyServer()) >> chunked + body << Forward << RequestBody(body) << RequestEnded() >> silence

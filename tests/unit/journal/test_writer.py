@@ -16,11 +16,23 @@ def house(tmp_path):
     return JournalHouse(tmp_path)
 
 
+async def held_up(store, gate):
+    """A unit that keeps the writer's thread until the gate is open; returns when it is at work, and alone."""
+    loop, entered = asyncio.get_running_loop(), asyncio.Event()
+
+    def hold(_transaction):
+        loop.call_soon_threadsafe(entered.set)
+        return gate.wait(30)
+
+    holding = asyncio.create_task(store.transact(hold))
+    await entered.wait()
+    return holding
+
+
 async def test_callers_that_wait_together_share_a_commit(house):
     store = house.open()
     gate = threading.Event()
-    first = asyncio.create_task(store.transact(lambda transaction: gate.wait(30)))
-    await asyncio.sleep(0)
+    first = await held_up(store, gate)
     rest = [asyncio.create_task(store.transact(lambda transaction: transaction.now_ms)) for _ in range(100)]
     await asyncio.sleep(0)
     gate.set()
@@ -34,8 +46,7 @@ async def test_a_group_is_bounded(house, monkeypatch):
     monkeypatch.setattr(writer_module, "MAX_GROUP_UNITS", 10)
     store = house.open()
     gate = threading.Event()
-    first = asyncio.create_task(store.transact(lambda transaction: gate.wait(30)))
-    await asyncio.sleep(0)
+    first = await held_up(store, gate)
     rest = [asyncio.create_task(store.transact(lambda transaction: transaction.now_ms)) for _ in range(35)]
     await asyncio.sleep(0)
     gate.set()
@@ -47,15 +58,8 @@ async def test_a_group_is_bounded(house, monkeypatch):
 async def test_more_than_the_bound_may_not_wait(house, monkeypatch):
     monkeypatch.setattr(writer_module, "MAX_WAITING_UNITS", 5)
     store = house.open()
-    gate, entered = threading.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def hold(_transaction):
-        loop.call_soon_threadsafe(entered.set)
-        gate.wait(30)
-
-    tasks = [asyncio.create_task(store.transact(hold))]
-    await entered.wait()
+    gate = threading.Event()
+    tasks = [await held_up(store, gate)]
     tasks += [asyncio.create_task(store.transact(appending())) for _ in range(6)]
     await asyncio.sleep(0)
     gate.set()
@@ -69,10 +73,10 @@ def test_events_are_sealed_some_time_after_the_first_without_another_one(house):
     store = house.open(clock=SystemClock(), checkpoint_seconds=0.05)
     store.transact_blocking(appending(3))
     wait = threading.Event()
-    while store.reader.newest_checkpoint() is None:
+    # Nothing is unsealed then, so the thread waits without a timeout.
+    while store.reader.newest_checkpoint() is None or store._writer._seal_at is not None:
         wait.wait(0.01)
     assert store.reader.newest_checkpoint().last_seq == 3
-    assert store._writer._seal_at is None, "nothing is unsealed, so the thread waits without a timeout"
     store.close()
 
 

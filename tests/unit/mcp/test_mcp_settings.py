@@ -1,7 +1,8 @@
 import msgspec
 import pytest
 
-from palyra.config.settings import InvalidSetting, Settings, check_together
+from palyra.config.agreement import check_together
+from palyra.config.settings import InvalidSetting, Settings
 
 
 def test_deciders_are_principals() -> None:

@@ -179,9 +179,17 @@ async def test_tending_ends_silence_and_what_nobody_waits_for(room: Room) -> Non
     assert line.ended == [(node_registry.SILENT, False)]
 
 
-async def test_tending_goes_on_and_looks_at_once_when_a_device_is_gone(room: Room) -> None:
-    looked = asyncio.Event()
-    tending = asyncio.create_task(room.dispatcher.tend(looked.set))
+async def test_tending_goes_on_and_looks_at_once_when_a_device_is_gone(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look = asyncio.Event(), room.dispatcher.tend_once
+
+    async def noted() -> None:
+        await look()
+        looked.set()
+
+    monkeypatch.setattr(room.dispatcher, "tend_once", noted)
+    tending = asyncio.create_task(room.dispatcher.tend())
     await looked.wait()
     _, line = room.connect()
     asked = room.ask()

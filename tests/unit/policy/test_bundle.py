@@ -23,9 +23,9 @@ BASE = Bundle(schema="s", files=(("a", "x"), ("b", "y")), directory=EntityDirect
         msgspec.structs.replace(BASE, files=(("b", "y"), ("a", "x"))),
         msgspec.structs.replace(BASE, files=(("a", "xb"), ("", "y"))),
         msgspec.structs.replace(BASE, files=(("ax", ""), ("b", "y"))),
-        BASE.with_directory(EntityDirectory.from_lists(tools=("tu",))),
-        BASE.with_directory(EntityDirectory.from_lists(preapproved=("t", "u"))),
-        BASE.with_directory(EntityDirectory.from_lists(tools=("t", "u"), channels=("c",))),
+        msgspec.structs.replace(BASE, directory=EntityDirectory.from_lists(tools=("tu",))),
+        msgspec.structs.replace(BASE, directory=EntityDirectory.from_lists(preapproved=("t", "u"))),
+        msgspec.structs.replace(BASE, directory=EntityDirectory.from_lists(tools=("t", "u"), channels=("c",))),
     ],
 )
 def test_every_part_counts(other: Bundle) -> None:
@@ -42,7 +42,7 @@ def test_the_digest_is_stable() -> None:
 def test_the_order_of_sets_does_not_count() -> None:
     one = EntityDirectory(groups={"a": ("1",), "b": ("2",)})
     two = EntityDirectory(groups={"b": ("2",), "a": ("1",)})
-    assert BASE.with_directory(one).digest == BASE.with_directory(two).digest
+    assert msgspec.structs.replace(BASE, directory=one).digest == msgspec.structs.replace(BASE, directory=two).digest
 
 
 @given(

@@ -38,9 +38,9 @@ class WatchedDoor(FakeDoor):
         super().__init__({("a.example", 443): ("127.0.0.1", port)})
         self.networks: set[int] = set()
 
-    async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> FakeHandle:
+    async def opened(self, sockets: OpenedSockets) -> FakeHandle:
         self.networks |= {namespace_of(each.socket) for each in sockets}
-        return await super().opened(profile, sockets)
+        return await super().opened(sockets)
 
 
 class Bench:
@@ -65,7 +65,7 @@ class Bench:
     def wait_in_bubblewrap(self) -> None:
         """As on a machine where no process can wait inside."""
 
-        async def no(_: SandboxProfile) -> bool:
+        async def no() -> bool:
             return False
 
         self.runner.ahead.serves = no  # type: ignore[method-assign]
@@ -192,10 +192,10 @@ async def test_a_program_starts_only_when_its_door_is_served(bench: Bench) -> No
     marker = bench.workspace / "ran"
 
     class Slow(WatchedDoor):
-        async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> FakeHandle:
+        async def opened(self, sockets: OpenedSockets) -> FakeHandle:
             await asyncio.sleep(0.2)
             assert not marker.exists()
-            return await super().opened(profile, sockets)
+            return await super().opened(sockets)
 
     bench.door = Slow()
     assert (await bench.run("touch", str(marker))).exit_code == 0
@@ -206,7 +206,7 @@ async def test_a_door_that_fails_to_open_keeps_the_program_from_starting(bench: 
     marker = bench.workspace / "ran"
 
     class Broken(WatchedDoor):
-        async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> FakeHandle:
+        async def opened(self, sockets: OpenedSockets) -> FakeHandle:
             self.networks |= {namespace_of(each.socket) for each in sockets}
             raise RuntimeError("no proxy")
 
@@ -231,7 +231,7 @@ async def test_a_door_that_does_not_close_is_cut_and_told(
             raise RuntimeError("lost")
 
     class StuckDoor(WatchedDoor):
-        async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> FakeHandle:
+        async def opened(self, sockets: OpenedSockets) -> FakeHandle:
             self.networks |= {namespace_of(each.socket) for each in sockets}
             handle = Stuck(self)
             self.handles.append(handle)
@@ -250,8 +250,8 @@ async def test_sockets_that_are_not_as_planned_keep_the_program_from_starting(be
     marker = bench.workspace / "ran"
 
     class Meddling(WatchedDoor):
-        async def opened(self, profile: SandboxProfile, sockets: OpenedSockets) -> FakeHandle:
-            handle = await super().opened(profile, sockets)
+        async def opened(self, sockets: OpenedSockets) -> FakeHandle:
+            handle = await super().opened(sockets)
             for each in sockets:
                 each.socket.setsockopt(1, 15, 1)  # SO_REUSEPORT
             return handle

@@ -1,4 +1,5 @@
 import asyncio
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -97,4 +98,34 @@ async def test_a_keeper_that_is_in_the_group_already_is_taken(tmp_path: Path) ->
     # Its group is free again, for anybody.
     assert groups.take(SandboxLimits()).procs == other.prepared.cgroup_procs != wanted.procs
     other.close()
+    await keepers.close()
+
+
+async def test_closing_while_it_starts_leaves_nothing() -> None:
+    keepers = pool()
+    starting = asyncio.create_task(keepers.start())
+    await asyncio.sleep(0)
+    await keepers.close()
+    await starting
+    assert (keepers.alive, keepers.zygote_pid, len(keepers.ready)) == (False, None, 0)
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    keepers = pool()
+    made: list[subprocess.Popen[bytes]] = []
+    start = keepers._start_zygote
+
+    def noted(control: int) -> "subprocess.Popen[bytes]":
+        made.append(start(control))
+        return made[-1]
+
+    monkeypatch.setattr(keepers, "_start_zygote", noted)
+    starting = asyncio.create_task(keepers.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not keepers.alive
+    assert [zygote.returncode for zygote in made] == [0]
+    (await keepers.take(PLAIN)).close()
     await keepers.close()

@@ -1,9 +1,12 @@
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from palyra.sandbox import guard_limits as limits
+from palyra.sandbox import resolve_executable
 from palyra.sandbox.executables import ResolvedExecutable
 from palyra.sandbox.path_walk import Kind
 from palyra.sandbox.profile import SandboxProfile
@@ -112,3 +115,87 @@ def test_the_sandboxs_own_path_is_used(tmp_path: Path) -> None:
     assert host.executables.find("ls", "/") is not None and not host.enabled
     empty = guard_host(SandboxProfile(workspace_root=str(tmp_path), env=(("PATH", str(tmp_path)),)))
     assert empty.executables.find("ls", "/") is None
+
+
+@pytest.fixture
+def system(place: Path, monkeypatch: pytest.MonkeyPatch) -> PathExecutables:
+    """A lookup whose PATH counts as the system's, and whose files count as settled at once."""
+    monkeypatch.setattr(resolve_executable, "SYSTEM_ROOTS", (str(place),))
+    monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))
+    return PathExecutables(f"{place}/other:{place}/bin:{place}/missing", str(place / "ws"))
+
+
+def test_a_known_program_is_not_looked_up_again(
+    place: Path, system: PathExecutables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "bin" / "linked").symlink_to("tool")
+    first = system.find("linked", "/")
+    monkeypatch.setattr(PathExecutables, "_look_up", lambda *_: pytest.fail("looked up again"))
+    assert first is not None and system.find("linked", "/") is first
+
+
+def test_nothing_is_kept_of_a_program_that_changed_a_moment_ago_or_is_not_the_systems(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = lookup(place)
+    assert outside.find("tool", "/") is not outside.find("tool", "/")
+    monkeypatch.setattr(resolve_executable, "SYSTEM_ROOTS", (str(place),))
+    changed = lookup(place)
+    assert changed.find("tool", "/") is not changed.find("tool", "/")
+    monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))
+    inside = PathExecutables(f"{place}/bin", str(place))
+    assert inside.find("tool", "/") is not inside.find("tool", "/")
+
+
+def _in_front(place: Path) -> None:
+    shutil.copy("/bin/true", place / "other" / "tool")
+
+
+def _written_over(place: Path) -> None:
+    before = (place / "bin" / "tool").stat()
+    (place / "bin" / "tool").write_bytes(b"#!/usr/bin/perl\n")
+    # Whoever may write to it may also set these back.
+    os.utime(place / "bin" / "tool", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _another_name(place: Path) -> None:
+    before = (place / "bin").stat()
+    os.link(place / "bin" / "tool", place / "bin" / "perl5")
+    os.utime(place / "bin", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _missing_directory(place: Path) -> None:
+    (place / "missing").mkdir()
+    os.link(place / "bin" / "tool", place / "missing" / "perl5")
+
+
+@pytest.mark.parametrize("change", [_in_front, _written_over, _another_name, _missing_directory])
+def test_every_change_that_matters_is_seen(
+    place: Path, system: PathExecutables, change: Callable[[Path], None]
+) -> None:
+    before = system.find("tool", "/")
+    change(place)
+    after = system.find("tool", "/")
+    assert after == PathExecutables(f"{place}/other:{place}/bin:{place}/missing", str(place / "ws")).find("tool", "/")
+    assert after != before
+
+
+def test_a_link_that_leads_elsewhere_and_a_program_that_went_are_seen(place: Path, system: PathExecutables) -> None:
+    (place / "bin" / "linked").symlink_to(place / "ws" / "middle")
+    (place / "ws" / "middle").symlink_to(place / "bin" / "tool")
+    before = system.find("linked", "/")
+    (place / "ws" / "middle").unlink()
+    (place / "ws" / "middle").symlink_to(place / "bin" / "perl")
+    after = system.find("linked", "/")
+    assert before is not None and after is not None
+    assert (before.real, after.real) == (f"{place}/bin/tool", f"{place}/bin/perl")
+    (place / "bin" / "perl").unlink()
+    assert system.find("linked", "/") is None
+
+
+def test_the_number_of_kept_programs_is_limited(
+    place: Path, system: PathExecutables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_KEPT_PROGRAMS", 1)
+    tool, perl = system.find("tool", "/"), system.find("perl", "/")
+    assert system.find("perl", "/") is perl and system.find("tool", "/") is not tool

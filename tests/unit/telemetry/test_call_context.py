@@ -12,6 +12,6 @@ async def test_it_holds_within_for_tasks_started_there_and_not_outside() -> None
         return current_call()
 
     outside = asyncio.create_task(look())
-    with working_for(CALL):
+    with working_for(CALL, None):
         assert current_call() == await asyncio.create_task(look()) == await asyncio.to_thread(current_call) == CALL
     assert current_call() is None and await outside is None

@@ -36,7 +36,7 @@ def test_a_document_has_its_fields_and_the_ids_of_its_call() -> None:
         "logger": "palyra.api",
         "message": "hello there",
     }
-    with working_for(CALL):
+    with working_for(CALL, None):
         document = json.loads(lines.format(record("x", data={"status": "failed", "duration_ms": 3})))
     assert document["call_id"] == "01CALL" and document["run_id"] == "01RUN" and document["principal"] == "agent:bot"
     assert (document["status"], document["duration_ms"]) == ("failed", 3)

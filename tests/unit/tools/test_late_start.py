@@ -1,7 +1,9 @@
 """A call without effects: written down once with its end, or as started when it takes a while."""
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +69,47 @@ async def test_a_short_call_that_is_stopped_says_so(tmp_path: Path, monkeypatch:
         await house.gateway.broker.cancel(executor.plans[0].call_id)
         record = await calling
         assert record.state is CallState.CANCELLED and house.kinds(call=record.call_id) == ENTRIES
+
+
+@pytest.mark.parametrize("unrecorded", [600.0, 0.0])
+@pytest.mark.parametrize(("fuel", "state"), [(10**6, CallState.SUCCEEDED), (7, CallState.CANCELLED)])
+async def test_a_call_that_is_stopped_while_it_is_being_written_down_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrecorded: float, fuel: int, state: CallState
+) -> None:
+    monkeypatch.setattr(late_start, "UNRECORDED_SECONDS", unrecorded)
+    async with open_house(tmp_path, SETTINGS) as house, asyncio.TaskGroup() as group:
+        submitted, go_on = asyncio.Event(), threading.Event()
+        store, loop = house.gateway.store, asyncio.get_running_loop()
+        submit = store.submit
+
+        def noted(*given: Any, **how: Any) -> Any:
+            submitted.set()
+            return submit(*given, **how)
+
+        async def think(_plan: ExecutionPlan) -> str:
+            if not unrecorded:
+                await submitted.wait()
+            return "done"
+
+        executor = give_tool(house, think, reserves=lambda _: FUEL)
+        run_id = await house.open_run(wasm_fuel=fuel)
+        house.gateway.broker._forecast.note(run_id, dict.fromkeys(BudgetKind, 10**9))
+        # The disk is slow: nothing is written until the call was told to stop.
+        slow = submit(lambda _tx: go_on.wait(30))
+        monkeypatch.setattr(store, "submit", noted)
+        calling = group.create_task(house.call(TOOL, {}, run_id=run_id))
+        await submitted.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        loop.call_later(0.05, go_on.set)
+        await house.gateway.broker.cancel(executor.plans[0].call_id)
+        record = await calling
+        await slow
+        if unrecorded and fuel == 7:
+            # Nothing was written of it, and it began anew.
+            state = CallState.SUCCEEDED
+        assert record.state is state and house.kinds(call=record.call_id) == ENTRIES
+        assert house.run(run_id).budget[BudgetKind.CALLS].reserved == 0
 
 
 @pytest.mark.parametrize("unrecorded", [600.0, 0.0])

@@ -112,9 +112,9 @@ async def test_values_become_known_to_the_redactor_when_put_and_when_revealed(ho
     assert house.journal.redactor.text("a s3cret-value b") == f"a {REDACTED} b"
     learned: list[Secret] = []
     later = house.vault(learn=learned.append)
-    assert list(later.known_values()) == []
+    assert learned == []
     await later.reveal(K, note=NOTE)
-    assert learned == [Secret("s3cret-value")] and list(later.known_values()) == ["s3cret-value"]
+    assert learned == [Secret("s3cret-value")]
 
 
 async def test_two_processes_that_begin_at_once_make_one_vault(house: VaultHouse) -> None:

@@ -8,7 +8,7 @@ from palyra.wasm.outcome import Quota
 from palyra.wasm.worker_main import COMPILER as SAID_COMPILER
 from palyra.wasm.worker_main import WORKER as SAID_WORKER
 from palyra.wasm.worker_pool import WorkerPool
-from palyra.wasm.worker_source import COMPILER, WORKER, WorkerSource, WorkersUnavailable
+from palyra.wasm.worker_source import COMPILER, WORKER, Process, WorkerSource, WorkersUnavailable
 
 
 @pytest.fixture
@@ -112,3 +112,35 @@ async def test_a_program_that_cannot_start_is_told():
     await ends.close()
     with pytest.raises(WorkersUnavailable, match="closed"):
         await ends.make(WORKER)
+
+
+async def test_whoever_still_has_a_worker_when_the_pool_is_closed_ends_it(source):
+    pool = await _pool(source)
+    link = await pool.take(b"", 5)
+    await pool.close()
+    pool.release(link)
+    assert (pool.busy, pool.idle, link.broken) == (0, 0, "closed")
+
+
+async def test_a_worker_that_gets_ready_after_the_pool_was_closed_is_ended(source):
+    pool = WorkerPool(source, PoolSettings(ready=1), 3)
+    starting = [asyncio.create_task(pool.start()), asyncio.create_task(pool.take(b"", 30))]
+    await asyncio.sleep(0)
+    await pool.close()
+    for outcome in await asyncio.gather(*starting, return_exceptions=True):
+        assert isinstance(outcome, WorkersUnavailable), outcome
+    assert (pool.started, pool.busy, pool.idle) == (False, 0, 0)
+
+
+async def test_a_process_that_was_made_in_the_moment_of_a_cancellation_is_ended(source, monkeypatch):
+    ended = []
+    monkeypatch.setattr(Process, "kill", lambda self: ended.append("killed"))
+    monkeypatch.setattr(Process, "close", lambda self: ended.append("closed"))
+    making = asyncio.create_task(source.make(WORKER))
+    while not source._waiting:
+        await asyncio.sleep(0)
+    source._waiting[0].set_result(Process(-1))
+    making.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    assert ended == ["killed", "closed"]

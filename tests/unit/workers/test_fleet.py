@@ -188,6 +188,21 @@ async def test_a_drain_ends_nothing_and_begins_nothing(
     assert resumed.state is State.REGISTERED and resumed.attested is None
 
 
+async def test_a_drain_outlasts_a_quarantine(ledger: MemoryFleet, scene: FleetScene, clock: StillClock) -> None:
+    await scene.ready(ledger, now_ms=clock.now)
+    await ledger.decide(commands.DrainWorker(actor="operator", worker_id=WORKER, reason="a new disk"))
+    for reason in ("behaves oddly", "still does"):
+        await ledger.decide(commands.QuarantineWorker(actor="operator", worker_id=WORKER, reason=reason))
+    let_out = await done(ledger, release())
+    assert (let_out.state, let_out.reason, let_out.nonce) == (State.DRAINING, "a new disk", "")
+    assert ledger.journal[-1].payload["state"] == "draining"
+    with pytest.raises(PalyraError, match="draining"):
+        await scene.leased(ledger, now_ms=clock.now)
+    await done(ledger, commands.ResumeWorker(actor="operator", worker_id=WORKER))
+    await ledger.decide(commands.QuarantineWorker(actor="operator", worker_id=WORKER, reason="once more"))
+    assert (await done(ledger, release())).state is State.REGISTERED, "it was not drained this time"
+
+
 async def test_removal_is_final(ledger: MemoryFleet, scene: FleetScene, clock: StillClock) -> None:
     await scene.ready(ledger, now_ms=clock.now)
     lease = await scene.leased(ledger, now_ms=clock.now)

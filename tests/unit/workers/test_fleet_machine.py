@@ -44,6 +44,7 @@ class FleetMachine(RuleBasedStateMachine):
         # Workers in quarantine; and since their release, those that have not attested themselves yet.
         self.distrusted: set[str] = set()
         self.unattested: set[str] = set()
+        self.drained: set[str] = set()
         # The connection on which each last attested itself, and the challenge that its release made void.
         self.attested: dict[str, int] = {}
         self.void_nonce: dict[str, str] = {}
@@ -253,7 +254,8 @@ class FleetMachine(RuleBasedStateMachine):
         if not drained and not drain:
             return
         kind = commands.ResumeWorker if drained else commands.DrainWorker
-        self.do(kind(actor="operator", worker_id=worker_id))
+        if self.do(kind(actor="operator", worker_id=worker_id)).refusal is None:
+            self.drained ^= {worker_id}
 
     @rule(worker_id=workers, really=rarely, seen_by_proxy=st.booleans())
     def quarantine(self, worker_id: str, really: bool, seen_by_proxy: bool) -> None:
@@ -317,6 +319,8 @@ class FleetMachine(RuleBasedStateMachine):
                 assert not held and not worker.connected
             if worker_id in self.distrusted:
                 assert worker.state in (State.QUARANTINED, State.REMOVED) and not held
+            if worker_id in self.drained:
+                assert worker.state in (State.DRAINING, State.QUARANTINED, State.REMOVED)
             if worker_id in self.unattested and worker.state is not State.QUARANTINED:
                 assert worker.attested is None
             if worker.state is State.AVAILABLE:
@@ -397,7 +401,7 @@ def test_a_long_life_keeps_the_promises(seed: int) -> None:
         lambda: machine.leases and machine.retry(chance.randrange(9)): 2,
         lambda: machine.grants and machine.lease(some(), chance.randrange(9), True, changed=True): 1,
     }
-    for step in chance.choices(list(steps), weights=list(steps.values()), k=2_000):
+    for step in chance.choices(list(steps), weights=list(steps.values()), k=2_400):
         step()
         machine.promises_hold()
     machine.teardown()

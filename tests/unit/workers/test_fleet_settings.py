@@ -1,7 +1,8 @@
 import msgspec
 import pytest
 
-from palyra.config.settings import InvalidSetting, Settings, check_together
+from palyra.config.agreement import check_together
+from palyra.config.settings import InvalidSetting, Settings
 from palyra.workers.fleet_policy import PlacementRule, WorkerFleetPolicy
 from palyra.workers.fleet_settings import WorkerFleetSettings
 

@@ -95,6 +95,22 @@ async def test_a_grant_has_an_end_and_an_id_of_its_own(
     assert await refused(ledger, scene.issue(grant)) == "worker_grant.repeated"
 
 
+async def test_a_grant_may_be_issued_with_its_lease_and_is_used_by_it(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord
+) -> None:
+    grant = scene.grant(clock.now)
+    lacking = scene.lease(WORKER, grant, grant=grant, needs=frozenset(("gpu",)))
+    assert await refused(ledger, lacking) == "worker.lacks_capability"
+    other = scene.lease(WORKER, grant, grant=grant, tool="fs.write")
+    assert await refused(ledger, other) == "worker_grant.other_call"
+    assert [kind for kind, _ in ledger.events() if kind.startswith("lease.")] == ["lease.refused"]
+    await ledger.decide(scene.lease(WORKER, grant, grant=grant))
+    kinds = [kind for kind, _ in ledger.events() if kind.startswith("lease.")]
+    assert kinds == ["lease.refused", "lease.authorised", "lease.granted"]
+    # It is on record as used: saying it again makes no second one.
+    assert await refused(ledger, scene.lease(WORKER, grant, grant=grant)) == "worker_grant.used"
+
+
 async def test_a_result_is_taken_once(
     ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
 ) -> None:

@@ -29,7 +29,11 @@ def test_quarantine_is_left_by_a_person_only_and_then_through_a_new_attestation(
         for (state, event), target in TRANSITIONS.items()
         if state is State.QUARANTINED and target is not State.QUARANTINED
     }
-    assert ways == {(Event.RELEASE, State.REGISTERED), (Event.REMOVE, State.REMOVED)}
+    assert ways == {
+        (Event.RELEASE, State.REGISTERED),
+        (Event.RELEASE_DRAINED, State.DRAINING),
+        (Event.REMOVE, State.REMOVED),
+    }
     assert {event for (state, event) in TRANSITIONS if state is State.QUARANTINED}.isdisjoint(
         {Event.ATTEST, Event.LEASE}
     )

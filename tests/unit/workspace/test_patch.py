@@ -109,15 +109,13 @@ def test_a_line_loses_its_newline_only_at_the_end() -> None:
         apply_diff(parse_diff(diff), b"a\nb\n")
 
 
-def test_creating_and_deleting_need_a_statement() -> None:
+def test_creating_and_deleting_are_refused() -> None:
     create = parse_diff("--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+a\n")
     delete = parse_diff("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n")
     assert (create.change, delete.change) == (Change.CREATE, Change.DELETE)
     for each in (create, delete):
         with pytest.raises(PatchNotAllowed):
             apply_diff(each, b"a\n")
-    assert apply_diff(create, b"", allowed=frozenset({Change.CREATE})) == b"a\n"
-    assert apply_diff(delete, b"a\n", allowed=frozenset({Change.DELETE})) == b""
 
 
 def test_crlf_is_preserved() -> None:

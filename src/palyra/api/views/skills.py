@@ -95,6 +95,11 @@ class RemovedVersions(TypedDict):
     removed: list[SkillVersionData]
 
 
+class ErasedData(TypedDict):
+    values: int
+    bytes: int
+
+
 class ConfigurationData(TypedDict):
     configuration: dict[str, Any]
 

@@ -30,11 +30,15 @@ function pointOf(element) {
 }
 
 // Where the mouse may go while it is seen whether the element is at rest.
-function aim(number) {
-  const element = elementOf(number);
-  const point = element && connected(element) ? pointOf(element) : { problem: "removed" };
+function aimAt(element) {
+  const point = pointOf(element);
   return point.problem ? null : point;
 }
+
+const aim = (number) => {
+  const element = elementOf(number);
+  return element && connected(element) ? aimAt(element) : null;
+};
 
 // What a person would call the thing that is in the way.
 function coverOf(hit) {

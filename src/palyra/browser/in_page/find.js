@@ -65,7 +65,8 @@ function byRole(role, name) {
   return [exact, part];
 }
 
-// The best there are: drawn before not drawn, then exact before a part. `rank` says which those are.
+// The best there are: drawn before not drawn, then exact before a part. `rank` says which those are. Where it is only
+// one, also where the mouse may go while it is seen whether it is at rest.
 function find(selector) {
   let found;
   try {
@@ -78,7 +79,8 @@ function find(selector) {
   const seen = found.map((each) => each.filter((element) => !whyHidden(element)));
   const ranks = [...seen, ...found];
   const rank = ranks.findIndex((each) => each.length > 0);
-  return { rank, elements: rank < 0 ? [] : ranks[rank].slice(0, MAX_FOUND).map(described) };
+  const best = rank < 0 ? [] : ranks[rank].slice(0, MAX_FOUND);
+  return { rank, elements: best.map(described), aim: best.length === 1 ? aimAt(best[0]) : null };
 }
 
 // What somebody who looked for this may have meant: of the same role, else anything that is pressed or filled in.

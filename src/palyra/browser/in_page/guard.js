@@ -1,6 +1,6 @@
 // Stands before the page at every input event while we act: an event that does not reach the very element it was
-// meant for, as it was when it was looked at, reaches nobody. Installed before the page's own scripts where the world
-// is made with the document, so that nobody hears an event before it was judged.
+// meant for, as it was when it was looked at, reaches nobody. Its listeners came with the document (early.js), so that
+// no script of the page's hears an event before it was judged.
 let armed = null;
 const GUARD_MS = 30000;
 
@@ -38,10 +38,7 @@ function targetOf(event) {
   return first instanceof Node ? first : null;
 }
 
-const MOUSE = ["pointerdown", "mousedown", "pointerup", "mouseup", "click", "auxclick", "contextmenu", "dblclick"];
-const MOVES = ["pointermove", "mousemove"];
-const DRAG = ["dragenter", "dragover", "drop"];
-const KEYS = ["keydown", "keypress", "beforeinput", "paste"];
+const { MOUSE, MOVES, DRAG, KEYS } = hold;
 const RELEASES = new Set(["pointerup", "mouseup", "click"]);
 
 // spec: {kind: "mouse" | "keys" | "hover" | "nothing", number, role, name, last: [types], to, leaves}
@@ -50,6 +47,8 @@ function arm(spec) {
   return true;
 }
 
+// What the input began is told before the answer to this: a navigation is told of when it is asked for, not when it
+// starts. (A task of its own would not do: Chromium puts those off after an input until a frame was drawn.)
 function disarm() {
   const was = armed;
   armed = null;
@@ -102,28 +101,20 @@ function problemWith(event) {
   return { change: "elsewhere", at: event.type, over };
 }
 
-for (const type of [...MOUSE, ...MOVES, ...DRAG, ...KEYS]) addEventListener(type, judge, { capture: true });
-addEventListener(
-  "gotpointercapture",
-  (event) => {
-    // Taken by the page in its own answer to our press, by something around the element.
-    const target = targetOf(event);
-    if (armed?.seen.includes("pointerdown") && isElement(target)) {
-      const element = elementOf(armed.number);
-      if (element && within(target, element)) armed.captured = target;
-    }
-  },
-  { capture: true },
-);
-addEventListener(
-  "dragstart",
-  (event) => {
-    const now = armed;
-    // Whether the page refused it is known when all of its listeners have run.
-    if (now !== null && event.isTrusted) setTimeout(() => { now.drags = !event.defaultPrevented; });
-  },
-  { capture: true },
-);
+hold.judge = judge;
+hold.captured = (event) => {
+  // Taken by the page in its own answer to our press, by something around the element.
+  const target = targetOf(event);
+  if (armed?.seen.includes("pointerdown") && isElement(target)) {
+    const element = elementOf(armed.number);
+    if (element && within(target, element)) armed.captured = target;
+  }
+};
+hold.dragged = (event) => {
+  const now = armed;
+  // Whether the page refused it is known when all of its listeners have run.
+  if (now !== null && event.isTrusted) setTimeout(() => { now.drags = !event.defaultPrevented; });
+};
 
 // Whether the browser's own kind of dragging began.
 const dragging = () => new Promise((resolve) => setTimeout(() => resolve(armed !== null && armed.drags)));

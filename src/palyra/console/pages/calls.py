@@ -16,8 +16,10 @@ from palyra.console.page import Listing, Page, Section, Write
 from palyra.console.roles import Role
 from palyra.console.visit import Visit
 from palyra.ids import CallId, RunId
+from palyra.tools.approval import Approval, ApprovalState
 from palyra.tools.call import FINAL_STATES, CallState
 from palyra.tools.record import CallRecord
+from palyra.tools.sqlite_approvals import find_approvals
 from palyra.tools.sqlite_call_search import CallQuery, calls_of_run, list_runs, search_calls
 from palyra.tools.sqlite_calls import read_call
 from palyra.tools.sqlite_runs import read_run
@@ -27,6 +29,8 @@ EVENTS_OF_CALL = 200
 CALLS_OF_RUN = 200
 # In place of a state: all that did not end well.
 BAD = "refused_or_failed"
+# The share of a timeline that is kept for what has an end.
+MOST_OF_THE_PICTURE = 0.75
 
 
 class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,8 +39,9 @@ class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 async def show_calls(console: Console, visit: Visit) -> dict[str, Any]:
     found = await _search(console, visit)
+    asked = await asyncio.to_thread(_questions_of, console, found.calls)
     return {
-        "calls": found.calls,
+        "calls": [(each, _answer_to(each, asked)) for each in found.calls],
         "next": found.next,
         "states": [BAD, *(state.value for state in CallState)],
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
@@ -101,34 +106,67 @@ async def show_run(console: Console, visit: Visit) -> dict[str, Any]:
         after=str(CallId.parse(after)) if after else "",
         limit=CALLS_OF_RUN,
     )
+    asked = await asyncio.to_thread(_questions_of, console, calls)
+    spans = spans_of(calls, console.service.clock.now_ms(), asked)
     return {
         "title": f"Run of {run.principal}",
         "run": run,
-        "calls": list(zip(calls, spans_of(calls, console.service.clock.now_ms()), strict=True)),
+        "calls": [(each, place, _answer_to(each, asked)) for each, place in zip(calls, spans, strict=True)],
         "next": calls[-1].call_id if len(calls) == CALLS_OF_RUN else None,
     }
 
 
-def spans_of(calls: list[CallRecord], now_ms: int) -> list[Span]:
-    """Each call's place between the first beginning and the last end of them all."""
+def _questions_of(console: Console, calls: list[CallRecord]) -> dict[str, Approval]:
+    return find_approvals(console.store, [each.approval_id for each in calls if each.approval_id])
+
+
+def _answer_to(record: CallRecord, asked: dict[str, Approval]) -> Approval | None:
+    """What a person said to a call that went away with its question; None while nobody has answered."""
+    approval = asked.get(record.approval_id or "")
+    answered = record.state is CallState.NEEDS_APPROVAL and approval is not None
+    return approval if answered and approval is not None and approval.state is not ApprovalState.PENDING else None
+
+
+def spans_of(calls: list[CallRecord], now_ms: int, asked: dict[str, Approval] | None = None) -> list[Span]:
+    """Each call's place between the first beginning and the last end of them all. Who asked waits for the answer."""
     if not calls:
         return []
+    ends = []
+    for record in calls:
+        answer = _answer_to(record, asked or {})
+        answered_ms = None if answer is None else answer.decided_ms or answer.expires_ms
+        ends.append(record.ended_ms or answered_ms or now_ms)
     first = min(record.created_ms for record in calls)
-    last = max((record.ended_ms or now_ms) for record in calls)
-    whole = max(last - first, 1)
-    return [
-        Span(
-            waited=(
-                (record.created_ms - first) / whole,
-                ((record.started_ms or record.ended_ms or last) - first) / whole,
-            ),
-            ran=None
-            if record.started_ms is None
-            else ((record.started_ms - first) / whole, ((record.ended_ms or last) - first) / whole),
-            good=record.state in (CallState.SUCCEEDED, CallState.RUNNING),
+    whole = max(_last_ms(calls, ends, first) - first, 1)
+
+    def part(begin_ms: int, end_ms: int) -> tuple[float, float]:
+        return (min((begin_ms - first) / whole, 1.0), min((end_ms - first) / whole, 1.0))
+
+    spans = []
+    for record, end_ms in zip(calls, ends, strict=True):
+        ran = None if record.started_ms is None else part(record.started_ms, end_ms)
+        if ran is None and record.state in FINAL_STATES and record.state is not CallState.NEEDS_APPROVAL:
+            # Refused without having run: a mark where that was.
+            ran = part(end_ms, end_ms)
+        spans.append(
+            Span(
+                waited=part(record.created_ms, record.started_ms or end_ms),
+                ran=ran,
+                good=record.state in (CallState.SUCCEEDED, CallState.RUNNING),
+            )
         )
-        for record in calls
+    return spans
+
+
+def _last_ms(calls: list[CallRecord], ends: list[int], first: int) -> int:
+    """Where the picture ends. A question that nobody answers lasts for hours: it runs out of the picture, so that what
+    happened before it can still be told apart."""
+    last_asked = max(record.created_ms for record in calls)
+    settled = [
+        end_ms for record, end_ms in zip(calls, ends, strict=True) if record.state is not CallState.NEEDS_APPROVAL
     ]
+    seen = max([last_asked, *settled]) - first
+    return min(max(ends), first + int(seen / MOST_OF_THE_PICTURE) + 1)
 
 
 def statement_of(envelope: dict[str, Any] | None) -> Any:

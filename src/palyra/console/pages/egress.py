@@ -11,7 +11,7 @@ from palyra.console.limits import PAGE_ROWS
 from palyra.console.page import Listing, Page, Section
 from palyra.console.visit import Visit
 from palyra.journal.event import Event
-from palyra.journal.sqlite_search import EventQuery, search_events
+from palyra.journal.sqlite_search import EventQuery, Found, search_events
 
 # Entries that the table of hosts is made of; older ones are in the journal.
 COUNTED = 2_000
@@ -38,9 +38,19 @@ async def list_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
     return {"hosts": msgspec.to_builtins(await asyncio.to_thread(_hosts, console)), "allowed": console.egress_rules}
 
 
-def _refusals(console: Console, before: int | None) -> Any:
-    query = EventQuery(kind="egress.refused", before=before)
-    return search_events(console.store, query, limit=PAGE_ROWS, look_at=PAGE_ROWS)
+def _refusals(console: Console, before: int | None) -> Found:
+    """What was stopped on its way out, and the calls that were not even begun for where they wanted to go."""
+    both = [
+        search_events(console.store, query, limit=PAGE_ROWS, look_at=look_at)
+        for query, look_at in (
+            (EventQuery(kind="egress.refused", before=before), PAGE_ROWS),
+            (EventQuery(kind="call.refused", text='"egress.', before=before), COUNTED),
+        )
+    ]
+    # Below this the one or the other was not looked at: there the next page begins.
+    lowest = max((found.next for found in both if found.next is not None), default=None)
+    events = [event for found in both for event in found.events if lowest is None or event.seq >= lowest]
+    return Found(events=sorted(events, key=lambda event: event.seq, reverse=True), next=lowest)
 
 
 def _hosts(console: Console) -> list[HostRow]:

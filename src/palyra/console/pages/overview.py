@@ -29,6 +29,7 @@ REFUSED = (CallState.DENIED, CallState.REFUSED)
 TROUBLE = (
     *("egress.refused", "worker.quarantined", "worker.violation_reported", "policy.rejected", "vault.use_denied"),
     *("credential.rejected", "call.abandoned", "nodes.state_recovered", "skill.failed", "console.action_failed"),
+    "console.request_refused",
 )
 _GROUP_OF = {
     CallState.SUCCEEDED: "succeeded",

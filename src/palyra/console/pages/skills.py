@@ -32,6 +32,15 @@ class StatusBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: Reason = ""
 
 
+_GIVEN = {"type": "string"}
+_APPROVAL_NAMES_WHAT_WAS_SEEN = {
+    "anyOf": [
+        {"properties": {"status": {"enum": ["quarantine", "disable", "enable", "rollback"]}}},
+        {"properties": {"version": _GIVEN, "digest": _GIVEN}, "required": ["version", "digest"]},
+    ]
+}
+
+
 class ScaffoldBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
     publisher: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)] = "local"
@@ -169,7 +178,11 @@ SECTION = Section(
     listings=(Listing(path="/console/v1/skills", show=console_skills_list_handler),),
     writes=(
         Write(
-            path="/console/v1/skills/{skill_id}/status", name="skill.status", act=upsert_skill_status, body=StatusBody
+            path="/console/v1/skills/{skill_id}/status",
+            name="skill.status",
+            act=upsert_skill_status,
+            body=StatusBody,
+            body_rules=_APPROVAL_NAMES_WHAT_WAS_SEEN,
         ),
         Write(
             path="/console/v1/skills/builder",

@@ -6,7 +6,7 @@ export function themeButton(button) {
   const current = () => document.documentElement.dataset.theme ?? "system";
   const label = () => {
     button.querySelector("[data-theme-name]").textContent = current();
-    button.setAttribute("aria-label", `Colours: ${current()}. Change`);
+    button.setAttribute("aria-label", `Theme: ${current()}. Change`);
   };
   button.addEventListener("click", () => {
     const next = ROUND[(ROUND.indexOf(current()) + 1) % ROUND.length];

@@ -1,10 +1,12 @@
 """The definition of a tool as its server tells it, and the name and digest that it is known by here.
 
 Everything that a model or a person reads of a tool is part of its digest: a server that changes one word has another
-tool.
+tool. Prompts and resources are told of, reviewed and asked for in the same way: each is a tool of its own kind.
 """
 
 import re
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +18,11 @@ from palyra.tools.schema_check import SchemaCheck
 from palyra.tools.spec import InvalidToolName, ToolName
 
 FORMAT: Final = "palyra.mcp.definition.v1"
-_OTHER: Final = re.compile(r"[^a-z0-9_-]")
+_OTHER: Final = re.compile(r"[^a-z0-9_.-]")
+# The variables of a template that names them one by one: `{id}`. Other forms are not offered.
+_VARIABLE: Final = re.compile(r"\{([A-Za-z0-9_]+)\}")
+# The scheme of Palyra's own resources.
+_OWN_SCHEME: Final = "palyra:"
 
 
 class DefinitionRefused(Failed):
@@ -24,8 +30,29 @@ class DefinitionRefused(Failed):
     hint = "the server tells of a tool in a way that cannot be offered; its author can change that"
 
 
+class DefinitionKind(StrEnum):
+    TOOL = "tool"
+    PROMPT = "prompt"
+    RESOURCE = "resource"
+    # A resource whose address has variables in it.
+    TEMPLATE = "template"
+
+
+# What the names of the others begin with, after the server's.
+_PREFIX: Final = {
+    DefinitionKind.TOOL: "",
+    DefinitionKind.PROMPT: "prompt.",
+    DefinitionKind.RESOURCE: "resource.",
+    DefinitionKind.TEMPLATE: "resource.",
+}
+
+
+_OF_OTHER_KINDS: Final = frozenset({"kind", "uri", "media_type"})
+
+
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """``name`` is the server's own; ``tool`` the last part of the name here."""
+    """``name`` is the server's own; ``tool`` the last part of the name here. ``uri`` and ``media_type`` are those of a
+    resource."""
 
     name: str
     title: str = ""
@@ -33,14 +60,26 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: dict[str, Any]
     output_schema: dict[str, Any] | None = None
     annotations: dict[str, Any] | None = None
+    kind: DefinitionKind = DefinitionKind.TOOL
+    uri: str = ""
+    media_type: str = ""
 
     @property
     def tool(self) -> str:
+        return _PREFIX[self.kind] + self.own_name
+
+    @property
+    def own_name(self) -> str:
+        """As tool names are written."""
         return _OTHER.sub("-", self.name.lower())
 
     @property
     def digest(self) -> str:
-        return digest_of({"format": FORMAT, **msgspec.structs.asdict(self)})
+        told = msgspec.structs.asdict(self)
+        if self.kind is DefinitionKind.TOOL:
+            # As it was before there were other kinds.
+            told = {name: value for name, value in told.items() if name not in _OF_OTHER_KINDS}
+        return digest_of({"format": FORMAT, **told})
 
     def name_behind(self, server: str) -> ToolName:
         return ToolName.parse(f"{server}.{self.tool}")
@@ -53,15 +92,16 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, str] = {}
 
 
-def read_listing(server: str, told: list[dict[str, Any]]) -> Listing:
-    if len(told) > MAX_SERVER_TOOLS:
-        raise DefinitionRefused(f"{server} offers {len(told)} tools; at most {MAX_SERVER_TOOLS} are taken")
+def read_listing(server: str, told: Iterable[tuple[DefinitionKind, dict[str, Any]]]) -> Listing:
+    offered = list(told)
+    if len(offered) > MAX_SERVER_TOOLS:
+        raise DefinitionRefused(f"{server} offers {len(offered)} tools; at most {MAX_SERVER_TOOLS} are taken")
     found: dict[str, ToolDefinition] = {}
     refused: dict[str, str] = {}
-    for raw in told:
+    for kind, raw in offered:
         shown = str(raw.get("name", ""))[:128]
         try:
-            definition = read_definition(server, raw)
+            definition = read_definition(server, raw, kind)
             if definition.tool in found:
                 raise DefinitionRefused(f"its name here is that of {found[definition.tool].name!r} too")
         except (DefinitionRefused, InvalidToolName) as error:
@@ -71,18 +111,22 @@ def read_listing(server: str, told: list[dict[str, Any]]) -> Listing:
     return Listing(definitions=tuple(found.values()), refused=refused)
 
 
-def read_definition(server: str, raw: dict[str, Any]) -> ToolDefinition:
+def read_definition(server: str, raw: dict[str, Any], kind: DefinitionKind = DefinitionKind.TOOL) -> ToolDefinition:
     if len(msgspec.json.encode(raw)) > MAX_DEFINITION_BYTES:
         raise DefinitionRefused(f"it has more than {MAX_DEFINITION_BYTES} bytes")
     known = {
         "name": raw.get("name"),
         "title": raw.get("title") or "",
         "description": raw.get("description") or "",
-        "input_schema": raw.get("inputSchema"),
         "output_schema": raw.get("outputSchema"),
         "annotations": raw.get("annotations"),
+        "kind": kind,
     }
+    if kind in (DefinitionKind.RESOURCE, DefinitionKind.TEMPLATE):
+        known["uri"] = raw.get("uri" if kind is DefinitionKind.RESOURCE else "uriTemplate") or ""
+        known["media_type"] = raw.get("mimeType") or ""
     try:
+        known["input_schema"] = _input_schema(kind, raw)
         definition = msgspec.convert(known, ToolDefinition)
         # Both are looked at now, so that no schema that reaches out or makes no sense is ever approved.
         SchemaCheck(definition.input_schema)
@@ -93,5 +137,28 @@ def read_definition(server: str, raw: dict[str, Any]) -> ToolDefinition:
         raise DefinitionRefused(f"it is malformed: {error}"[:300]) from error
     if definition.input_schema.get("type") != "object" or not digest:
         raise DefinitionRefused("its input is no object")
+    if definition.uri.lower().startswith(_OWN_SCHEME):
+        raise DefinitionRefused("its address is one of Palyra's own")
     definition.name_behind(server)
     return definition
+
+
+def _input_schema(kind: DefinitionKind, raw: dict[str, Any]) -> Any:
+    """What it takes. Palyra says it for those whose server has no schema to tell."""
+    match kind:
+        case DefinitionKind.TOOL:
+            return raw.get("inputSchema")
+        case DefinitionKind.PROMPT:
+            arguments = raw.get("arguments") or []
+            required = [each["name"] for each in arguments if each.get("required")]
+            return _strings({each["name"]: str(each.get("description") or "") for each in arguments}, required)
+        case _:
+            variables = _VARIABLE.findall(raw["uriTemplate"]) if kind is DefinitionKind.TEMPLATE else []
+            if kind is DefinitionKind.TEMPLATE and set("{}") & set(_VARIABLE.sub("", raw["uriTemplate"])):
+                raise DefinitionRefused("its address has variables of a form that is not offered")
+            return _strings(dict.fromkeys(variables, ""), variables)
+
+
+def _strings(names: dict[str, str], required: list[str]) -> dict[str, Any]:
+    properties = {name: {"type": "string", **({"description": said} if said else {})} for name, said in names.items()}
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

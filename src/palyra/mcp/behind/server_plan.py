@@ -1,7 +1,7 @@
 """One server behind Palyra as the settings describe it: what is run, and what it is given."""
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -40,6 +40,8 @@ class ServerPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tool_roots: tuple[str, ...] = ()
     allow_interpreters: bool = False
     memory_bytes: Annotated[int, Meta(ge=1, le=sandbox.MAX_BYTES)] = sandbox.DEFAULT_MEMORY_BYTES
+    # What of it is offered on. Prompts and resources are asked for as its tools are.
+    offers: tuple[Literal["tools", "prompts", "resources"], ...] = ("tools",)
     cpu_seconds: Annotated[int, Meta(ge=1, le=sandbox.MAX_CPU_SECONDS)] = 3_600
 
     def check(self, name: str) -> None:

@@ -4,7 +4,7 @@ The server is not trusted: what it says is bounded, parsed and never fetched fro
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
 import anyio
@@ -13,14 +13,30 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from mcp.shared.uri_template import UriTemplate
 
 from palyra.errors import Failed, LimitExceeded, Unavailable
+from palyra.mcp.behind.definition import DefinitionKind
 from palyra.mcp.limits import MAX_LISTING_PAGES, MAX_SERVER_MESSAGE_BYTES, MESSAGES_AHEAD
 from palyra.mcp.message_lines import LineSplitter
 
 Write = Callable[[bytes], Awaitable[None]]
 # Messages that wait to be read: a server that sends more without being asked is flooding.
 MAX_WAITING_MESSAGES = 1024
+
+
+_LISTINGS = (
+    (DefinitionKind.TOOL, "tools", types.ListToolsRequest, types.ListToolsResult, "tools"),
+    (DefinitionKind.PROMPT, "prompts", types.ListPromptsRequest, types.ListPromptsResult, "prompts"),
+    (DefinitionKind.RESOURCE, "resources", types.ListResourcesRequest, types.ListResourcesResult, "resources"),
+    (
+        DefinitionKind.TEMPLATE,
+        "resources",
+        types.ListResourceTemplatesRequest,
+        types.ListResourceTemplatesResult,
+        "resource_templates",
+    ),
+)
 
 
 class ServerGone(Unavailable):
@@ -113,17 +129,41 @@ class ServerSession:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def tools(self) -> list[dict[str, Any]]:
+    async def offered(self, offers: Collection[str]) -> list[tuple[DefinitionKind, dict[str, Any]]]:
+        """Everything that the server tells of and somebody wants of it, page by page."""
+        found: list[tuple[DefinitionKind, dict[str, Any]]] = []
+        has = self._client.session.server_capabilities
+        for kind, what, request, result, field in _LISTINGS:
+            if what not in offers or (what != "tools" and (has is None or getattr(has, what) is None)):
+                continue
+            found += [(kind, raw) for raw in await self._pages(request, result, field)]
+        return found
+
+    async def _pages(self, request: Any, result: Any, field: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_LISTING_PAGES):
-            params = types.PaginatedRequestParams(cursor=cursor)
-            page = await self._asked(types.ListToolsRequest(params=params), types.ListToolsResult)
-            found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+            page = await self._asked(request(params=types.PaginatedRequestParams(cursor=cursor)), result)
+            found += [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in getattr(page, field)]
             cursor = page.next_cursor
             if cursor is None:
                 return found
-        raise ServerFailed(f"its listing of tools has more than {MAX_LISTING_PAGES} pages")
+        raise ServerFailed(f"its listing of {field} has more than {MAX_LISTING_PAGES} pages")
+
+    async def prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        params = types.GetPromptRequestParams(name=name, arguments=arguments)
+        result = await self._asked(types.GetPromptRequest(params=params), types.GetPromptResult)
+        told = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        said = {"description": told.get("description", ""), "messages": told["messages"]}
+        return {"content": [each["content"] for each in told["messages"]], "structuredContent": said}
+
+    async def resource(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:
+        """``variables`` are those of a template's address."""
+        address = UriTemplate.parse(uri).expand(variables) if variables else uri
+        params = types.ReadResourceRequestParams(uri=address)
+        result = await self._asked(types.ReadResourceRequest(params=params), types.ReadResourceResult)
+        told = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {"content": [{"type": "resource", "resource": each} for each in told["contents"]]}
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The result as the server told it. The library's own way would also fetch what schemas refer to."""

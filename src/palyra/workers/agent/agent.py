@@ -212,7 +212,7 @@ class WorkerAgent:
         self._note_change()
 
     async def _live(self, offer: LeaseOffer) -> None:
-        """One lease: noted, told as accepted, run, noted as ended."""
+        """One lease: noted, run, noted as ended."""
         lease_id = offer.lease_id
         note = LeaseNote.of(offer, self._clock.now_ms())
         try:
@@ -221,8 +221,6 @@ class WorkerAgent:
             self._book.dropped(lease_id)
             self._decline(lease_id, offer.fence, error)
             return
-        if self._link is not None:
-            self._link.send(accepted=wire.LeaseAccepted(lease_id=lease_id, fence=offer.fence))
         stopped = self._book.stages[lease_id] is LeaseStage.STOPPING
         sink = ShownOutput(offer, lambda: self._link)
         end = await self._runner.run(offer, grace_ms=self._grace_ms, sink=sink, stopped=stopped)
@@ -250,6 +248,8 @@ class WorkerAgent:
             self._restate(lease_id, ResultTooLarge.code, "the settlement is larger than a message may be")
             event = self._settlement(lease_id)
         self._link.send_event(event)
+        if self._session is not None:
+            self._session.send_heartbeat()
 
     def _settlement(self, lease_id: str) -> wire.WorkerEvent:
         return wire_values.settlement(self._ended[lease_id], self._identity.worker_id, self._identity.key())

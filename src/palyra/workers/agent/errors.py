@@ -53,11 +53,6 @@ class Interrupted(Failed):
     hint = "the worker stopped while it worked; whether the call had an effect is not known, look before asking again"
 
 
-class Stopped(Failed):
-    code = "worker.stopped"
-    hint = "the worker was stopped while it worked"
-
-
 class NoteBad(Tampered):
     code = "worker.note_bad"
     hint = "a note of a lease cannot be read: the lease is reported as interrupted"

@@ -19,8 +19,6 @@ MAX_OBLIGATION_BYTES: Final = 16 * KIB
 # No lease runs longer than the longest call.
 MAX_RUN_MS: Final = MAX_CALL_TIMEOUT_MS
 
-# What a statement says of a refused or broken call.
-MAX_ERROR_BYTES: Final = 64 * KIB
 # A note has a result of at most 1 MiB in base 64, a receipt, and names of artifacts.
 MAX_NOTE_BYTES: Final = 4 * MIB
 

@@ -117,7 +117,7 @@ class Tells(Protocol):
 class LeaseDoor(Protocol):
     """Serves the sockets of one lease's sandbox. The same shape as the sandbox's own ``NetworkDoor``."""
 
-    async def opened(self, profile: Any, sockets: Any) -> Any: ...
+    async def opened(self, sockets: Any) -> Any: ...
 
 
 class EgressOfLease(Protocol):

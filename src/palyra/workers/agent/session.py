@@ -80,7 +80,7 @@ class Session:
         self._over = asyncio.Event()
         self._end = SessionEnd(LossKind.UNREACHABLE, "", False)
         self._of_use = False
-        self._heard_at = clock.monotonic()
+        self._heard_at = self._beat_at = clock.monotonic()
 
     async def run(self) -> SessionEnd:
         self.link.send(
@@ -105,6 +105,8 @@ class Session:
             await self.link.close()
 
     def send_heartbeat(self) -> None:
+        """Also beside other messages, into which it goes: the next one of its own is an interval away from it."""
+        self._beat_at = self._clock.monotonic()
         leases = self._leases
         self.link.send(
             heartbeat=wire.Heartbeat(running=leases.running, workspaces=leases.workspaces, slots=leases.slots)
@@ -162,11 +164,14 @@ class Session:
 
     async def _beat(self, interval_ms: int) -> None:
         interval = max(interval_ms, limits.SHORTEST_HEARTBEAT_MS) / MS_PER_SECOND
+        self.send_heartbeat()
         while True:
-            self.send_heartbeat()
-            await asyncio.sleep(interval)
-            if self._clock.monotonic() - self._heard_at > limits.SILENT_INTERVALS * interval:
+            await asyncio.sleep(max(0.0, self._beat_at + interval - self._clock.monotonic()))
+            now = self._clock.monotonic()
+            if now - self._heard_at > limits.SILENT_INTERVALS * interval:
                 self._give_up(LossKind.UNREACHABLE, "no heartbeat was answered")
+            if now - self._beat_at >= interval:
+                self.send_heartbeat()
 
     async def _renew_in_time(self) -> None:
         """The link is replaced by one with the new certificate: what runs goes on, and is told of there."""

@@ -3,11 +3,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from palyra.config.settings import InvalidSetting, Settings, check_together
+from palyra.config.agreement import check_together
+from palyra.config.settings import InvalidSetting, Settings
 from palyra.errors import InvalidInput
-from palyra.mcp.behind.definition import DefinitionRefused, read_listing
+from palyra.mcp.behind.definition import DefinitionKind, DefinitionRefused, read_listing
 from palyra.mcp.behind.server_plan import BadServer, ServerPlan
 from palyra.mcp.limits import MAX_DEFINITION_BYTES, MAX_SERVER_TOOLS
+
+TOOL = DefinitionKind.TOOL
 
 
 def told(name: str = "getTime", **more: Any) -> dict[str, Any]:
@@ -15,7 +18,7 @@ def told(name: str = "getTime", **more: Any) -> dict[str, Any]:
 
 
 def test_every_word_of_a_definition_is_in_its_digest() -> None:
-    [first] = read_listing("clock", [told()]).definitions
+    [first] = read_listing("clock", [(TOOL, told())]).definitions
     assert first.name_behind("clock") == "clock.gettime" and first.name == "getTime"
     for other in (
         told(description="Tells the time!"),
@@ -24,8 +27,8 @@ def test_every_word_of_a_definition_is_in_its_digest() -> None:
         told(outputSchema={"type": "object"}),
         told(annotations={"readOnlyHint": True}),
     ):
-        assert read_listing("clock", [other]).definitions[0].digest != first.digest
-    assert read_listing("clock", [told()]).definitions[0].digest == first.digest
+        assert read_listing("clock", [(TOOL, other)]).definitions[0].digest != first.digest
+    assert read_listing("clock", [(TOOL, told())]).definitions[0].digest == first.digest
 
 
 @pytest.mark.parametrize(
@@ -43,19 +46,58 @@ def test_every_word_of_a_definition_is_in_its_digest() -> None:
     ],
 )
 def test_what_cannot_be_offered_is_refused_with_a_reason(raw: dict[str, Any]) -> None:
-    listing = read_listing("clock", [raw, told("ok")])
+    listing = read_listing("clock", [(TOOL, raw), (TOOL, told("ok"))])
     assert [each.name for each in listing.definitions] == ["ok"] and len(listing.refused) == 1
 
 
 def test_two_tools_with_one_name_here_are_one_and_a_refusal() -> None:
-    listing = read_listing("clock", [told("Get"), told("get")])
+    listing = read_listing("clock", [(TOOL, told("Get")), (TOOL, told("get"))])
     assert [each.name for each in listing.definitions] == ["Get"] and listing.refused.keys() == {"get"}
+
+
+def test_prompts_and_resources_are_definitions_of_their_own_kind() -> None:
+    arguments = [{"name": "city", "description": "Where.", "required": True}, {"name": "unit"}]
+    listing = read_listing(
+        "clock",
+        [
+            (TOOL, {**told("greet"), "kind": "prompt", "uri": "palyra://runs/x"}),
+            (DefinitionKind.PROMPT, {"name": "greet", "description": "Greets.", "arguments": arguments}),
+            (DefinitionKind.RESOURCE, {"name": "Now", "uri": "clock://now", "mimeType": "text/plain"}),
+            (DefinitionKind.TEMPLATE, {"name": "zone", "uriTemplate": "clock://zone/{area}/{city}"}),
+        ],
+    )
+    assert listing.refused == {}
+    tool, prompt, resource, template = listing.definitions
+    assert [each.name_behind("clock") for each in listing.definitions] == [
+        *("clock.greet", "clock.prompt.greet", "clock.resource.now", "clock.resource.zone")
+    ]
+    # What a server says of a tool does not make it something else.
+    assert (tool.kind, tool.uri) == (TOOL, "")
+    assert prompt.input_schema["required"] == ["city"] and prompt.input_schema["properties"].keys() == {"city", "unit"}
+    assert resource.input_schema["properties"] == {} and resource.media_type == "text/plain"
+    assert template.input_schema["required"] == ["area", "city"]
+    assert len({each.digest for each in listing.definitions}) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        (DefinitionKind.RESOURCE, {"name": "mine", "uri": "palyra://runs/x"}),
+        (DefinitionKind.TEMPLATE, {"name": "mine", "uriTemplate": "PALYRA://runs/{run_id}"}),
+        (DefinitionKind.TEMPLATE, {"name": "query", "uriTemplate": "clock://zone{?area}"}),
+        (DefinitionKind.TEMPLATE, {"name": "none"}),
+        (DefinitionKind.PROMPT, {"name": "odd", "arguments": [{}]}),
+    ],
+)
+def test_a_resource_cannot_be_one_of_palyras_own(kind: DefinitionKind, raw: dict[str, Any]) -> None:
+    listing = read_listing("clock", [(kind, raw)])
+    assert listing.definitions == () and listing.refused.keys() == {raw["name"]}
 
 
 def test_listings_are_bounded() -> None:
     with pytest.raises(DefinitionRefused):
-        read_listing("clock", [told(str(number)) for number in range(MAX_SERVER_TOOLS + 1)])
-    assert read_listing("clock", [told(description="x" * MAX_DEFINITION_BYTES)]).definitions == ()
+        read_listing("clock", [(TOOL, told(str(number))) for number in range(MAX_SERVER_TOOLS + 1)])
+    assert read_listing("clock", [(TOOL, told(description="x" * MAX_DEFINITION_BYTES))]).definitions == ()
 
 
 @pytest.mark.parametrize("name", ["fs", "process", "browser", "a.b", "Clock", "", "x" * 40, "a_b"])

@@ -51,7 +51,7 @@ async def test_tools_come_in_pages_and_calls_as_they_are_told() -> None:
 
     with anyio.fail_after(60):
         async with conversing(answering(answers)) as session:
-            assert [tool["name"] for tool in await session.tools()] == ["t0", "t1", "t2"]
+            assert [tool["name"] for _, tool in await session.offered(("tools", "prompts"))] == ["t0", "t1", "t2"]
             assert (await session.call("t1", {}))["content"][0]["text"] == "t1"
 
 
@@ -68,7 +68,7 @@ async def test_a_server_that_answers_badly_has_failed(answer: Any, error: type[E
     with anyio.fail_after(60):
         async with conversing(answering(lambda method, _: answer if method == "tools/list" else NO_METHOD)) as session:
             with pytest.raises(error):
-                await session.tools()
+                await session.offered(("tools",))
 
 
 async def test_what_a_server_says_is_bounded_and_greetings_are_passed_over() -> None:

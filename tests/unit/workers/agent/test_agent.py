@@ -38,6 +38,7 @@ async def test_a_call_is_run_told_in_signed_words_and_forgotten(tmp_path: Path) 
         await scene.fleet.until(lambda: not scene.agent.open_ids)
         assert scene.scratch_names() == [] and not list(scene.home.path("leases").glob("*.json"))
         assert {beat.workspaces for beat in scene.fleet.beats} <= {0, 1}
+        assert scene.fleet.beats_with_reports == 1, "a heartbeat costs no message of its own where another is sent"
 
 
 async def test_a_program_sees_its_files_writes_others_and_both_are_gone_afterwards(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from .calls import Blocked, NotApplicable, Order, call, libc, number_of
 SIGNATURE = b"escaped\n"
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
-AT_EMPTY_PATH = 0x1000
 
 
 def read(order: Order) -> str:

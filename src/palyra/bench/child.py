@@ -1,0 +1,18 @@
+"""One benchmark in a process of its own: ``python -m palyra.bench.child MODULE FILE`` writes its rows into the file."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from palyra.bench.bar import Bar
+
+
+def main(module: str, file: str) -> None:
+    rows = importlib.import_module(module).run()
+    told = [{**row, "bar": row["bar"].key if isinstance(row["bar"], Bar) else None} for row in rows]
+    Path(file).write_text(json.dumps(told), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,72 @@
+// Runs at the start of every document, in a world that the page cannot see, before any script of the page's: it stands
+// first at every input event, and tells the title. What judges an event comes with the first call into the document;
+// until then nothing was asked for, so there is nothing to judge.
+const hold = {
+  judge: null,
+  captured: null,
+  dragged: null,
+  ours: null,
+  MOUSE: ["pointerdown", "mousedown", "pointerup", "mouseup", "click", "auxclick", "contextmenu", "dblclick"],
+  MOVES: ["pointermove", "mousemove"],
+  DRAG: ["dragenter", "dragover", "drop"],
+  KEYS: ["keydown", "keypress", "beforeinput", "paste"],
+};
+for (const type of [...hold.MOUSE, ...hold.MOVES, ...hold.DRAG, ...hold.KEYS]) {
+  addEventListener(type, (event) => hold.judge?.(event), { capture: true });
+}
+addEventListener("gotpointercapture", (event) => hold.captured?.(event), { capture: true });
+addEventListener("dragstart", (event) => hold.dragged?.(event), { capture: true });
+
+// The title is told when it is another, by an event that comes before the answer to what changed it; a page that
+// changes it all the time is told of so many times a second.
+const MAX_TITLE = 16384;
+const MAX_TELLS = 20;
+const ofDocument = (key) => Object.getOwnPropertyDescriptor(Document.prototype, key).get;
+const readTitle = ofDocument("title");
+const readRoot = ofDocument("documentElement");
+const readHead = ofDocument("head");
+let toldTitle = null;
+let tells = 0;
+
+function tellTitle() {
+  const title = readTitle.call(document);
+  if (title === toldTitle || tells > MAX_TELLS) return;
+  if (tells++ === 0) {
+    setTimeout(() => {
+      tells = 0;
+      tellTitle();
+    }, 1000);
+  }
+  if (tells > MAX_TELLS) return;
+  toldTitle = title;
+  tell(title.slice(0, MAX_TITLE));
+}
+
+// What can change it: its text, which element it is, and which head holds that.
+const titles = new MutationObserver(followTitle);
+let followed = [];
+
+function followTitle() {
+  const root = readRoot.call(document);
+  const head = readHead.call(document);
+  const now = [root, head, root?.querySelector("title")].filter((each) => each);
+  if (now.length !== followed.length || now.some((each, at) => each !== followed[at])) {
+    followed = now;
+    titles.disconnect();
+    titles.observe(document, { childList: true });
+    if (root) titles.observe(root, { childList: true });
+    for (const each of now.slice(1)) titles.observe(each, { childList: true, characterData: true, subtree: true });
+  }
+  // None yet may only mean that it was not read so far.
+  if (document.readyState !== "loading" || readTitle.call(document) !== "") tellTitle();
+}
+
+if (typeof tell === "function" && self === top) {
+  followTitle();
+  addEventListener("DOMContentLoaded", followTitle, { capture: true });
+  addEventListener("load", followTitle, { capture: true });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) toldTitle = null;
+    followTitle();
+  });
+}

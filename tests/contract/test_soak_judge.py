@@ -1,0 +1,159 @@
+"""The judge of ``make soak`` finds what it is there to find: a real record holds, and every way to spoil it is seen."""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.house import open_house
+from soak.book import OK, Book
+from soak.judge import Record, judge
+from soak.leaks import memory_is_bounded
+from soak.pace import GaveUp, Pace
+from soak.watch import Sample
+
+FILE = "made/note.txt"
+CALLS = "every call ended exactly once"
+BUDGETS = "budgets balance"
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Book]:
+    """A state directory after some calls, and what their caller saw."""
+    folder, book = tmp_path_factory.mktemp("lived"), Book()
+    asyncio.run(_live(folder, book))
+    return folder / "state", book
+
+
+async def _live(folder: Path, book: Book) -> None:
+    async with open_house(folder) as house:
+        (house.workspace / "made").mkdir()
+        write = {"path": FILE, "content": "once"}
+        waiting = await house.call("fs.write", write)
+        await house.approve(waiting.approval_id)
+        for made in (
+            await house.call("fs.write", write),
+            await house.call("echo", {"text": "x"}),
+            await house.call("echo", {"text": "x"}, channel="nowhere"),
+            await house.call("echo", {"txet": "x"}),
+        ):
+            book.saw("echo", {"call_id": made.call_id, "status": made.state.value})
+        book.documents.clear()
+        book.wrote(FILE, "once", "yes")
+
+
+@pytest.fixture
+def state(lived: tuple[Path, Book], tmp_path: Path) -> Path:
+    shutil.copytree(lived[0], tmp_path / "state")
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def database(state: Path) -> Iterator[sqlite3.Connection]:
+    """In the hands of somebody who can do everything."""
+    with sqlite3.connect(state / "palyra.db") as opened:
+        for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            opened.execute(f'DROP TRIGGER "{name}"')
+        yield opened
+    opened.close()
+
+
+def failing(state: Path, book: Book) -> list[str]:
+    return [verdict.what for verdict in judge(Record(state), book) if not verdict.holds]
+
+
+def again(database: sqlite3.Connection, kind: str) -> None:
+    """The last entry of this kind stands in the journal once more."""
+    database.execute(
+        "INSERT INTO events SELECT (SELECT max(seq) + 1 FROM events), id || 'x', time_ms, kind, actor, principal, run,"
+        " call, payload, prev_hash, hash FROM events WHERE kind = ? ORDER BY seq DESC LIMIT 1",
+        (kind,),
+    )
+
+
+def leased(database: sqlite3.Connection) -> None:
+    again(database, "run.opened")
+    granted = ("lease.granted", b'{"lease_id": "l"}')
+    database.execute("UPDATE events SET kind = ?, payload = ? WHERE seq = (SELECT max(seq) FROM events)", granted)
+
+
+def test_a_real_record_holds(lived: tuple[Path, Book]) -> None:
+    assert failing(*lived) == []
+
+
+SPOILT: dict[str, tuple[str, Callable[[sqlite3.Connection], object]]] = {
+    "reserved": (BUDGETS, lambda database: database.execute("UPDATE run_budgets SET reserved = 1")),
+    "overcharged": (BUDGETS, lambda database: database.execute("UPDATE run_budgets SET used = used + 1")),
+    "held": (BUDGETS, lambda database: database.execute("""UPDATE calls SET reserved = '{"calls":1}'""")),
+    "endless": (CALLS, lambda database: database.execute("DELETE FROM events WHERE kind = 'call.finished'")),
+    "ended twice": (CALLS, lambda database: again(database, "call.finished")),
+    "begun twice": (CALLS, lambda database: again(database, "call.started")),
+    "running": (CALLS, lambda database: database.execute("UPDATE calls SET state = 'running'")),
+    "unrecorded": (CALLS, lambda database: database.execute("DELETE FROM events WHERE kind LIKE 'call.%'")),
+    "told otherwise": (
+        "callers were told what is recorded",
+        lambda database: database.execute("UPDATE calls SET state = 'failed' WHERE state = 'succeeded'"),
+    ),
+    "used twice": (
+        "every approval was decided and used at most once",
+        lambda database: again(database, "approval.consumed"),
+    ),
+    "without a yes": (
+        "every approval was decided and used at most once",
+        lambda database: database.execute("DELETE FROM events WHERE kind = 'approval.approved'"),
+    ),
+    "open lease": ("every lease ended exactly once", leased),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_spoilt_record_does_not(
+    how: str, lived: tuple[Path, Book], state: Path, database: sqlite3.Connection
+) -> None:
+    what, spoil = SPOILT[how]
+    spoil(database)
+    database.commit()
+    assert what in failing(state, lived[1])
+
+
+@pytest.mark.parametrize("content", ["onc", None])
+def test_a_file_that_is_not_what_its_call_made_is_seen(
+    content: str | None, lived: tuple[Path, Book], state: Path
+) -> None:
+    path = state / "workspace" / FILE
+    path.unlink() if content is None else path.write_text(content)
+    assert failing(state, lived[1]) == ["files are what their calls made of them"]
+
+
+def test_a_fault_in_palyra_is_never_an_answer(lived: tuple[Path, Book]) -> None:
+    book = Book()
+    book.note("echo", OK, 0.1, 1.0)
+    assert failing(lived[0], book) == []
+    book.note("echo", "internal.bug", 0.1, 1.0, "a bug")
+    assert failing(lived[0], book) == ["no answer was wrong"]
+
+
+@pytest.mark.parametrize(("end", "holds"), [(140, True), (240, False)])
+def test_memory_that_grows_with_a_life_is_seen(end: int, holds: bool) -> None:
+    """Lives before the last do not count: each begins anew."""
+    sizes = [130 + (end - 130) * at // 99 for at in range(100)]
+    before = [Sample(0.0, 1, 900 * MIB, 0, 0, 0, 0)] * 50
+    last = [Sample(1.0, 2, size * MIB, 0, 0, 0, 0) for size in sizes]
+    assert memory_is_bounded([*before, *last]).holds is holds
+
+
+def test_time_in_which_the_machine_stood_still_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = Pace()
+    try:
+        pace.wait_for(lambda: pace.awake > 0.2, "the first ticks", 30)
+        before, pace._last = pace.awake, pace._last - 1_000
+        pace.wait_for(lambda: pace.freezes, "the jump is seen", 30)
+        assert pace.awake - before < 100 and pace.freezes[0][1] > 900
+        with pytest.raises(GaveUp):
+            pace.wait_for(lambda: False, "never", 0.1)
+    finally:
+        pace.close()

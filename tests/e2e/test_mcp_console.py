@@ -1,0 +1,88 @@
+"""An agent behind a real MCP client asks; a person decides on the console, in a real Chromium; the agent asks again."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene
+from fakes.mcp_clients import TRANSPORTS, connected, meta, words
+
+expect.set_options(timeout=PATIENCE_MS)
+PATIENCE_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleScene]:
+    with console_scene(tmp_path_factory.mktemp("asked")) as opened:
+        yield opened
+
+
+class Agent:
+    """Calls, goes away with the question, and calls again once it is told to. It lives in a thread of its own: the
+    browser has this one."""
+
+    def __init__(self, scene: ConsoleScene, transport: str, arguments: dict[str, str]) -> None:
+        self.results: list[Any] = []
+        self.asked = threading.Event()
+        self.answered = threading.Event()
+        with scene.daemon.client() as owner:
+            token = owner.create_token("agent:guest").token.reveal()
+
+        async def converse() -> None:
+            async with connected(transport, scene.place, scene.daemon, token) as client:
+                self.results.append(await client.call_tool("fs_write", arguments))
+                self.asked.set()
+                assert await asyncio.to_thread(self.answered.wait, PATIENCE_SECONDS)
+                self.results.append(await client.call_tool("fs_write", arguments))
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(converse()))
+        self._thread.start()
+
+    def second_result(self) -> Any:
+        self.answered.set()
+        self._thread.join(PATIENCE_SECONDS)
+        return self.results[1]
+
+    def close(self) -> None:
+        self.answered.set()
+        self._thread.join(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("decision", ["Approve", "Deny"])
+def test_what_a_person_decides_on_the_console_is_what_the_client_gets(
+    scene: ConsoleScene, transport: str, decision: str
+) -> None:
+    name = f"{transport}-{decision}.txt"
+    page = scene.page("/")
+    page.evaluate("window.untouched = true")
+    agent = Agent(scene, transport, {"path": name, "content": "from the agent"})
+    try:
+        assert agent.asked.wait(PATIENCE_SECONDS)
+        (first,) = agent.results
+        assert first.is_error and f"{scene.daemon.url}/approvals" in words(first)
+        # The overview shows it by itself, and leads to it.
+        page.locator("#now").get_by_role("link", name="fs.write").first.click()
+        assert page.url.endswith(meta(first, "approval_id"))
+        expect(page.get_by_label("Arguments of the call")).to_contain_text(name)
+        if decision == "Deny":
+            page.get_by_label("Reason").fill("not this file")
+        page.get_by_role("button", name=decision).click()
+        expect(page.locator("#request")).to_contain_text("approved" if decision == "Approve" else "not this file")
+        second = agent.second_result()
+    finally:
+        agent.close()
+    written = scene.place.state / "workspace" / name
+    if decision == "Approve":
+        assert not second.is_error, words(second)
+        assert written.read_text() == "from the agent"
+        expect(page.locator("#request")).to_contain_text("used")
+    else:
+        assert second.is_error and meta(second, "status") == "needs_approval" and not written.exists()
+        scene.palyra("approvals", "deny", meta(second, "approval_id"))
+    scene.close_pages()
+    assert scene.complaints == []

@@ -1,0 +1,1 @@
+"""``make soak``: a whole Palyra under mixed load while everything around it fails."""

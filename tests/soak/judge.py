@@ -1,0 +1,220 @@
+"""What must hold at the end, read from the database and the files alone: as an auditor would, with nothing running."""
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palyra.signing.ed25519 import Ed25519Verifier
+from palyra.signing.p256 import P256Verifier
+from palyra.tools.attestation import verify_evidence
+from palyra.tools.co_attestation import verify_worker_attestation
+from soak.book import Book
+
+# Whatever goes wrong around it, these are never the answer.
+NEVER = frozenset(("internal.bug", "client.bad_answer", "call.output_mismatch", "egress.machine_misused"))
+_LEASE_ENDS = ("lease.settled", "lease.fenced", "lease.declined", "lease.expired")
+_MOST_SHOWN = 5
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    what: str
+    problems: list[str]
+    told: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return not self.problems
+
+
+class Record:
+    """The journal and the ledgers, read once."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.kinds: Counter[str] = Counter()
+        self.by_call: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+        self.leases: dict[str, list[str]] = defaultdict(list)
+        self.approvals: dict[str, list[str]] = defaultdict(list)
+        self.returned: Counter[tuple[str, str]] = Counter()
+        self.run_of: dict[str, str] = {}
+        with sqlite3.connect(f"file:{state}/palyra.db?mode=ro", uri=True) as database:
+            for kind, run, call, payload in database.execute(
+                "SELECT kind, run, call, payload FROM events ORDER BY seq"
+            ):
+                self._take(kind, run, call, payload)
+            self.calls = {
+                call: (status, json.loads(reserved))
+                for call, status, reserved in database.execute("SELECT call_id, state, reserved FROM calls")
+            }
+            self.budgets = list(database.execute("SELECT run_id, kind, cap, reserved, used FROM run_budgets"))
+            self.open_leases = [
+                row[0] for row in database.execute("SELECT lease_id FROM fleet_leases WHERE ended_ms = 0")
+            ]
+        database.close()
+
+    def _take(self, kind: str, run: str, call: str, payload: bytes) -> None:
+        self.kinds[kind] += 1
+        if kind.startswith("call."):
+            self.by_call[call].append((kind, json.loads(payload)))
+            self.run_of[call] = run
+        elif kind == "run.budget_returned":
+            value = json.loads(payload)
+            self.returned[run, value["budget"]] += value["amount"]
+        elif kind == "lease.granted" or kind in _LEASE_ENDS:
+            self.leases[json.loads(payload)["lease_id"]].append(kind)
+        elif kind.startswith("approval."):
+            self.approvals[json.loads(payload)["approval_id"]].append(kind)
+
+
+def judge(record: Record, book: Book) -> list[Verdict]:
+    return [
+        every_call_ended_once(record),
+        callers_were_told_the_truth(record, book),
+        budgets_balance(record),
+        leases_ended_once(record),
+        approvals_were_used_once(record),
+        files_are_as_recorded(record, book),
+        results_are_attested(record, book),
+        nothing_was_wrong(book),
+    ]
+
+
+def every_call_ended_once(record: Record) -> Verdict:
+    problems, ends = [], Counter[str]()
+    for call, events in record.by_call.items():
+        kinds = Counter(kind for kind, _ in events)
+        started = kinds["call.started"]
+        over = kinds["call.finished"] + kinds["call.abandoned"]
+        status = record.calls.get(call, ("missing", {}))[0]
+        expected: set[str]
+        if started:
+            last = events[-1]
+            expected = {"abandoned"} if kinds["call.abandoned"] else {str(last[1].get("state"))}
+        elif kinds["call.refused"]:
+            # A person's no is a refusal of a call that then counts as denied.
+            expected = {"refused", "denied"}
+        else:
+            expected = {"denied", "needs_approval"}
+        ends[status] += 1
+        if started > 1 or over != started or kinds["call.refused"] > 1 or status not in expected:
+            problems.append(f"{call} is {status}: {dict(kinds)}")
+    running = [call for call, (status, _) in record.calls.items() if status == "running"]
+    problems += [f"{call} still runs" for call in running]
+    problems += [
+        f"{call} is in the ledger and not in the journal" for call in record.calls if call not in record.by_call
+    ]
+    told = f"{len(record.by_call)} calls: " + ", ".join(f"{count} {status}" for status, count in ends.most_common())
+    return Verdict(what="every call ended exactly once", problems=problems, told=told)
+
+
+def callers_were_told_the_truth(record: Record, book: Book) -> Verdict:
+    """What a caller was told a call ended as is what the ledger says."""
+    problems = [f"told twice: {one}" for one in book.twice]
+    for call, seen in book.calls.items():
+        status = record.calls.get(call, ("missing", {}))[0]
+        if status != seen.status and seen.status not in ("needs_approval", "running"):
+            problems.append(f"{seen.kind} {call}: its caller was told {seen.status}, the ledger says {status}")
+    return Verdict(what="callers were told what is recorded", problems=problems, told=f"{len(book.calls)} answers")
+
+
+def budgets_balance(record: Record) -> Verdict:
+    """Nothing is reserved, and what is used is what the journal says was used."""
+    booked: Counter[tuple[str, str]] = Counter()
+    for call, events in record.by_call.items():
+        reserved: dict[str, int] = {}
+        for kind, payload in events:
+            if kind == "call.started":
+                reserved = payload["reserved"]
+            elif kind == "call.finished":
+                for budget in reserved:
+                    booked[record.run_of[call], budget] += payload["used"].get(budget, 0)
+    problems = []
+    for run, kind, cap, reserved_now, used in record.budgets:
+        should = booked[run, kind] - record.returned[run, kind]
+        if reserved_now:
+            problems.append(f"run {run}: {reserved_now} {kind} still reserved")
+        if used != should:
+            problems.append(f"run {run}: {used} {kind} used, the journal has {should}")
+        if kind == "calls" and used > cap:
+            problems.append(f"run {run}: {used} calls of {cap}")
+    problems += [f"{call} still has reserved {held}" for call, (_, held) in record.calls.items() if held]
+    return Verdict(what="budgets balance", problems=problems, told=f"{len(record.budgets)} accounts")
+
+
+def leases_ended_once(record: Record) -> Verdict:
+    problems = [
+        f"{lease}: {kinds}"
+        for lease, kinds in record.leases.items()
+        if kinds.count("lease.granted") != 1 or len(kinds) != 2
+    ]
+    problems += [f"{lease} is still open" for lease in record.open_leases]
+    return Verdict(what="every lease ended exactly once", problems=problems, told=f"{len(record.leases)} leases")
+
+
+def approvals_were_used_once(record: Record) -> Verdict:
+    problems = []
+    decided = ("approval.approved", "approval.denied")
+    for approval, kinds in record.approvals.items():
+        count = Counter(kinds)
+        if count["approval.requested"] != 1 or count["approval.consumed"] > 1 or sum(count[one] for one in decided) > 1:
+            problems.append(f"{approval}: {kinds}")
+        if count["approval.consumed"] and not count["approval.approved"]:
+            problems.append(f"{approval} was used without a yes: {kinds}")
+    told = ", ".join(f"{record.kinds[kind]} {kind}" for kind in sorted(record.kinds) if kind.startswith("approval."))
+    return Verdict(what="every approval was decided and used at most once", problems=problems, told=told)
+
+
+def files_are_as_recorded(record: Record, book: Book) -> Verdict:
+    problems = []
+    for name, (content, written) in book.files.items():
+        path = record.state / "workspace" / name
+        there = path.is_file()
+        if written == "yes" and not there:
+            problems.append(f"{name} was written and is not there")
+        elif written == "no" and there:
+            problems.append(f"{name} is there without a yes")
+        elif there and path.read_text() != content:
+            problems.append(f"{name} is torn: {path.stat().st_size} bytes")
+    parts = [path.name for path in (record.state / "workspace" / "made").iterdir() if path.suffix != ".txt"]
+    problems += [f"{name} was left in the workspace" for name in parts]
+    return Verdict(what="files are what their calls made of them", problems=problems, told=f"{len(book.files)} files")
+
+
+def results_are_attested(record: Record, book: Book) -> Verdict:
+    keys = [Ed25519Verifier.from_pem_file(record.state / "signing.pub")]
+    problems, count, on_workers = [], 0, 0
+    for kind, documents in book.documents.items():
+        for document in documents:
+            count += 1
+            try:
+                raw = json.dumps({"ok": True, "data": document}).encode()
+                said = verify_worker_attestation(raw, verify_evidence(raw, keys).attestation, P256Verifier.from_der)
+                on_workers += said is not None
+                if kind.startswith("worker") and said is None:
+                    problems.append(f"{document['call_id']} ran on a worker without its word")
+            except Exception as error:
+                problems.append(f"{kind} {document['call_id']}: {error}")
+    told = f"{count} results, {on_workers} of them with their worker's word"
+    return Verdict(what="results are attested", problems=problems, told=told)
+
+
+def nothing_was_wrong(book: Book) -> Verdict:
+    problems = list(book.wrong)
+    problems += [
+        f"{count} times {code}: {book.messages[code]}" for code, count in book.totals().items() if code in NEVER
+    ]
+    return Verdict(what="no answer was wrong", problems=problems)
+
+
+def shown(verdict: Verdict) -> str:
+    lines = [
+        f"{'holds' if verdict.holds else 'FAILS':>6}  {verdict.what}" + (f" ({verdict.told})" if verdict.told else "")
+    ]
+    lines += [f"          {problem}" for problem in verdict.problems[:_MOST_SHOWN]]
+    if len(verdict.problems) > _MOST_SHOWN:
+        lines.append(f"          and {len(verdict.problems) - _MOST_SHOWN} more")
+    return "\n".join(lines)

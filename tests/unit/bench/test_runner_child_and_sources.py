@@ -1,0 +1,80 @@
+"""A benchmark runs in a process of its own; one that fails or hangs costs its own rows only."""
+
+from pathlib import Path
+
+import pytest
+
+from palyra.bench import bars
+from palyra.bench.bar import Verdict
+from palyra.bench.runner import BenchResult, run_all, run_one
+from palyra.bench.sources import Source, UnknownBenchmark, chosen, sources
+
+GOOD = """
+from palyra.bench import bars
+def run():
+    print("noise")
+    base = {"unit": "ms", "ours_p99": None, "peer": "-", "peer_p50": None, "peer_p99": None, "samples": 1}
+    return [
+        {**base, "name": "a", "ours_p50": 2.0, "ratio": 1.5, "bar": bars.LAUNCH},
+        {**base, "name": "b", "ours_p50": 2.0, "ratio": None, "bar": None, "series": [(1, 2.0), (10, 3.0)]},
+    ]
+"""
+BAD = """
+from palyra.bench import bars
+def run():
+    raise RuntimeError(bars.GUARD.key)
+"""
+HANGS = """
+import os, subprocess, sys, time
+def run():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    open(os.path.join(os.path.dirname(__file__), "pid"), "w").write(str(child.pid))
+    time.sleep(600)
+"""
+
+
+def source(folder: Path, name: str, text: str) -> Source:
+    file = folder / f"{name}_bench.py"
+    file.write_text(text)
+    return Source(name, f"{name}_bench", file, folder)
+
+
+def test_a_failure_costs_its_own_rows_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+    results = tmp_path / "results"
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if text.startswith("[2/2] good …"):
+            # What was measured before is there, whatever becomes of the rest.
+            assert "failed: bad" in (results / "bench.txt").read_text()
+
+    result = run_all([source(tmp_path, "bad", BAD), source(tmp_path, "good", GOOD)], tell, results)
+    assert [row["name"] for row in result.rows] == ["a", "b"]
+    assert {each.bar.key: each.verdict for each in result.judged()} == {
+        "sandbox.launch": Verdict.MET,
+        "browser.guard": Verdict.NOT_MEASURED,
+    }
+    assert "failed: bad: ended with 1" in result.text()
+    assert told[0] == "[1/2] bad …" and "2 rows" in told[-1]
+    captured = capfd.readouterr()
+    assert captured.out == "" and "noise" in captured.err and "RuntimeError: browser.guard" in captured.err
+    written = result.write(results)
+    assert [path.name for path in written] == ["bench.txt", "bench.json", "bench.svg", "growth.svg"]
+
+
+def test_what_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    ended = run_one(source(tmp_path, "hangs", HANGS), max_seconds=5)
+    assert ended.failure == "did not end within 5 s" and ended.rows == ()
+    child = Path("/proc") / (tmp_path / "pid").read_text()
+    assert not child.exists() or "zombie" in (child / "status").read_text()
+
+
+def test_every_bar_of_a_checkout_has_its_benchmark_and_names_are_checked() -> None:
+    assert {"policy", "browser", "guard", "growth"} <= {each.name for each in sources()}
+    assert [each.name for each in chosen(("start", "policy"))] == ["start", "policy"]
+    with pytest.raises(UnknownBenchmark, match="nonsense") as caught:
+        chosen(("nonsense",))
+    assert caught.value.code == "bench.unknown"
+    assert bars.CLI_START in chosen(("start",))[0].bars()
+    assert BenchResult(()).judged() == []

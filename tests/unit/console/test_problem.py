@@ -1,0 +1,41 @@
+"""Refusals as documents, and as pages."""
+
+from pathlib import Path
+from typing import Any
+
+from fakes.console_house import visitor
+from fakes.house import House, open_house
+
+VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
+WRITE = {"path": "a.txt", "content": "hello"}
+
+
+async def waiting(house: House, **more: Any) -> str:
+    record = await house.call("fs.write", WRITE, **more)
+    return f"/console/v1/approvals/{record.approval_id}/decision"
+
+
+async def test_a_refused_action_is_on_record_too_and_is_a_problem(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        own = await known.post(await waiting(house, principal="user:operator"), {"decision": "approve"})
+        assert (own.status, own.document["code"]) == (403, "approval.self")
+        (failed,) = [payload for kind, payload in house.events() if kind == "console.action_failed"]
+        assert failed["error"]["code"] == "approval.self"
+
+
+async def test_an_unknown_page_is_a_page_and_an_unknown_document_a_problem(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        page = await known.get("/approvals/nonsense")
+        assert page.status == 400 and b"id.malformed" in page.body and b"<html" in page.body
+        assert (await known.get("/console/v1/nothing", accept="*/*")).document["code"] == "console.no_such_page"
+        got = await known.send("PUT", "/console/v1/session", {})
+        assert (got.status, got.document["code"]) == (405, "http.method_refused")
+
+
+async def test_queries_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        for path in ("/calls?state=odd", "/approvals?state=pending", "/calls?before=x", f"/calls?text={'x' * 300}"):
+            assert (await known.get(path)).status == 400, path

@@ -1,0 +1,252 @@
+"""On real control groups where this user has them, and on a directory that imitates version 2."""
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from palyra.sandbox import cgroup, cgroup_files
+from palyra.sandbox.cgroup import CgroupPool
+from palyra.sandbox.cgroup_layout import Hierarchy
+from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.receipt import Layer
+from unit.sandbox.launching import as_ordinary_user, processes_with, python, run, started
+
+
+class Limits(msgspec.Struct, frozen=True):
+    memory_bytes: int = 64 << 20
+    pids: int = 20
+
+
+def imitation(tmp_path: Path) -> CgroupPool:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu memory pids")
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
+    return CgroupPool(
+        cpu_cores=1.5, hierarchies=(Hierarchy(version=2, directory=str(tmp_path), controllers=frozenset()),)
+    )
+
+
+def test_where_there_is_nothing_the_receipt_says_so_and_nothing_fails() -> None:
+    pool = CgroupPool(hierarchies=())
+    group = pool.take(Limits())
+    assert group.procs == ()
+    assert not group.limits_memory
+    lines = {line.layer: line for line in group.receipt()}
+    assert set(lines) == {Layer.CGROUP_MEMORY, Layer.CGROUP_PIDS}
+    assert all(not line.held and "no control group hierarchy" in line.got for line in lines.values())
+    group.kill()
+    group.release()
+    pool.close()
+
+
+async def test_an_ordinary_user_without_delegation_is_told_why() -> None:
+    async def body() -> tuple[bool, str, frozenset[str]]:
+        pool = CgroupPool()
+        group = pool.take(Limits())
+        held = any(line.held for line in group.receipt())
+        group.release()
+        pool.close()
+        return held, pool.why_not, pool.controllers
+
+    held, why, controllers = as_ordinary_user(body)
+    assert held is bool(controllers)
+    assert held or "Permission denied" in why or "Read-only" in why or "no control group" in why
+
+
+def test_version_2_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain directory stands in for the file system, in which the kernel would make the files of a new group."""
+    real, real_remove = os.mkdir, os.rmdir
+
+    def remove(path: str) -> None:
+        for file in Path(path).iterdir():
+            if file.is_file():
+                file.unlink()
+        real_remove(path)
+
+    def make(path: str, mode: int = 0o777) -> None:
+        real(path, mode)
+        for name in ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"):
+            Path(path, name).write_text("")
+        Path(path, "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+        Path(path, "cgroup.kill").write_text("")
+
+    monkeypatch.setattr(cgroup.os, "mkdir", make)
+    monkeypatch.setattr(cgroup.os, "rmdir", remove)
+    monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
+    pool = imitation(tmp_path)
+    assert pool.controllers == {"memory", "pids", "cpu"}
+    (base,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert base.name.startswith(f"palyra-{os.getpid()}-")
+    group = pool.take(Limits())
+    assert group.procs == (f"{base}/1/cgroup.procs",)
+    files = {name: (base / "1" / name).read_text() for name in ("memory.max", "memory.swap.max", "pids.max", "cpu.max")}
+    assert files == {"memory.max": "67108864", "memory.swap.max": "0", "pids.max": "20", "cpu.max": "150000 100000"}
+    assert [(line.layer, line.held) for line in group.receipt()] == [
+        (Layer.CGROUP_MEMORY, True),
+        (Layer.CGROUP_PIDS, True),
+        (Layer.CGROUP_CPU, True),
+    ]
+    # Counters of whoever had the group before do not count.
+    assert not group.out_of_memory()
+    (base / "1" / "memory.events").write_text("oom_kill 3\n")
+    assert group.out_of_memory()
+    group.kill()
+    assert (base / "1" / "cgroup.kill").read_text() == "1"
+    group.release()
+    pool.close()
+    assert not base.exists()
+
+
+def test_a_limit_that_does_not_read_back_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "_enable", lambda directory, controllers: None)
+    monkeypatch.setattr(cgroup_files, "write", lambda directory, name, content: Path(directory, name).write_text("max"))
+    group = imitation(tmp_path).take(Limits())
+    assert [line.held for line in group.receipt()] == [False, False, False]
+    assert not group.limits_memory
+
+
+def test_leftovers_of_a_dead_daemon_are_removed(tmp_path: Path) -> None:
+    dead = subprocess.run(["/bin/sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    left = tmp_path / f"palyra-{dead}-00ff" / "1"
+    left.mkdir(parents=True)
+    mine = tmp_path / f"palyra-{os.getpid()}-00ff"
+    mine.mkdir()
+    other = tmp_path / "palyra-mine"
+    other.mkdir()
+    pool = imitation(tmp_path)
+    pool.take(Limits()).release()
+    assert not left.parent.exists()
+    assert mine.exists()
+    assert other.exists()
+
+
+@pytest.fixture
+def pool() -> CgroupPool:
+    made = CgroupPool(cpu_cores=1.0)
+    assert os.getuid() != 0 or made.controllers, made.why_not
+    return made
+
+
+async def test_memory_of_the_whole_tree_is_limited(pool: CgroupPool) -> None:
+    if "memory" not in pool.controllers:
+        assert pool.why_not
+        return
+    script = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        held = bytearray(40 << 20)
+        for place in range(0, len(held), 4096): held[place] = 1
+        print('held', flush=True); time.sleep(60)
+time.sleep(1.5)
+"""
+    group = pool.take(Limits())
+    async with Launcher(ready=1) as launcher:
+        _, output = await run(launcher, python(script, cgroup_procs=group.procs))
+    assert output.count("held") < 4
+    assert group.out_of_memory()
+    assert {line.layer for line in group.receipt() if line.held} == {
+        Layer.CGROUP_MEMORY,
+        Layer.CGROUP_PIDS,
+        Layer.CGROUP_CPU,
+    }
+    group.release()
+    pool.close()
+
+
+async def test_a_fork_bomb_stops_at_the_limit_for_root_too(pool: CgroupPool) -> None:
+    if "pids" not in pool.controllers:
+        assert pool.why_not
+        return
+    marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
+    bomb = """
+import os, time
+while True:
+    try: os.fork()
+    except OSError: print('refused', flush=True); time.sleep(60)
+"""
+    group = pool.take(Limits())
+    async with (
+        Launcher(ready=1) as launcher,
+        started(launcher, python(bomb, marker, cgroup_procs=group.procs)) as (
+            child,
+            output,
+        ),
+    ):
+        while "refused" not in output.read_text():
+            time.sleep(0.01)
+        assert 2 <= len(group.processes()) <= 20
+        await child.kill()
+        assert group.empty()
+    assert processes_with(marker) == []
+    group.release()
+    pool.close()
+
+
+async def test_kill_ends_what_never_had_a_keeper(pool: CgroupPool) -> None:
+    if not pool.controllers:
+        assert pool.why_not
+        return
+    group = pool.take(Limits())
+    enter = "; ".join(f"open({path!r}, 'w').write('0')" for path in group.procs)
+    process = subprocess.Popen(["/usr/bin/python3", "-c", f"{enter}; import time; time.sleep(60)"])
+    while process.pid not in group.processes():
+        time.sleep(0.01)
+    group.kill()
+    assert process.wait() == -signal.SIGKILL
+    group.release()
+    pool.close()
+
+
+def test_groups_are_reused_and_leave_no_directory(pool: CgroupPool) -> None:
+    groups = [pool.take(Limits()) for _ in range(12)]
+    places = {path for group in groups for path in group.procs}
+    assert len(places) == sum(len(group.procs) for group in groups)
+    for group in groups:
+        group.release()
+    again = pool.take(Limits(memory_bytes=32 << 20))
+    assert set(again.procs) <= places
+    assert all("33554432" in line.got for line in again.receipt() if line.held and line.layer is Layer.CGROUP_MEMORY)
+    again.release()
+    pool.close()
+    assert not any(Path(path).parent.exists() for path in places)
+
+
+def test_closing_waits_for_a_process_that_is_just_leaving_its_group(
+    pool: CgroupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = pool.take(Limits())
+    folders = [os.path.dirname(procs) for procs in group.procs]
+    group.release()
+    real, busy = os.rmdir, [OSError(errno.EBUSY, "busy")] * 3
+
+    def leaving(path: str) -> None:
+        if busy and path in folders:
+            raise busy.pop()
+        real(path)
+
+    monkeypatch.setattr(os, "rmdir", leaving)
+    pool.close()
+    assert folders and not [folder for folder in folders if os.path.exists(os.path.dirname(folder))]
+
+
+def test_a_group_with_a_process_that_waits_in_it_is_lent_first(tmp_path: Path) -> None:
+    pool = imitation(tmp_path)
+    plain, filtered = pool.man(filtered=False), pool.man(filtered=True)
+    assert plain and filtered and plain != filtered
+    # One that waits under a filter serves only who wants it, and who wants it gets it.
+    assert pool.take(Limits(), filtered=True).procs == filtered
+    assert pool.take(Limits()).procs == plain
+    assert pool.take(Limits()).procs not in (plain, filtered)
+    again = pool.man(filtered=True)
+    assert pool.take(Limits()).procs != again
+    pool.unman(again)
+    pool.unman(("/never/there",))
+    assert pool.take(Limits()).procs == again
+    pool.close()
+    assert pool.man(filtered=False) == ()
