@@ -111,6 +111,26 @@ def test_what_somebody_types_survives_the_news(scene: ConsoleScene) -> None:
     assert first.document()["error"]["code"] == "call.denied"
 
 
+def test_who_walks_with_the_keyboard_stays_where_they_are_when_rows_come_in(scene: ConsoleScene) -> None:
+    """Never on the row that came into the place of theirs: Enter would open, or decide, something else."""
+    first = scene.start_call("fs.write", write_of("kept.txt"))
+    page = scene.page("/")
+    link = page.locator("#now li", has_text="kept.txt").get_by_role("link")
+    link.focus()
+    place = "document.activeElement.getAttribute('href')"
+    before = page.evaluate(place)
+    second = scene.start_call("fs.write", write_of("newer.txt"))
+    expect(page.locator("#now li", has_text="newer.txt")).to_be_visible()
+    assert page.evaluate(place) == before
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{scene.daemon.url}{before}")
+    expect(page.get_by_label("Arguments of the call")).to_contain_text("kept.txt")
+    page.goto(f"{scene.daemon.url}/approvals")
+    for name, call in (("kept.txt", first), ("newer.txt", second)):
+        request_of(page, name).get_by_role("button", name="Deny").click()
+        assert call.document()["error"]["code"] == "call.denied"
+
+
 def test_a_pattern_lets_the_next_calls_run_and_the_difference_to_them_is_shown(scene: ConsoleScene) -> None:
     page = scene.page("/approvals")
     call = scene.start_call("fs.list", {"path": "notes"}, principal="agent:reader")

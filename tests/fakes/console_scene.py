@@ -23,9 +23,13 @@ _ARGUMENTS = [
 WIDE, PHONE = 1280, 390
 # A loaded machine is slow, and no test is about how slow.
 PATIENCE_MS = 45_000
+# How often a page is walked through with the keyboard while news changes it.
+WALKS = 5
 _WATCH_FOCUS = """
 globalThis.reached = new WeakSet();
 document.addEventListener("focusin", (event) => reached.add(event.target));
+globalThis.refreshed = 0;
+document.addEventListener("palyra:refreshed", () => refreshed += 1);
 globalThis.operable = () => [...document.querySelectorAll(
   "a[href], button, input, select, textarea, summary, [tabindex='0'], .scroll, pre.code, canvas")]
   .filter((each) => each.checkVisibility() && !each.disabled && each.type !== "hidden");
@@ -155,13 +159,17 @@ def _axe() -> str:
 
 
 def unreached_by_keyboard(page: Page) -> list[str]:
-    """What can be used with a pointer and is not come to with the tabulator."""
-    page.evaluate(_WATCH_FOCUS)
-    for _ in range(int(page.evaluate("operable().length")) + 2):
-        page.keyboard.press("Tab")
-    left: list[str] = page.evaluate(
-        "operable().filter((each) => !reached.has(each)).map((each) => each.outerHTML.slice(0, 120))"
-    )
+    """What can be used with a pointer and is not come to with the tabulator. A page that was told news on the way has
+    other elements in the place of those that were come to: it is walked again."""
+    for _ in range(WALKS):
+        page.evaluate(_WATCH_FOCUS)
+        for _ in range(int(page.evaluate("operable().length")) + 2):
+            page.keyboard.press("Tab")
+        left: list[str] = page.evaluate(
+            "operable().filter((each) => !reached.has(each)).map((each) => each.outerHTML.slice(0, 120))"
+        )
+        if not left or page.evaluate("refreshed") == 0:
+            break
     return left
 
 

@@ -346,3 +346,9 @@ def node_of(scene: NodeScene, device: ByHand) -> NodeRecord:
     node = scene.state.read(lambda unit: unit.nodes.get(device.device_id))
     assert node is not None
     return node
+
+
+def ended_while_writing(error: grpc.aio.AioRpcError) -> bool:
+    """The daemon had ended the stream before the message was sent. gRPC then puts an error of its own in the place of
+    the daemon's word, which is lost to the caller."""
+    return error.code() is grpc.StatusCode.INTERNAL and "SendMessageOperation" in error.debug_error_string()

@@ -106,16 +106,42 @@ function replace(region, fresh) {
     return made;
   });
   const focused = document.activeElement;
-  const chosen = region.contains(focused) ? [focused.id, focused.selectionStart, focused.selectionEnd] : [];
+  const place = placeOf(focused, region);
+  const selection = [focused.selectionStart, focused.selectionEnd];
   // Moving a node that stays would take the focus from it: only what differs is touched.
   next.forEach((piece, at) => {
     if (region.children[at] !== piece) region.insertBefore(piece, region.children[at] ?? null);
   });
   while (region.children.length > next.length) region.lastElementChild.remove();
-  if (!chosen[0] || focused.isConnected) return;
-  const again = document.getElementById(chosen[0]);
-  again?.focus();
-  if (chosen[1] !== null && again?.setSelectionRange) again.setSelectionRange(chosen[1], chosen[2]);
+  if (!place || focused.isConnected) return;
+  const again = foundAgain(region, place);
+  again?.focus({ preventScroll: true });
+  if (Number.isInteger(selection[0]) && again?.setSelectionRange) again.setSelectionRange(...selection);
+}
+
+// Where a person is who uses no pointer: by what the element does, never by its place alone. A row that comes in above
+// must not put somebody on the button of another row.
+const REACHED = "a[href], button, input, select, textarea, summary, [tabindex]";
+
+function placeOf(element, region) {
+  const piece = [...region.children].find((each) => each.contains(element));
+  const deed = deedOf(element);
+  return piece && { key: piece.dataset.key, deed, at: alike(piece, deed).indexOf(element) };
+}
+
+function foundAgain(region, { key, deed, at }) {
+  const piece = [...region.children].find((each) => each.dataset.key === key);
+  return piece && alike(piece, deed)[at];
+}
+
+const alike = (piece, deed) =>
+  [piece, ...piece.querySelectorAll(REACHED)].filter((each) => each.matches(REACHED) && deedOf(each) === deed);
+
+function deedOf(element) {
+  const words = element.matches("a, button, summary") ? element.textContent.trim() : "";
+  const { tagName, id, name, type } = element;
+  const button = tagName === "BUTTON" ? element.value : "";
+  return JSON.stringify([tagName, id, name, type, element.getAttribute("href"), button, element.form?.dataset.write, words]);
 }
 
 // What a person opened and typed in a piece that is replaced.
