@@ -192,7 +192,7 @@ async def test_a_daemon_that_floods_its_device_fills_its_own_line(scene: NodeSce
             waited.append(host.driver._happened.qsize())
             await asyncio.sleep(0)
         assert max(waited) <= host_limits.MAX_UNHEARD + 2 * host_limits.MAX_OPEN
-        await until(lambda: host.driver._happened.empty())
+        await until(lambda: host.driver._happened.empty(), 3 * PATIENCE)
         assert len(host.notes()) <= host_limits.MAX_REMEMBERED + host_limits.MAX_OPEN
 
 
