@@ -18,11 +18,11 @@ help:
 	@echo "make soak-tests  the long tests of single parts, and random examples"
 	@echo "make clean  remove the environment and caches"
 
-$(STAMP): pyproject.toml requirements.lock requirements-dev.lock scripts/bootstrap.sh
+$(STAMP): pyproject.toml requirements.lock scripts/bootstrap.sh scripts/system_packages.sh
 	@sh scripts/bootstrap.sh $(VENV)
 	@touch $@
 
-$(TEST_STAMP): $(STAMP) scripts/bootstrap_tests.sh tests/npm/package-lock.json
+$(TEST_STAMP): $(STAMP) requirements-dev.lock scripts/bootstrap_tests.sh tests/npm/package-lock.json
 	@sh scripts/bootstrap_tests.sh $(VENV)
 	@touch $@
 
@@ -32,7 +32,7 @@ run: $(STAMP)
 demo: $(STAMP)
 	@$(BIN)/palyra tour
 
-check: $(STAMP)
+check: $(TEST_STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -48,24 +48,24 @@ test: $(TEST_STAMP)
 	  { echo "Once more, alone: what failed beside the others. It must pass, and its race is worth mending."; \
 	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }
 
-bench: $(STAMP)
+bench: $(TEST_STAMP)
 	@sh scripts/bench_peers.sh $(BIN)/python
 	@$(BIN)/palyra bench $(BENCH)
 
 # As root: it makes networks, mounts and control groups of its own. SEED=N makes the choices of a run that failed.
-soak: $(STAMP)
+soak: $(TEST_STAMP)
 	@PYTHONPATH=tests $(BIN)/python -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 soak-tests: $(TEST_STAMP)
 	@$(BIN)/pytest -m soak --timeout 3600 tests/soak
 	@PALYRA_RANDOM_EXAMPLES=1 $(BIN)/pytest -n $(PYTEST_WORKERS) --timeout 3600 tests/unit
 
-format: $(STAMP)
+format: $(TEST_STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 # Pinned with hashes, and without the address of any package index.
-lock: $(STAMP)
+lock: $(TEST_STAMP)
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --extra dev pyproject.toml -o requirements-dev.lock

@@ -1,9 +1,21 @@
 #!/bin/sh
-# Adds to the environment in the folder given what only tests need and npm has. Nobody has to wait for it who wants to run
-# Palyra, nor to reach that registry.
+# Adds to the environment in the folder given what only tests, checks and benchmarks need: programs, packages, and what
+# npm has. Nobody has to wait for it who wants to run Palyra.
 set -eu
 venv=$1
 top=$(cd "$(dirname "$0")/.." && pwd)
+. "$top/scripts/system_packages.sh"
+
+# The ordinary tools that the tests run inside the sandbox, and what they make networks and pages with.
+missing=
+look_for tar:tar git:git gcc:gcc make:make node:nodejs npm:npm sqlite3:sqlite3 ssh-keygen:openssh-client curl:curl \
+    ip:iproute2 groff:groff-base systemd-analyze:systemd
+# gcc needs headers to compile anything, and the distribution's own venv is made inside the sandbox.
+[ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+/usr/bin/python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+install_missing
+
+"$venv/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r "$top/requirements-dev.lock"
 
 # Checks the console's pages for what people with bad eyes or without a mouse cannot use. One file of it.
 axe_version=4.14.0
