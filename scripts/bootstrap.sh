@@ -6,9 +6,9 @@ venv=$1
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/scripts/system_packages.sh"
 
-# bubblewrap builds the sandbox; what runs in it is what the distribution has, its own Python among it.
+# bubblewrap builds the sandbox; what runs in it is what the distribution has. The tour runs its Python and curl.
 missing=
-look_for bwrap:bubblewrap setpriv:util-linux python3:python3
+look_for bwrap:bubblewrap setpriv:util-linux python3:python3 curl:curl
 # The engine of the browser daemon: the program itself, not the script around it.
 [ -x /usr/lib/chromium/chromium-headless-shell ] || missing="$missing chromium-headless-shell"
 install_missing

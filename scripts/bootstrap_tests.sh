@@ -8,7 +8,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 
 # The ordinary tools that the tests run inside the sandbox, and what they make networks and pages with.
 missing=
-look_for tar:tar git:git gcc:gcc make:make node:nodejs npm:npm sqlite3:sqlite3 ssh-keygen:openssh-client curl:curl \
+look_for tar:tar git:git gcc:gcc make:make node:nodejs npm:npm sqlite3:sqlite3 ssh-keygen:openssh-client \
     ip:iproute2 groff:groff-base systemd-analyze:systemd
 # gcc needs headers to compile anything, and the distribution's own venv is made inside the sandbox.
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
