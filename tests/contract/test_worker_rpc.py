@@ -330,6 +330,24 @@ async def test_a_call_that_is_stopped_stops_its_worker(house: WorkerHouse, worke
     assert house.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.CANCELLED
 
 
+async def test_a_new_attestation_on_the_same_connection_takes_no_lease_back(
+    house: WorkerHouse, worker: HandWorker
+) -> None:
+    """The worker stops a call that nobody waits for any more, and still has to show that it cleaned up."""
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await worker.hear("cancel")
+    await house.parts.decide(commands.Challenge(actor="palyrad", worker_id=worker.worker_id, nonce="ab" * 32))
+    assert (await worker.attest((await worker.hear("challenge")).nonce)).code == ""
+    await house.parts.desk.batcher.settle()
+    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.CANCELLING
+    assert worker.record().open_leases == (offer.lease_id,)
+
+
 async def test_a_restart_loses_no_lease(house: WorkerHouse, worker: HandWorker) -> None:
     await worker.online()
     call = house.call()

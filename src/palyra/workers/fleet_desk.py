@@ -52,7 +52,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 class Session:
     """One connection of one worker, which counts until the ledger has a later one or none."""
 
-    __slots__ = ("key", "line", "named", "number", "refused", "sent", "slots", "worker_id", "worker_name")
+    __slots__ = ("caught_up", "key", "line", "named", "number", "refused", "sent", "slots", "worker_id", "worker_name")
 
     def __init__(
         self, worker_id: str, worker_name: str, number: int, line: Line, key: DeviceKeyOf, named: frozenset[str]
@@ -64,6 +64,8 @@ class Session:
         self.key = key
         # The leases that the worker had when it connected.
         self.named = named
+        # What it did not have then was offered again or taken back.
+        self.caught_up = False
         self.slots = -1
         self.refused = 0
         # What had been sent at its last heartbeat: more than that tells it as well that somebody is here.
@@ -174,8 +176,12 @@ class FleetDesk:
 
     def attested(self, session: Session, decision: FleetDecision) -> None:
         """After the worker was told so: it takes and declines leases only from then on."""
-        if decision.refusal is None and decision.worker is not None and decision.worker.open_leases and self.watch:
-            self.watch.connected(session, self.ledger.leases(session.worker_id))
+        if decision.refusal is not None or decision.worker is None:
+            return
+        if not session.caught_up and self.watch:
+            session.caught_up = True
+            if decision.worker.open_leases:
+                self.watch.connected(session, self.ledger.leases(session.worker_id))
 
     def _egress_keys(self, signed: SignedStatement) -> dict[str, DeviceKeyOf]:
         """The key of the proxy that is named; whether the statement may be believed is not asked here."""
