@@ -145,6 +145,7 @@ async def test_payloads_of_the_fleet_have_the_keys_that_the_page_names() -> None
     late = await scene.leased(ledger, third.worker_id, now_ms=clock.now, timeout_ms=1)
     clock.now = late.due_ms(POLICY)
     await tell(commands.ExpireLease(actor="a", lease_id=late.lease_id))
+    await tell(scene.disclaim(late, third, clock.now))
     clock.now += POLICY.attestation_interval_ms
     await tell(commands.LapseAttestation(actor="a", worker_id=third.worker_id))
     await tell(commands.DeclareLost(actor="a", worker_id=third.worker_id))

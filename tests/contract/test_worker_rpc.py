@@ -280,6 +280,67 @@ async def test_an_offer_that_never_arrived_is_made_again(house: WorkerHouse, wor
     await call
 
 
+async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    await house.until(lambda: worker.record().open_leases)
+    await worker.given_up()
+    with pytest.raises(LeaseLost):
+        await call
+    await worker.online()
+    owed = await worker.hear("owed")
+    assert worker.record().owes == (owed.lease_id,)
+    with pytest.raises(NoWorker):
+        await house.call()
+    assert (await worker.disclaim(owed)).code == ""
+    assert worker.record().owes == () and worker.record().state.value == "available"
+    assert [one["lease_id"] for one in house.events("lease.disclaimed")] == [owed.lease_id]
+    lease = house.parts.ledger.lease(owed.lease_id)
+    assert lease.state is LeaseState.FENCED and lease.disclaimed_ms and not lease.retried_as
+    # Beyond the time in which a cleanup has to be shown it is still there, and works.
+    house.clock.ahead_ms += SETTINGS.policy().settle_grace_ms
+    await worker.beat()
+    await house.parts.desk.reap()
+    again = house.call(call_id="01AGAIN")
+    await worker.settle(await worker.hear("lease"))
+    assert (await again).settled.result == {"text": "hi"}
+
+
+async def test_what_the_worker_names_or_has_shown_is_not_asked_for(house: WorkerHouse, worker: HandWorker) -> None:
+    await worker.online()
+    calls = [house.call(idempotent=False, call_id=f"01CALL{number}") for number in range(3)]
+    named, shown, unknown = [await worker.hear("lease") for _ in calls]
+    await worker.say(output=wire.OutputChunk(lease_id=shown.lease_id, fence=shown.fence, stream=1, data=b"x"))
+    await worker.beat()
+    await worker.given_up()
+    await asyncio.gather(*calls, return_exceptions=True)
+    await worker.online(open_ids=(named.lease_id,))
+    assert (await worker.hear("owed")).lease_id == unknown.lease_id
+    await worker.beat()
+    assert not [one for one in worker.heard if one.WhichOneof("command") == "owed"]
+    assert set(worker.record().owes) == {named.lease_id, shown.lease_id, unknown.lease_id}
+
+
+async def test_a_lease_that_its_worker_showed_and_does_not_name_is_not_given_out_again(
+    house: WorkerHouse, worker: HandWorker
+) -> None:
+    """It ran, nobody knows how far: neither this worker nor another gets it a second time."""
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.say(output=wire.OutputChunk(lease_id=offer.lease_id, fence=offer.fence, stream=1, data=b"x"))
+    await worker.beat()
+    await worker.hang_up()
+    await worker.online()
+    await worker.beat()
+    assert not [one for one in worker.heard if one.WhichOneof("command") == "lease"]
+    assert house.parts.ledger.lease(offer.lease_id).is_open
+    house.clock.ahead_ms += 61_000 + SETTINGS.policy().settle_grace_ms
+    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    with pytest.raises(LeaseLost):
+        await call
+
+
 async def test_a_crash_during_a_lease_quarantines(house: WorkerHouse, worker: HandWorker) -> None:
     await worker.online()
     call = house.call(idempotent=False)
@@ -328,6 +389,24 @@ async def test_a_call_that_is_stopped_stops_its_worker(house: WorkerHouse, worke
     with pytest.raises(asyncio.CancelledError):
         await call
     assert house.parts.ledger.lease(offer.lease_id).outcome is LeaseOutcome.CANCELLED
+
+
+async def test_a_new_attestation_on_the_same_connection_takes_no_lease_back(
+    house: WorkerHouse, worker: HandWorker
+) -> None:
+    """The worker stops a call that nobody waits for any more, and still has to show that it cleaned up."""
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await worker.hear("cancel")
+    await house.parts.decide(commands.Challenge(actor="palyrad", worker_id=worker.worker_id, nonce="ab" * 32))
+    assert (await worker.attest((await worker.hear("challenge")).nonce)).code == ""
+    await house.parts.desk.batcher.settle()
+    assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.CANCELLING
+    assert worker.record().open_leases == (offer.lease_id,)
 
 
 async def test_a_restart_loses_no_lease(house: WorkerHouse, worker: HandWorker) -> None:

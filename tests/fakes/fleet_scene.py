@@ -10,6 +10,7 @@ from palyra.workers import commands
 from palyra.workers.attestation import WorkerAttestation, sign_attestation
 from palyra.workers.cleanup import CleanupProof
 from palyra.workers.decision import FleetDecision
+from palyra.workers.disclaimer import LeaseDisclaimer
 from palyra.workers.egress_binding import EgressBinding, sign_binding
 from palyra.workers.fleet_policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetPolicy
 from palyra.workers.grant import WorkerApprovalGrant
@@ -230,6 +231,34 @@ class FleetScene:
             digest=settlement_digest(signed),
             refusal=refusal,
         )
+
+    def disclaimer(self, lease: WorkerLease, worker: WorkerRecord, now_ms: int, **changes: Any) -> LeaseDisclaimer:
+        """What a worker says that was never given the lease, and then the changes."""
+        cleanup = self.statement(lease, now_ms, workspace="").cleanup
+        proof = {name: changes.pop(name) for name in list(changes) if name in CleanupProof.__struct_fields__}
+        fields: dict[str, Any] = {
+            "worker_id": worker.worker_id,
+            "boot_id": worker.boot_id,
+            "session": worker.session,
+            "cleanup": msgspec.structs.replace(cleanup, **proof),
+        }
+        return LeaseDisclaimer(**{**fields, **changes})
+
+    def disclaim(
+        self, lease: WorkerLease, worker: WorkerRecord, now_ms: int, *, session: int | None = None, **changes: Any
+    ) -> commands.DisclaimLease:
+        return commands.DisclaimLease(
+            actor=f"worker/{worker.worker_id}",
+            worker_id=worker.worker_id,
+            lease_id=lease.lease_id,
+            session=worker.session if session is None else session,
+            statement=self.disclaimer(lease, worker, now_ms, **changes),
+        )
+
+    def shows(self, lease: WorkerLease, worker_id: str = "") -> commands.NoteTaken:
+        """Output, a file, or the name of the lease in a hello."""
+        worker_id = worker_id or lease.worker_id
+        return commands.NoteTaken(actor=f"worker/{worker_id}", worker_id=worker_id, lease_id=lease.lease_id)
 
     async def ready(self, ledger: FleetLedger, worker_id: str = WORKER, *, now_ms: int, **opening: Any) -> WorkerRecord:
         """A worker that has connected and attested itself."""

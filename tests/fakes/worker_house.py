@@ -24,6 +24,7 @@ from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceStub
 from palyra.workers.attestation import WorkerAttestation, sign_attestation
 from palyra.workers.cleanup import CleanupProof
+from palyra.workers.disclaimer import LeaseDisclaimer, sign_disclaimer
 from palyra.workers.fleet_policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION
 from palyra.workers.fleet_settings import WorkerFleetSettings
 from palyra.workers.lease import LeaseOutcome
@@ -325,6 +326,40 @@ class HandWorker:
     async def settle(self, offer: Any, result: Any = None, **changes: Any) -> Any:
         await self.say(settlement=self.settlement(offer, result, **changes))
         return await self.hear("settlement_answer")
+
+    def disclaimer(self, owed: Any, *, session: int, signer: EnvelopeKey | None = None, **changes: Any) -> Any:
+        """What a worker says that never got the lease; then the changes of the statement and its look."""
+        now_ms = self.house.clock.now_ms()
+        proof = {name: changes.pop(name) for name in list(changes) if name in CleanupProof.__struct_fields__}
+        cleanup = CleanupProof(
+            **{
+                "lease_id": owed.lease_id,
+                "fence": owed.fence,
+                "nonce": owed.nonce,
+                "workspace": "",
+                "ended_ms": now_ms,
+                "checked_ms": now_ms,
+                "entries_left": 0,
+                "processes_left": 0,
+                "mounts_left": 0,
+                **proof,
+            }
+        )
+        said = {"worker_id": self.worker_id, "boot_id": self.boot_id, "session": session, "cleanup": cleanup}
+        signed = sign_disclaimer(LeaseDisclaimer(**{**said, **changes}), (signer or self.key).signer)
+        statement = wire.SignedStatement(payload=signed.payload, signature=signed.signature)
+        return wire.LeaseDisclaimer(lease_id=owed.lease_id, statement=statement)
+
+    async def disclaim(self, owed: Any, **changes: Any) -> Any:
+        session = changes.pop("session", self.record().session)
+        await self.say(disclaimer=self.disclaimer(owed, session=session, **changes))
+        return await self.hear("settlement_answer")
+
+    async def given_up(self) -> None:
+        """The line breaks, and the worker is silent until its leases are void."""
+        await self.hang_up()
+        self.house.clock.ahead_ms += self.house.settings.policy().heartbeat_timeout_ms + 1_000
+        await self.house.until(lambda: self.record().state.value in ("orphaned", "offline"))
 
     async def hang_up(self) -> None:
         """The line breaks: nothing is said."""

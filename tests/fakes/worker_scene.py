@@ -37,6 +37,7 @@ from palyra.workers.agent.agent import End, WorkerAgent
 from palyra.workers.agent.attesting import WorkerFacts
 from palyra.workers.agent.note_folder import NoteFolder
 from palyra.workers.agent.scratch import ScratchFolder
+from palyra.workers.disclaimer import LeaseDisclaimer, open_disclaimer
 from palyra.workers.fleet import WorkerFleetManager
 from palyra.workers.fleet_policy import WorkerFleetPolicy
 from palyra.workers.grant import GrantId, WorkerApprovalGrant
@@ -76,6 +77,7 @@ class FakeFleet(WorkerServiceServicer):
         self.beats_with_reports = 0
         self.hellos: list[Any] = []
         self.declined: list[Any] = []
+        self.disclaimed: list[tuple[LeaseDisclaimer, str]] = []
         self.attestation_answers: list[str] = []
         self.holding: list[str] = []
         self.deaf = False
@@ -190,9 +192,10 @@ class FakeFleet(WorkerServiceServicer):
         inputs: tuple[ArtifactRef, ...] = (),
         timeout_ms: int = 60_000,
         read_only: bool = True,
+        arrives: bool = True,
         **changes: Any,
     ) -> WorkerLease:
-        """A lease that the ledger gave, and its offer sent; ``changes`` are to the offer alone."""
+        """A lease that the ledger gave, and its offer sent unless it is lost; ``changes`` are to the offer alone."""
         now_ms, raw = self.scene.clock.now_ms(), canonical_json(arguments)
         digest = hashlib.sha256(raw).hexdigest()
         call = {
@@ -238,8 +241,17 @@ class FakeFleet(WorkerServiceServicer):
             "max_output_bytes": lease.max_output_bytes,
             **call,
         }
-        self.send(lease=wire.LeaseOffer(**{**fields, **changes}))
+        if arrives:
+            self.send(lease=wire.LeaseOffer(**{**fields, **changes}))
         return lease
+
+    def ask_for(self, lease: WorkerLease) -> None:
+        self.send(owed=wire.LeaseOwed(lease_id=lease.lease_id, fence=lease.fence, nonce=lease.nonce))
+
+    async def give_up(self, worker_id: str) -> None:
+        """The worker was silent for too long: what it holds is void and owed."""
+        self.scene.clock.ahead_ms += self.policy.heartbeat_timeout_ms
+        await self.ledger.decide(commands.DeclareLost(actor="palyrad", worker_id=worker_id))
 
     async def settled(self, lease: WorkerLease) -> Told:
         """The last word on this lease."""
@@ -274,6 +286,8 @@ class _Session:
                 fleet.send(heartbeat_ack=wire.HeartbeatAck(sequence=sequence))
             case "declined":
                 fleet.declined.append(event.declined)
+            case "disclaimer":
+                await self._disclaim(event.disclaimer)
             case "output":
                 sent = event.output
                 assert len(fleet.output.get(sent.lease_id, b"")) == sent.offset
@@ -332,6 +346,24 @@ class _Session:
         code = "" if decision.refusal is None else decision.refusal.code
         self.fleet.attestation_answers.append(code)
         self.fleet.send(attestation_answer=wire.AttestationAnswer(code=code))
+
+    async def _disclaim(self, sent: Any) -> None:
+        signed = SignedStatement(sent.statement.payload, sent.statement.signature)
+        statement = open_disclaimer(signed, self.key)
+        (decision,) = await self.fleet.ledger.decide_all(
+            [
+                commands.DisclaimLease(
+                    actor="w",
+                    worker_id=self.worker_id,
+                    lease_id=sent.lease_id,
+                    session=self.number,
+                    statement=statement,
+                )
+            ]
+        )
+        code = "" if decision.refusal is None else decision.refusal.code
+        self.fleet.disclaimed.append((statement, code))
+        self.fleet.send(settlement_answer=wire.SettlementAnswer(lease_id=sent.lease_id, code=code))
 
     async def _settle(self, sent: Any) -> None:
         fleet = self.fleet
@@ -432,7 +464,7 @@ class WorkerScene:
             clock=clock,
             draw=random.random,
         )
-        task = asyncio.create_task(self.agent.run())
+        task = self.life = asyncio.create_task(self.agent.run())
         try:
             yield task
         finally:

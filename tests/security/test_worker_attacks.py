@@ -15,6 +15,7 @@ from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.workers.lease import LeaseState
 from palyra.workers.lease_ask import LeaseLost
 from palyra.workers.placement import NoWorker
+from palyra.workers.workspace_scope import ArtifactRef
 
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 TIMEOUT_MS = 16_000
@@ -175,6 +176,140 @@ async def test_a_cleanup_that_is_claimed_before_the_call_ended_or_for_another_is
     with pytest.raises(LeaseLost):
         await call
     await is_distrusted(worker, "worker_cleanup.")
+
+
+async def shown_by(how: str, worker: HandWorker, offer: Any) -> None:
+    """The worker betrays that it has the lease."""
+    about = {"lease_id": offer.lease_id, "fence": offer.fence}
+    if how == "accepted":
+        await worker.say(accepted=wire.LeaseAccepted(**about))
+    elif how == "output":
+        await worker.say(output=wire.OutputChunk(stream=1, data=b"half", **about))
+    elif how == "files":
+        await worker.rpc.FindMissingArtifacts(
+            wire.FindMissingArtifactsRequest(device_id=worker.worker_id, **about), timeout=PATIENCE
+        )
+    elif how == "result without its files":
+        artifact = ArtifactRef(path="out", digest_sha256="ab" * 32, size=3)
+        assert (await worker.settle(offer, artifacts=(artifact,))).code == "worker_artifact.unknown"
+    elif how == "result that is too large":
+        assert (await worker.settle(offer, "x" * 20_000)).code == "lease.result_too_large"
+    await worker.beat()
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["accepted", "output", "files", "result without its files", "result that is too large", "named", "named before"],
+)
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "and the daemon restarted"])
+async def test_who_had_a_lease_does_not_get_away_with_saying_that_it_never_came(
+    house: WorkerHouse, worker: HandWorker, how: str, restarted: bool
+) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await shown_by(how, worker, offer)
+    if how == "named before":
+        await worker.hang_up()
+        await worker.online(open_ids=(offer.lease_id,))
+    await worker.given_up()
+    with pytest.raises(LeaseLost):
+        await call
+    if restarted:
+        await house.restart()
+    await worker.online(open_ids=(offer.lease_id,) if how == "named" else ())
+    assert (await worker.disclaim(offer)).code == "worker_cleanup.contradicted"
+    await is_distrusted(worker, "worker_cleanup.contradicted")
+    assert not house.events("lease.disclaimed")
+
+
+@pytest.mark.parametrize("how", ["accepted", "output", "files", "result"])
+async def test_who_said_that_a_lease_never_came_and_then_has_it_is_found_out(
+    house: WorkerHouse, worker: HandWorker, how: str
+) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    await worker.given_up()
+    with pytest.raises(LeaseLost):
+        await call
+    await worker.online()
+    assert (await worker.disclaim(await worker.hear("owed"))).code == ""
+    if how == "result":
+        assert (await worker.settle(offer)).code == "worker_cleanup.contradicted"
+    elif how == "files":
+        with pytest.raises(grpc.aio.AioRpcError):
+            await shown_by(how, worker, offer)
+    else:
+        about = {"lease_id": offer.lease_id, "fence": offer.fence}
+        said = wire.LeaseAccepted(**about) if how == "accepted" else wire.OutputChunk(stream=1, data=b"x", **about)
+        await worker.say(**{how: said})
+    await is_distrusted(worker, "worker_cleanup.contradicted")
+
+
+async def test_a_workspace_that_is_left_contradicts_the_word_that_a_lease_never_came(
+    house: WorkerHouse, worker: HandWorker
+) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    await worker.hear("lease")
+    await worker.given_up()
+    with pytest.raises(LeaseLost):
+        await call
+    await worker.online()
+    assert (await worker.disclaim(await worker.hear("owed"))).code == ""
+    await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))
+    await is_distrusted(worker, "worker_cleanup.contradicted")
+
+
+@pytest.mark.parametrize(
+    ("lie", "code"),
+    [
+        ({"session": 1}, "worker_cleanup.other_lease"),
+        ({"boot_id": "boot-0"}, "worker_cleanup.other_lease"),
+        ({"nonce": "00" * 32}, "worker_cleanup.other_lease"),
+        ({"fence": 99}, "worker_cleanup.other_lease"),
+        ({"worker_id": "01ANOTHER"}, "worker_cleanup.other_lease"),
+        ({"checked_ms": 1}, "worker_cleanup.out_of_time"),
+        ({"processes_left": 1}, "worker_cleanup.incomplete"),
+        ({"signer": "rogue"}, "signature"),
+    ],
+)
+async def test_a_word_that_is_recorded_borrowed_or_made_up_does_not_clear_a_worker(
+    house: WorkerHouse, worker: HandWorker, rogue: HandWorker, lie: dict[str, Any], code: str
+) -> None:
+    await worker.online()
+    call = house.call(idempotent=False)
+    await worker.hear("lease")
+    await worker.given_up()
+    with pytest.raises(LeaseLost):
+        await call
+    await worker.online()
+    owed = await worker.hear("owed")
+    changes = {"signer": rogue.key} if "signer" in lie else lie
+    assert code in (await worker.disclaim(owed, **changes)).code
+    await is_distrusted(worker, code)
+    assert not house.events("lease.disclaimed")
+
+
+async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_ever(
+    house: WorkerHouse, worker: HandWorker, rogue: HandWorker
+) -> None:
+    for each in (worker, rogue):
+        await each.online()
+        call = house.call(idempotent=False)
+        await each.hear("lease")
+        await each.given_up()
+        with pytest.raises(LeaseLost):
+            await call
+    worker.boot_id = "boot-2"
+    await worker.open()
+    await is_distrusted(worker, "worker.crashed")
+    await rogue.online()
+    owed = await rogue.hear("owed")
+    assert rogue.record().owes == (owed.lease_id,)
+    house.clock.ahead_ms += house.settings.policy().settle_grace_ms
+    await is_distrusted(rogue, "worker_cleanup.missing")
 
 
 async def test_nothing_that_is_said_without_an_attestation_counts(house: WorkerHouse, worker: HandWorker) -> None:

@@ -94,7 +94,7 @@ class WorkerParts:
         )
         self.egress = LeaseDesk()
         self.output = OutputTails()
-        self.artifacts = ArtifactDesk(ArtifactStore(state.path(ARTIFACTS)), self.ledger.lease)
+        self.artifacts = ArtifactDesk(ArtifactStore(state.path(ARTIFACTS)), self.ledger.lease, self.desk.has)
         self._calls = LeaseCalls(
             self.desk, clock=clock, egress=self.egress, metrics=metrics, forget_output=self.output.forget
         )

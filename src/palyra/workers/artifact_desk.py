@@ -37,11 +37,18 @@ class Receiving:
 
 
 class ArtifactDesk:
-    """``lease_of`` is the lease as the ledger has it."""
+    """``lease_of`` is the lease as the ledger has it. ``on_reached`` hears of each worker that reaches for its lease's
+    files, and so has the lease."""
 
-    def __init__(self, store: ArtifactStore, lease_of: Callable[[str], WorkerLease]) -> None:
+    def __init__(
+        self,
+        store: ArtifactStore,
+        lease_of: Callable[[str], WorkerLease],
+        on_reached: Callable[[str, WorkerLease], None],
+    ) -> None:
         self.store = store
         self._lease_of = lease_of
+        self._on_reached = on_reached
         # Bytes that leases have brought, so that one cannot fill the disk.
         self._brought: dict[str, int] = {}
 
@@ -51,6 +58,7 @@ class ArtifactDesk:
             raise WrongWorker("the lease is another worker's", lease_id=lease.lease_id)
         if lease.fence != fence:
             raise StaleFence("that is not the fencing number of the lease", lease_id=lease.lease_id)
+        self._on_reached(worker_id, lease)
         if not lease.is_open:
             raise LeaseEnded(f"the lease is {lease.state.value}", lease_id=lease.lease_id)
         return lease

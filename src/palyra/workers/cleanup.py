@@ -27,6 +27,11 @@ class CleanupIncomplete(Failed):
     hint = "look at the worker, clean it by hand, then release it with `palyra worker release`"
 
 
+class CleanupContradicted(Denied):
+    code = "worker_cleanup.contradicted"
+    hint = "what the worker said of a lease's traces is not what it showed: look at it before it is released"
+
+
 class CleanupProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``workspace`` names the scratch folder (device and inode), so that two leases cannot share one look."""
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from palyra.errors import PalyraError
+from palyra.workers.disclaimer import LeaseDisclaimer
 from palyra.workers.grant import WorkerApprovalGrant
 from palyra.workers.settlement import LeaseSettlement
 from palyra.workers.signed_statement import DeviceVerifier, SignedStatement
@@ -163,6 +164,21 @@ class SettleLease(FleetCommand, frozen=True, kw_only=True):
     session: int
     statement: LeaseSettlement | None
     digest: str
+    refusal: PalyraError | None = None
+    with_open_leases = True
+
+
+class NoteTaken(FleetCommand, frozen=True, kw_only=True):
+    """The worker showed that it has the lease, by whatever it said or asked for."""
+
+    with_open_leases = True
+
+
+class DisclaimLease(FleetCommand, frozen=True, kw_only=True):
+    """The worker says that it never began a lease whose cleanup it owes. ``refusal``: its word could not be opened."""
+
+    session: int
+    statement: LeaseDisclaimer | None
     refusal: PalyraError | None = None
     with_open_leases = True
 

@@ -80,6 +80,10 @@ def settlement_answer(lease_id: str, refusal: PalyraError | None) -> Told:
     return Told("settlement_answer", {"lease_id": lease_id, **_answer(refusal)})
 
 
+def owed(lease: WorkerLease) -> Told:
+    return Told("owed", {"lease_id": lease.lease_id, "fence": lease.fence, "nonce": lease.nonce})
+
+
 def certificate_news(ca_bundle_pem: bytes) -> Told:
     return Told("certificate_news", {"ca_bundle_pem": ca_bundle_pem, "renew_now": True})
 

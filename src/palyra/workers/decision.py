@@ -111,6 +111,10 @@ class Draft:
     def owe(self, *lease_ids: str) -> None:
         self.change(owes=(*self.worker.owes, *lease_ids), owes_since_ms=self.now_ms)
 
+    def pay(self, lease_id: str) -> None:
+        """What it owed of this lease is shown."""
+        self.change(owes=tuple(one for one in self.worker.owes if one != lease_id))
+
     def quarantine(self, reason: str) -> None:
         """No lease before an operator's release and a new attestation. Its leases are void, its connection ends."""
         reason = reason[:MAX_REASON_CHARS]

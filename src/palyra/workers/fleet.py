@@ -9,6 +9,7 @@ import msgspec
 from palyra.errors import Denied, LimitExceeded, PalyraError
 from palyra.workers import commands, leasing
 from palyra.workers.attestation import ChallengeExpired, WorkerAttestationExpectation, validate_attestation
+from palyra.workers.cleanup import CleanupContradicted
 from palyra.workers.decision import Draft, FleetDecision, Situation
 from palyra.workers.fleet_policy import WorkerFleetPolicy
 from palyra.workers.lifecycle import WorkerEvent, WorkerLifecycleState, after
@@ -53,6 +54,10 @@ def _decide(draft: Draft, command: commands.FleetCommand) -> FleetDecision:
             return leasing.cancel(draft, command)
         case commands.DeclineLease():
             return leasing.decline(draft, command)
+        case commands.NoteTaken():
+            return leasing.note_taken(draft, command)
+        case commands.DisclaimLease():
+            return leasing.disclaim(draft, command)
         case commands.ExpireLease():
             return leasing.expire(draft, command)
         case commands.RetryLease():
@@ -71,7 +76,7 @@ def _decide(draft: Draft, command: commands.FleetCommand) -> FleetDecision:
             told = draft.worker.state is WorkerLifecycleState.QUARANTINED
             if not told and command.count > len(draft.worker.open_leases) + len(draft.worker.owes):
                 # One that is in quarantine stays there, with the reason that put it there, however often it says so.
-                draft.quarantine("worker_cleanup.contradicted")
+                draft.quarantine(CleanupContradicted.code)
         case commands.EndSession():
             draft.worker.require_session(command.session)
             draft.move(WorkerEvent.DISCONNECT, connected=False, attested=None, nonce="")

@@ -17,7 +17,7 @@ from palyra.workers.batching import CommandBatcher
 from palyra.workers.decision import FleetDecision
 from palyra.workers.fleet_policy import WorkerFleetPolicy
 from palyra.workers.fleet_ports import DeviceKeyOf, DeviceKeys, Line
-from palyra.workers.lease import LeaseState, WorkerLease
+from palyra.workers.lease import LeaseState, UnknownLease, WorkerLease
 from palyra.workers.lifecycle import TRANSITIONS, WorkerEvent, WorkerLifecycleState
 from palyra.workers.limits import NONCE_HEX_CHARS
 from palyra.workers.placement import PlacementIndex
@@ -52,7 +52,19 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 class Session:
     """One connection of one worker, which counts until the ledger has a later one or none."""
 
-    __slots__ = ("key", "line", "named", "number", "refused", "sent", "slots", "worker_id", "worker_name")
+    __slots__ = (
+        "caught_up",
+        "key",
+        "line",
+        "named",
+        "number",
+        "refused",
+        "sent",
+        "shown",
+        "slots",
+        "worker_id",
+        "worker_name",
+    )
 
     def __init__(
         self, worker_id: str, worker_name: str, number: int, line: Line, key: DeviceKeyOf, named: frozenset[str]
@@ -64,6 +76,10 @@ class Session:
         self.key = key
         # The leases that the worker had when it connected.
         self.named = named
+        # What it did not have then was offered again or taken back.
+        self.caught_up = False
+        # The open leases that it has shown to have since.
+        self.shown: frozenset[str] = frozenset()
         self.slots = -1
         self.refused = 0
         # What had been sent at its last heartbeat: more than that tells it as well that somebody is here.
@@ -147,6 +163,8 @@ class FleetDesk:
             raise StaleSession("another connection of this worker took over", worker_id=worker_id)
         session = Session(worker_id, record.name, record.session, line, key, hello.open_lease_ids)
         self._sessions[worker_id] = session
+        for lease_id in sorted(hello.open_lease_ids & {*record.open_leases, *record.owes}):
+            self._note_taken(worker_id, lease_id)
         return session, record
 
     def void(self, record: WorkerRecord, named: Iterable[str]) -> list[str]:
@@ -173,9 +191,38 @@ class FleetDesk:
         )
 
     def attested(self, session: Session, decision: FleetDecision) -> None:
-        """After the worker was told so: it takes and declines leases only from then on."""
-        if decision.refusal is None and decision.worker is not None and decision.worker.open_leases and self.watch:
-            self.watch.connected(session, self.ledger.leases(session.worker_id))
+        """After the worker was told so: it takes, declines and disclaims leases only from then on."""
+        if decision.refusal is not None or decision.worker is None:
+            return
+        if not session.caught_up and self.watch:
+            session.caught_up = True
+            if decision.worker.open_leases:
+                self.watch.connected(session, self.ledger.leases(session.worker_id))
+        for lease_id in decision.worker.owes:
+            self._ask_for(session, lease_id)
+
+    def _ask_for(self, session: Session, lease_id: str) -> None:
+        """What nothing shows that the worker has may never have reached it: only the worker can say."""
+        try:
+            lease = self.ledger.lease(lease_id)
+        except UnknownLease:
+            # It ended too long ago for anybody to know its nonce.
+            return
+        if not lease.taken_ms:
+            session.line.send(daemon_messages.owed(lease))
+
+    def has(self, worker_id: str, lease: WorkerLease) -> None:
+        """The worker shows by what it does that it has this lease. It is noted once, and held against a disclaimer."""
+        session = self._sessions.get(worker_id)
+        if lease.taken_ms or (session is not None and lease.lease_id in session.shown):
+            return
+        self._note_taken(worker_id, lease.lease_id)
+        if session is not None and lease.is_open:
+            session.shown |= {lease.lease_id}
+
+    def _note_taken(self, worker_id: str, lease_id: str) -> None:
+        actor = actor_of(DeviceKind.WORKER, worker_id)
+        self.batcher.submit(commands.NoteTaken(actor=actor, worker_id=worker_id, lease_id=lease_id))
 
     def _egress_keys(self, signed: SignedStatement) -> dict[str, DeviceKeyOf]:
         """The key of the proxy that is named; whether the statement may be believed is not asked here."""
@@ -242,7 +289,10 @@ class FleetDesk:
         for change in decision.leases:
             if change.was is None and watch is not None:
                 watch.began(change.lease, decision.worker.egress_id if decision.worker else "")
-            elif not change.lease.is_open and watch is not None and change.was is not change.lease.state:
+            elif change.was is change.lease.state:
+                continue
+            elif not change.lease.is_open and watch is not None:
+                self._forget_shown(change.lease)
                 watch.ended(change.lease)
             elif change.lease.state is LeaseState.CANCELLING:
                 session = self._sessions.get(change.lease.worker_id)
@@ -250,6 +300,11 @@ class FleetDesk:
                     session.line.send(daemon_messages.cancel(change.lease))
         if watch is not None and (decision.worker_changed or decision.leases):
             watch.room()
+
+    def _forget_shown(self, lease: WorkerLease) -> None:
+        session = self._sessions.get(lease.worker_id)
+        if session is not None and lease.lease_id in session.shown:
+            session.shown -= {lease.lease_id}
 
     def _follow(self, command: commands.FleetCommand, record: WorkerRecord) -> None:
         """The record as the ledger has it now: the index, the stream and an open challenge follow it."""

@@ -99,13 +99,21 @@ class LeaseEnded(InvalidInput):
     http_status = 409
 
 
+class NotOwed(InvalidInput):
+    code = "lease.not_owed"
+    hint = "a worker disclaims what it was asked about, once; a lease that is open it declines"
+    http_status = 409
+
+
 class NotRetryable(Denied):
     code = "lease.not_retryable"
     hint = "only a lost or declined lease is tried again, once, and a lost one only if its tool is idempotent"
 
 
 class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
-    """``nonce`` is what the worker's cleanup statement has to repeat."""
+    """``nonce`` is what the worker's cleanup statement has to repeat. ``taken_ms`` is when something first showed that
+    the worker has it: it named or accepted it, sent output or a result, or reached for its files. 0: nothing did, which
+    does not mean that it has not. ``disclaimed_ms`` is when the worker said that it never began it."""
 
     lease_id: str
     worker_id: str
@@ -131,6 +139,8 @@ class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
     settlement_digest: str = ""
     reason: str = ""
     retried_as: str = ""
+    taken_ms: int = 0
+    disclaimed_ms: int = 0
 
     @property
     def is_open(self) -> bool:

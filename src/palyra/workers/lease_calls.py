@@ -324,7 +324,8 @@ class LeaseCalls:
             flight.end.set_result((lease, settled))
 
     def connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
-        """A worker is back. What it does not know of never reached it: that is offered again, or taken back."""
+        """A worker is back. What it does not know of never reached it: that is offered again, or taken back. Only where
+        it showed before that it has the lease, nobody knows what it did: that ends by its deadline."""
         for lease in leases:
             flight = self._flights.get(lease.lease_id)
             if flight is not None:
@@ -332,6 +333,8 @@ class LeaseCalls:
             if lease.lease_id in session.named:
                 if lease.state is LeaseState.CANCELLING:
                     session.line.send(daemon_messages.cancel(lease))
+            elif lease.taken_ms:
+                continue
             elif flight is not None and lease.state is LeaseState.OPEN:
                 self._offer(session, lease, flight, self._desk.ledger.worker(lease.worker_id).egress_id)
             else:

@@ -1,12 +1,19 @@
-"""Decisions about leases: given, cancelled, declined, settled, expired, tried again. Each fills a draft."""
+"""Decisions about leases: given, cancelled, declined, settled, disclaimed, expired, tried again. Each fills a draft."""
 
 import msgspec
 
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
 from palyra.journal.event import NewEvent
 from palyra.workers import commands
-from palyra.workers.cleanup import CleanupIncomplete, require_authentic, require_clean
+from palyra.workers.cleanup import (
+    CleanupContradicted,
+    CleanupForAnother,
+    CleanupIncomplete,
+    require_authentic,
+    require_clean,
+)
 from palyra.workers.decision import Draft, FleetDecision
+from palyra.workers.disclaimer import require_said_now
 from palyra.workers.grant import GrantRepeated, GrantUnknown, WorkerApprovalGrant
 from palyra.workers.lease import (
     DuplicateResult,
@@ -15,6 +22,7 @@ from palyra.workers.lease import (
     LeaseEnded,
     LeaseEvent,
     LeaseState,
+    NotOwed,
     StaleFence,
     UnknownLease,
     WorkerLease,
@@ -22,7 +30,7 @@ from palyra.workers.lease import (
     after,
     require_retryable,
 )
-from palyra.workers.lifecycle import WorkerEvent
+from palyra.workers.lifecycle import WorkerEvent, WorkerLifecycleState
 from palyra.workers.limits import MAX_REASON_CHARS
 from palyra.workers.settlement import LeaseSettlement, ResultTooLarge, SettlementDisagrees
 from palyra.workers.workspace_scope import require_artifacts
@@ -135,6 +143,8 @@ def settle(draft: Draft, command: commands.SettleLease) -> FleetDecision:
         return _distrust(draft, lease, SettlementDisagrees("the statement is about another lease or worker"))
     if statement.fence != lease.fence:
         return _refuse(draft, lease, StaleFence("that is not the fencing number of the lease"))
+    if lease.disclaimed_ms:
+        return _distrust(draft, lease, CleanupContradicted("the worker said that it never began this lease"))
     if not lease.is_open:
         return _too_late(draft, lease, statement, command.digest)
     draft.worker.require_attested(draft.policy, draft.now_ms)
@@ -146,6 +156,7 @@ def settle(draft: Draft, command: commands.SettleLease) -> FleetDecision:
             raise ResultTooLarge(f"the lease allows {lease.max_output_bytes} bytes of output")
         require_artifacts(statement.artifacts, lease.scope, written=True)
     except (LimitExceeded, Denied, InvalidInput) as refusal:
+        _take(draft, lease)
         return _refuse(draft, lease, refusal)
     try:
         require_authentic(statement.cleanup, lease, draft.now_ms)
@@ -165,6 +176,48 @@ def settle(draft: Draft, command: commands.SettleLease) -> FleetDecision:
     except CleanupIncomplete as failure:
         # What the call did, it did: the result counts. The worker does not go on.
         draft.quarantine(f"{failure.code}: {failure.message}")
+    return draft.done()
+
+
+def note_taken(draft: Draft, command: commands.NoteTaken) -> FleetDecision:
+    """Who has a lease can no longer say that it never began it; who said so has lied."""
+    lease = _known(draft)
+    if lease.worker_id != command.worker_id:
+        return draft.done()
+    if not lease.disclaimed_ms:
+        _take(draft, lease)
+    elif draft.worker.state is not WorkerLifecycleState.QUARANTINED:
+        return _distrust(draft, lease, CleanupContradicted("the worker said that it never began this lease"))
+    return draft.done()
+
+
+def disclaim(draft: Draft, command: commands.DisclaimLease) -> FleetDecision:
+    """The lease stays lost: its call may have been given up or tried again long ago. Only what is owed of it ends."""
+    lease = _own(draft, command.worker_id, command.session)
+    if isinstance(lease, FleetDecision):
+        return lease
+    statement = command.statement
+    if statement is None:
+        return _distrust(draft, lease, command.refusal or CleanupForAnother("there is no statement"))
+    draft.worker.require_attested(draft.policy, draft.now_ms)
+    if lease.lease_id not in draft.worker.owes:
+        return _refuse(draft, lease, NotOwed("nothing is owed of this lease", lease_id=lease.lease_id))
+    try:
+        require_said_now(statement, draft.worker)
+        require_authentic(statement.cleanup, lease, draft.now_ms)
+        if lease.taken_ms:
+            raise CleanupContradicted("the worker showed before that it has this lease", lease_id=lease.lease_id)
+    except Denied as lie:
+        return _distrust(draft, lease, lie)
+    try:
+        require_clean(statement.cleanup)
+    except CleanupIncomplete as failure:
+        # Honest, and all the same nobody knows where the traces come from.
+        return _distrust(draft, lease, failure)
+    draft.pay(lease.lease_id)
+    disclaimed = msgspec.structs.replace(lease, disclaimed_ms=draft.now_ms)
+    draft.put_lease(lease.state, disclaimed)
+    draft.note_lease("lease.disclaimed", disclaimed, boot_id=statement.boot_id, session=statement.session)
     return draft.done()
 
 
@@ -216,6 +269,11 @@ def _own(draft: Draft, worker_id: str, session: int) -> WorkerLease | FleetDecis
     return lease
 
 
+def _take(draft: Draft, lease: WorkerLease) -> None:
+    if not lease.taken_ms:
+        draft.put_lease(lease.state, msgspec.structs.replace(lease, taken_ms=draft.now_ms))
+
+
 def _refuse(draft: Draft, lease: WorkerLease, refusal: PalyraError) -> FleetDecision:
     draft.note_lease("lease.result_refused", lease, sender=lease.worker_id, code=refusal.code)
     return draft.done(refusal)
@@ -243,7 +301,7 @@ def _too_late(
         except (Denied, CleanupIncomplete) as failure:
             draft.quarantine(f"{failure.code}: {failure.message}")
         else:
-            draft.change(owes=tuple(one for one in draft.worker.owes if one != lease.lease_id))
+            draft.pay(lease.lease_id)
     return _refuse(draft, lease, refusal)
 
 

@@ -8,7 +8,9 @@ from palyra.errors import Denied, LimitExceeded, PalyraError
 from palyra.signing.dsse import BadSignature
 from palyra.workers import commands, daemon_messages, service_limits
 from palyra.workers.artifact_desk import ArtifactDesk
+from palyra.workers.disclaimer import LeaseDisclaimer, open_disclaimer
 from palyra.workers.fleet_desk import FleetDesk, Session
+from palyra.workers.lease import WorkerLease
 from palyra.workers.lease_calls import LeaseCalls
 from palyra.workers.output_tails import OutputTails
 from palyra.workers.settled_result import SettledResult, read_settlement, require_of_lease
@@ -43,10 +45,14 @@ class WorkerEvents:
                     self._desk.beat(session, beat.workspaces, beat.slots)
                 case "output":
                     self._print(session, event.output)
+                case "accepted":
+                    self._accept(session, event.accepted)
                 case "attestation":
                     asked.append(self._attest(session, event.attestation))
                 case "declined":
                     asked.append(self._decline(session, event.declined))
+                case "disclaimer":
+                    asked.append(self._disclaim(session, event.disclaimer))
                 case "settlement":
                     self._desk.reports(session)
                     asked.append(self._settle(session, event.settlement))
@@ -92,6 +98,29 @@ class WorkerEvents:
         if decision.refusal is not None:
             session.refused += 1
 
+    async def _disclaim(self, session: Session, sent: Any) -> None:
+        statement: LeaseDisclaimer | None = None
+        lie: PalyraError | None = None
+        try:
+            signed = SignedStatement(sent.statement.payload, sent.statement.signature)
+            statement = open_disclaimer(signed, session.key)
+        except _LIES as error:
+            lie = error
+        lease_id = sent.lease_id[:64]
+        decision = await self._desk.batcher.decide(
+            commands.DisclaimLease(
+                actor=session.actor,
+                worker_id=session.worker_id,
+                lease_id=lease_id,
+                session=session.number,
+                statement=statement,
+                refusal=lie,
+            )
+        )
+        if decision.refusal is not None:
+            session.refused += 1
+        session.line.send(daemon_messages.settlement_answer(lease_id, decision.refusal))
+
     async def _settle(self, session: Session, sent: Any) -> None:
         lease_id = sent.lease_id[:64]
         signed = SignedStatement(sent.statement.payload, sent.statement.signature)
@@ -105,6 +134,7 @@ class WorkerEvents:
             if lease.worker_id == session.worker_id:
                 require_of_lease(settled, lease)
                 if settled.statement.artifacts and self._desk.ledger.lease(lease_id).is_open:
+                    self._desk.has(session.worker_id, lease)
                     await self._artifacts.require_all(lease, settled.statement.artifacts)
                 self._calls.bring(lease_id, settled)
         except _LIES as lie:
@@ -137,11 +167,25 @@ class WorkerEvents:
             return
         session.line.send(answer)
 
+    def _held(self, session: Session, sent: Any) -> WorkerLease:
+        """The lease of which this worker speaks under its fencing number. Whoever does that has it."""
+        lease = self._calls.lease_of(sent.lease_id[:64])
+        if lease.worker_id != session.worker_id or lease.fence != sent.fence:
+            raise Denied("a lease that this worker never held")
+        self._desk.has(session.worker_id, lease)
+        return lease
+
+    def _accept(self, session: Session, sent: Any) -> None:
+        try:
+            self._held(session, sent)
+        except PalyraError:
+            session.refused += 1
+
     def _print(self, session: Session, sent: Any) -> None:
         try:
-            lease = self._calls.lease_of(sent.lease_id[:64])
-            if lease.worker_id != session.worker_id or lease.fence != sent.fence or not lease.is_open:
-                raise Denied("output of a lease that this worker does not hold")
+            lease = self._held(session, sent)
+            if not lease.is_open:
+                raise Denied("output of a lease that is over")
             self._output.add(lease.lease_id, sent.stream, sent.offset, sent.data)
         except PalyraError:
             session.refused += 1

@@ -26,6 +26,8 @@ def test_what_may_void_leases_is_shown_them() -> None:
         "RemoveWorker",
         "DeclineLease",
         "SettleLease",
+        "NoteTaken",
+        "DisclaimLease",
         "ExpireLease",
     }
 

@@ -71,3 +71,9 @@ def test_the_rest_fits_the_wire() -> None:
         daemon_messages.goodbye("c", "m"),
     ):
         assert on_the_wire(each).WhichOneof("command") == each.kind
+
+
+def test_what_is_asked_of_an_owed_lease_says_which_and_what_to_repeat() -> None:
+    lease = a_lease()
+    sent = on_the_wire(daemon_messages.owed(lease)).owed
+    assert (sent.lease_id, sent.fence, sent.nonce) == (lease.lease_id, lease.fence, lease.nonce)

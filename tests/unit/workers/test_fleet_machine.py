@@ -30,6 +30,7 @@ WORKERS = [numbered(number) for number in (1, 2, 3)]
 workers = st.sampled_from(WORKERS)
 rarely = st.sampled_from([False] * 9 + [True])
 LIES = ["", "", "", "", "left", "fence"]
+DISCLAIMERS = ["", "", "", "", "boot", "nonce", "stale"]
 
 
 class FleetMachine(RuleBasedStateMachine):
@@ -51,6 +52,10 @@ class FleetMachine(RuleBasedStateMachine):
         self.leases: dict[str, str] = {}
         self.settled: dict[str, str] = {}
         self.void: set[str] = set()
+        # Leases whose offer was lost on the way; those that their worker showed to have; and those that it disclaimed.
+        self.undelivered: set[str] = set()
+        self.shown: set[str] = set()
+        self.disclaimed: set[str] = set()
         self.grants: list[Any] = []
         self.used: dict[str, str] = {}
         self.fences: list[int] = []
@@ -97,16 +102,23 @@ class FleetMachine(RuleBasedStateMachine):
         self.attest(worker_id, lying=False, stale=False)
         for lease_id, holder in sorted(self.leases.items()):
             if holder == worker_id and lease_id in self.known(worker_id).owes:
-                self.report(lease_id, worker_id, "")
+                if lease_id in self.undelivered:
+                    self.disclaim(lease_id, "")
+                    assert lease_id in self.disclaimed and worker_id not in self.distrusted
+                else:
+                    self.report(lease_id, worker_id, "")
 
-    @rule(worker_id=workers, idempotent=st.booleans())
-    def work(self, worker_id: str, idempotent: bool) -> None:
+    @rule(worker_id=workers, idempotent=st.booleans(), arrives=st.booleans())
+    def work(self, worker_id: str, idempotent: bool, arrives: bool = True) -> None:
         self.grant()
+        before = set(self.leases)
         self.lease(worker_id, 0, idempotent, changed=False)
+        if not arrives:
+            self.undelivered |= set(self.leases) - before
 
     @rule(which=st.integers(0, 5))
     def finish(self, which: int) -> None:
-        held = self.open_now()
+        held = [lease_id for lease_id in self.open_now() if lease_id not in self.undelivered]
         if held:
             lease_id = held[which % len(held)]
             self.report(lease_id, self.leases[lease_id], "")
@@ -205,12 +217,56 @@ class FleetMachine(RuleBasedStateMachine):
         changes = {"": {}, "left": {"entries_left": 3}, "fence": {"fence": lease.fence + 1}}[lie]
         session = self.session.get(sender, 1) - stale
         decision = self.do(self.scene.settle(lease, self.clock.now, session, sender=sender, **changes))
+        self.undelivered.discard(lease_id)
         if decision.refusal is None:
+            assert lease_id not in self.disclaimed
             assert lease_id not in self.settled and lease_id not in self.void
             assert sender == lease.worker_id and lie != "fence" and not stale
             assert self.attested[sender] == session and self.clock.now <= lease.due_ms(POLICY)
             assert sender not in self.distrusted and sender not in self.unattested
             self.settled[lease_id] = decision.lease().settlement_digest
+        self.note_states()
+
+    @precondition(lambda self: self.leases)
+    @rule(which=st.integers(0, 50))
+    def show(self, which: int) -> None:
+        """Output of the lease, or a file for it: whenever, and whatever its worker said of it before."""
+        lease_id = sorted(self.leases)[-1 - which % len(self.leases)]
+        lease = self.ledger.lease(lease_id)
+        self.undelivered.discard(lease_id)
+        self.do(self.scene.shows(lease))
+        if lease_id in self.disclaimed:
+            assert self.known(lease.worker_id).state in (State.QUARANTINED, State.REMOVED)
+        else:
+            self.shown.add(lease_id)
+        self.note_states()
+
+    @precondition(lambda self: self.leases)
+    @rule(which=st.integers(0, 50), lie=st.sampled_from(DISCLAIMERS))
+    def disclaim_any(self, which: int, lie: str) -> None:
+        """Asked or not, of a lease that it has or not."""
+        self.disclaim(sorted(self.leases)[-1 - which % len(self.leases)], lie)
+
+    def disclaim(self, lease_id: str, lie: str) -> None:
+        lease = self.ledger.lease(lease_id)
+        worker = self.known(lease.worker_id)
+        changes = {"boot": {"boot_id": "boot-x"}, "nonce": {"nonce": "00" * 32}}.get(lie, {})
+        session = self.session[lease.worker_id] - (lie == "stale")
+        said = self.scene.disclaim(lease, worker, self.clock.now, session=session, **changes)
+        owed = lease_id in worker.owes
+        decision = self.do(said)
+        if decision.refusal is None:
+            assert owed and not lie and lease_id in self.void
+            assert lease_id not in self.shown and lease_id not in self.disclaimed
+            assert self.attested[lease.worker_id] == session
+            assert lease.worker_id not in self.distrusted and lease.worker_id not in self.unattested
+            assert decision.lease().state is lease.state and lease_id not in decision.worker.owes
+            self.disclaimed.add(lease_id)
+        elif lease_id in self.shown or lie:
+            assert lease_id not in self.known(lease.worker_id).owes or decision.refusal.code in (
+                "worker.stale_session",
+                "worker.not_attested",
+            )
         self.note_states()
 
     @precondition(lambda self: self.leases)
@@ -323,6 +379,7 @@ class FleetMachine(RuleBasedStateMachine):
                 assert worker.state in (State.DRAINING, State.QUARANTINED, State.REMOVED)
             if worker_id in self.unattested and worker.state is not State.QUARANTINED:
                 assert worker.attested is None
+            assert not self.disclaimed & {*worker.owes, *worker.open_leases}
             if worker.state is State.AVAILABLE:
                 assert worker.connected and worker.attested is not None
         for lease_id, digest in self.settled.items():
@@ -380,7 +437,7 @@ def test_a_long_life_keeps_the_promises(seed: int) -> None:
         return chance.random() < 0.1
 
     steps = {
-        lambda: machine.work(some(), chance.random() < 0.5): 20,
+        lambda: machine.work(some(), chance.random() < 0.5, chance.random() < 0.9): 20,
         lambda: machine.finish(chance.randrange(6)): 14,
         lambda: machine.come_back(some()): 6,
         lambda: machine.time_passes_with_heartbeats(
@@ -398,6 +455,8 @@ def test_a_long_life_keeps_the_promises(seed: int) -> None:
         lambda: machine.time_passes(chance.choice([10, 6_000, 16_000])): 1,
         lambda: machine.leases and machine.result(chance.randrange(50), None, chance.choice(LIES), rare()): 2,
         lambda: machine.leases and machine.cancel_or_decline(chance.randrange(5), chance.random() < 0.5): 2,
+        lambda: machine.leases and machine.disclaim_any(chance.randrange(50), chance.choice(DISCLAIMERS)): 1,
+        lambda: machine.leases and machine.show(chance.randrange(3)): 2,
         lambda: machine.leases and machine.retry(chance.randrange(9)): 2,
         lambda: machine.grants and machine.lease(some(), chance.randrange(9), True, changed=True): 1,
     }
@@ -407,4 +466,5 @@ def test_a_long_life_keeps_the_promises(seed: int) -> None:
     machine.teardown()
     refused = {payload["code"] for kind, payload in machine.ledger.events() if kind == "lease.result_refused"}
     assert len(machine.settled) > 100 and len(machine.void) > 20, "this life would show nothing"
+    assert len(machine.disclaimed) >= 3 and len(machine.shown) > 20
     assert {"lease.fenced", "lease.late", "lease.stale_fence"} <= refused

@@ -1,11 +1,13 @@
 from typing import Any
 
+import msgspec
 import pytest
 
-from fakes.fleet_scene import OTHER, POLICY, SCOPE, WORKER, FleetScene, numbered
+from fakes.fleet_scene import EGRESS, OTHER, POLICY, SCOPE, WORKER, FleetScene, numbered
 from fakes.journal_house import StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.errors import PalyraError
+from palyra.signing.dsse import BadSignature
 from palyra.workers import commands
 from palyra.workers.lease import LeaseOutcome, LeaseState, WorkerLease
 from palyra.workers.lifecycle import WorkerLifecycleState as State
@@ -262,6 +264,205 @@ async def test_an_orphan_that_never_shows_its_cleanup_is_quarantined(
     await beat_until(ledger, clock, back, clock.now + POLICY.settle_grace_ms)
     await reap(ledger, clock, scene)
     assert ledger.worker(WORKER).reason == "worker_cleanup.missing"
+
+
+async def test_a_lease_that_never_arrived_is_disclaimed_and_its_worker_goes_on(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    decision = await ledger.decide(scene.disclaim(lease, back, clock.now))
+    assert decision.lease().state is LeaseState.FENCED and decision.lease().disclaimed_ms == clock.now
+    after = ledger.worker(WORKER)
+    assert after.owes == () and after.state is State.AVAILABLE
+    assert ("lease.disclaimed", WORKER) in [(kind, said["worker_id"]) for kind, said in ledger.events()[-1:]]
+    await beat_until(ledger, clock, back, clock.now + POLICY.settle_grace_ms)
+    await reap(ledger, clock, scene)
+    assert (await scene.leased(ledger, now_ms=clock.now)).fence > lease.fence
+    # Its call may have been given up long ago, and what is not idempotent is not tried again because of it.
+    retry = commands.RetryLease(actor="palyrad", lease_id=lease.lease_id, grant_id=scene.next_id(), valid_ms=1_000)
+    assert await refused(ledger, retry) == "lease.not_retryable"
+
+
+async def test_each_of_several_leases_is_disclaimed_or_shown_clean_by_itself(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    other = await scene.leased(ledger, now_ms=clock.now)
+    await ledger.decide(scene.shows(other))
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    await ledger.decide(scene.disclaim(lease, back, clock.now))
+    assert ledger.worker(WORKER).owes == (other.lease_id,)
+    with pytest.raises(PalyraError, match="cleaned up"):
+        await scene.leased(ledger, now_ms=clock.now)
+    assert await refused(ledger, scene.settle(other, clock.now, back.session)) == "lease.fenced"
+    assert ledger.worker(WORKER).owes == () and ledger.worker(WORKER).state is State.AVAILABLE
+
+
+async def test_a_lease_that_expired_while_its_worker_was_cut_off_is_disclaimed_too(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord
+) -> None:
+    lease = await scene.leased(ledger, now_ms=clock.now, timeout_ms=1)
+    await beat_until(ledger, clock, worker, lease.due_ms(POLICY) - 1)
+    await ledger.decide(commands.EndSession(actor="w", worker_id=WORKER, session=worker.session))
+    clock.now += 1
+    await reap(ledger, clock, scene)
+    assert ledger.lease(lease.lease_id).state is LeaseState.EXPIRED
+    back = await scene.ready(ledger, now_ms=clock.now)
+    await ledger.decide(scene.disclaim(lease, back, clock.now))
+    assert ledger.worker(WORKER).owes == () and ledger.worker(WORKER).state is State.AVAILABLE
+
+
+async def test_a_drained_worker_disclaims_and_stays_drained(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await ledger.decide(commands.DrainWorker(actor="operator", worker_id=WORKER))
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    await ledger.decide(scene.disclaim(lease, back, clock.now))
+    assert ledger.worker(WORKER).owes == () and ledger.worker(WORKER).state is State.DRAINING
+
+
+@pytest.mark.parametrize("when", ["while it ran", "while it was lost", "when it came back"])
+async def test_who_showed_that_it_has_a_lease_cannot_disclaim_it(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease, when: str
+) -> None:
+    if when == "while it ran":
+        await ledger.decide(scene.shows(lease))
+        first_ms = ledger.lease(lease.lease_id).taken_ms
+        clock.now += 5
+        await ledger.decide(scene.shows(lease))
+        assert ledger.lease(lease.lease_id).taken_ms == first_ms > 0, "the first time is kept"
+    await lose(ledger, clock, scene)
+    if when == "while it was lost":
+        await ledger.decide(scene.shows(lease))
+    back = await scene.ready(ledger, now_ms=clock.now)
+    if when == "when it came back":
+        await ledger.decide(scene.shows(lease))
+    assert await refused(ledger, scene.disclaim(lease, back, clock.now)) == "worker_cleanup.contradicted"
+    after = ledger.worker(WORKER)
+    assert (after.state, after.reason) == (State.QUARANTINED, "worker_cleanup.contradicted")
+    assert not ledger.lease(lease.lease_id).disclaimed_ms
+
+
+async def test_a_result_that_was_not_taken_shows_the_lease_as_well(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    large = scene.settle(lease, clock.now, worker.session, output_bytes=10**9)
+    assert await refused(ledger, large) == "lease.result_too_large"
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    assert await refused(ledger, scene.disclaim(lease, back, clock.now)) == "worker_cleanup.contradicted"
+
+
+@pytest.mark.parametrize("afterwards", ["settles", "shows"])
+async def test_who_disclaimed_a_lease_and_then_has_it_is_quarantined(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease, afterwards: str
+) -> None:
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    await ledger.decide(scene.disclaim(lease, back, clock.now))
+    held = await scene.leased(ledger, now_ms=clock.now)
+    settles = scene.settle(lease, clock.now, back.session)
+    assert await refused(ledger, settles if afterwards == "settles" else scene.shows(lease)) == (
+        "worker_cleanup.contradicted"
+    )
+    assert ledger.worker(WORKER).reason == "worker_cleanup.contradicted"
+    assert ledger.lease(held.lease_id).state is LeaseState.FENCED
+    # What it shows after that is no news.
+    entries = len(ledger.events())
+    await ledger.decide(scene.shows(lease))
+    assert len(ledger.events()) == entries
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"boot_id": "boot-0"}, "worker_cleanup.other_lease"),
+        ({"session": 1}, "worker_cleanup.other_lease"),
+        ({"worker_id": OTHER}, "worker_cleanup.other_lease"),
+        ({"nonce": "00" * 32}, "worker_cleanup.other_lease"),
+        ({"lease_id": numbered(77)}, "worker_cleanup.other_lease"),
+        ({"fence": 99}, "worker_cleanup.other_lease"),
+        ({"workspace": "8:1"}, "worker_cleanup.other_lease"),
+        ({"ended_ms": 1, "checked_ms": 1}, "worker_cleanup.out_of_time"),
+        ({"entries_left": 1}, "worker_cleanup.incomplete"),
+        ({"processes_left": 2}, "worker_cleanup.incomplete"),
+    ],
+)
+async def test_a_disclaimer_that_no_honest_and_clean_worker_makes_quarantines(
+    ledger: MemoryFleet,
+    scene: FleetScene,
+    clock: StillClock,
+    lease: WorkerLease,
+    changes: dict[str, Any],
+    code: str,
+) -> None:
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    said = scene.disclaim(lease, back, clock.now)
+    statement = scene.disclaimer(lease, back, clock.now, **changes)
+    assert await refused(ledger, msgspec.structs.replace(said, statement=statement)) == code
+    assert ledger.worker(WORKER).state is State.QUARANTINED and ledger.worker(WORKER).reason == code
+
+
+async def test_a_disclaimer_that_cannot_be_opened_quarantines(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    said = msgspec.structs.replace(scene.disclaim(lease, back, clock.now), statement=None, refusal=BadSignature("no"))
+    assert await refused(ledger, said) == BadSignature.code
+    assert ledger.worker(WORKER).state is State.QUARANTINED
+
+
+async def test_a_disclaimer_counts_only_of_what_is_owed_and_on_an_attested_connection(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
+) -> None:
+    assert await refused(ledger, scene.disclaim(lease, worker, clock.now)) == "lease.not_owed"
+    assert ledger.lease(lease.lease_id).is_open and ledger.worker(WORKER).state is State.BUSY
+    await lose(ledger, clock, scene)
+    opened = (await ledger.decide(scene.open_session())).worker
+    assert opened is not None
+    assert await refused(ledger, scene.disclaim(lease, opened, clock.now)) == "worker.not_attested"
+    assert await refused(ledger, scene.disclaim(lease, worker, clock.now)) == "worker.stale_session"
+    back = (await ledger.decide(scene.present(opened, clock.now))).worker
+    assert back is not None and back.owes == (lease.lease_id,)
+    await ledger.decide(scene.disclaim(lease, back, clock.now))
+    assert await refused(ledger, scene.disclaim(lease, back, clock.now)) == "lease.not_owed"
+    assert ledger.worker(WORKER).state is State.AVAILABLE
+
+
+async def test_anothers_lease_can_be_neither_disclaimed_nor_shown(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    rogue = await scene.ready(ledger, OTHER, now_ms=clock.now)
+    await ledger.decide(scene.shows(lease, OTHER))
+    assert not ledger.lease(lease.lease_id).taken_ms
+    assert await refused(ledger, scene.disclaim(lease, rogue, clock.now)) == "lease.wrong_worker"
+    assert ledger.worker(OTHER).state is State.QUARANTINED and ledger.worker(WORKER).owes == (lease.lease_id,)
+
+
+async def test_what_the_proxy_saw_outweighs_a_disclaimer(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    back = await scene.ready(ledger, now_ms=clock.now)
+    await ledger.decide(scene.disclaim(lease, back, clock.now))
+    seen = f"egress.ended_lease example.org:443 lease {lease.lease_id}"
+    await ledger.decide(commands.ReportViolation(actor="e", worker_id=WORKER, egress_id=EGRESS, violation=seen))
+    assert ledger.worker(WORKER).reason == "worker.egress_violation"
+
+
+async def test_a_worker_that_restarted_has_nothing_to_disclaim(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, lease: WorkerLease
+) -> None:
+    await lose(ledger, clock, scene)
+    opened = (await ledger.decide(scene.open_session(boot="boot-2"))).worker
+    assert opened is not None and opened.reason == "worker.crashed"
+    assert await refused(ledger, scene.disclaim(lease, opened, clock.now)) == "worker.stale_session"
+    assert ledger.worker(WORKER).state is State.QUARANTINED
 
 
 async def test_a_deadline_voids_the_result_even_before_anyone_has_looked(

@@ -29,6 +29,8 @@ from palyra.workers.agent.ports import EgressOfLease, LeasedCalls, Tells, Worker
 from palyra.workers.agent.scratch import ScratchFolder
 from palyra.workers.agent.session import Session
 from palyra.workers.agent.shown_output import ShownOutput
+from palyra.workers.disclaimer import LeaseDisclaimer
+from palyra.workers.lease import LeaseId
 from palyra.workers.limits import MAX_REASON_CHARS
 from palyra.workers.settlement import ResultTooLarge
 
@@ -76,6 +78,8 @@ class WorkerAgent:
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._stopping = asyncio.Event()
         self._grace_ms = 0
+        # The number of the present connection.
+        self._session_number = 0
         self._tasks: asyncio.TaskGroup
 
     def stop(self) -> None:
@@ -170,6 +174,7 @@ class WorkerAgent:
 
     def welcomed(self, welcome: said.Welcomed) -> None:
         self._grace_ms = welcome.settle_grace_ms
+        self._session_number = welcome.session
         for lease_id in welcome.void_lease_ids:
             self._carry_out(self._book.stop(lease_id, "the daemon gave the lease up"))
 
@@ -191,6 +196,8 @@ class WorkerAgent:
                 if code:
                     self._tells.say(f"the daemon's answer on lease {lease_id}: {code}: {message}")
                 self._carry_out(self._book.answered(lease_id, code, message))
+            case said.Owed():
+                self._owed(heard)
 
     def _carry_out(self, commands: Iterable[book_commands.Command]) -> None:
         for command in commands:
@@ -206,6 +213,8 @@ class WorkerAgent:
                     self._tell(lease_id)
                 case book_commands.Restate(lease_id, code, message):
                     self._restate(lease_id, code, message)
+                case book_commands.Disclaim(owed):
+                    self._begin(self._disclaim(owed), f"look for {owed.lease_id}")
                 case book_commands.Forget(lease_id):
                     self._ended.pop(lease_id, None)
                     self._notes.forget(lease_id)
@@ -218,7 +227,7 @@ class WorkerAgent:
         try:
             await asyncio.to_thread(self._notes.write, note)
         except PalyraError as error:
-            self._book.dropped(lease_id)
+            self._book.dropped(lease_id, error)
             self._decline(lease_id, offer.fence, error)
             return
         stopped = self._book.stages[lease_id] is LeaseStage.STOPPING
@@ -238,6 +247,26 @@ class WorkerAgent:
         self._tells.say(f"lease {lease_id[:64]} is declined: {reason}")
         if self._link is not None:
             self._link.send(declined=wire.LeaseDeclined(lease_id=lease_id, fence=fence, reason=reason))
+
+    def _owed(self, owed: said.Owed) -> None:
+        try:
+            LeaseId.parse(owed.lease_id)
+        except PalyraError:
+            self._tells.say("the daemon asks for a lease by what is no id")
+            return
+        self._carry_out(self._book.owed(owed))
+
+    async def _disclaim(self, owed: said.Owed) -> None:
+        """On the connection on which it was asked, or not at all: the next one is asked again."""
+        link, session = self._link, self._session_number
+        proof = await self._runner.look_for(owed.lease_id, owed.fence, owed.nonce)
+        if link is None or link is not self._link:
+            return
+        disclaimer = LeaseDisclaimer(
+            worker_id=self._identity.worker_id, boot_id=self._facts.boot_id, session=session, cleanup=proof
+        )
+        self._tells.say(f"lease {owed.lease_id} was never begun here")
+        link.send_event(wire_values.disclaimer(disclaimer, self._identity.key()))
 
     def _tell(self, lease_id: str) -> None:
         if self._link is None:

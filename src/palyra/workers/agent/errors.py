@@ -28,6 +28,11 @@ class ArtifactDamaged(Tampered):
     hint = "what came is not what the lease names by its digest: look at the daemon's artifact store"
 
 
+class Disclaimed(Denied):
+    code = "worker_offer.disclaimed"
+    hint = "the worker said that it never began this lease, and does not begin it afterwards"
+
+
 class NoRoom(LimitExceeded):
     code = "worker_artifact.no_room"
     hint = "free space on the worker's disk, or give the call fewer files"

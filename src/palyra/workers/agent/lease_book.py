@@ -1,20 +1,24 @@
 """The leases of one worker: taken or declined, stopped, ended, told, answered. One table holds every transition.
 
 It is told what happened and answers with commands in the order in which they are to be carried out. It knows no
-network, no disk and no clock. A lease is told of until the daemon has answered, over any number of connections.
+network, no disk and no clock. A lease is told of until the daemon has answered, over any number of connections. One
+that was not begun is never begun later: the daemon may have given it to another since.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from palyra.errors import PalyraError
 from palyra.workers.agent import limits
-from palyra.workers.agent.errors import NoSlot, WindingDown
+from palyra.workers.agent.errors import Disclaimed, NoSlot, WindingDown
 from palyra.workers.agent.lease_note import LeaseNote
+from palyra.workers.agent.link_messages import Owed
 from palyra.workers.agent.offer import LeaseOffer, require_sound
+
+T = TypeVar("T")
 
 
 class LeaseStage(StrEnum):
@@ -105,11 +109,17 @@ class Restate(msgspec.Struct, frozen=True):
     message: str
 
 
+class Disclaim(msgspec.Struct, frozen=True):
+    """Look for traces of it, then sign and send that it was never begun here."""
+
+    owed: Owed
+
+
 class Forget(msgspec.Struct, frozen=True):
     lease_id: str
 
 
-Command = Accept | Decline | Stop | Tell | Restate | Forget
+Command = Accept | Decline | Stop | Tell | Restate | Disclaim | Forget
 
 
 class NoSuchTransition(AssertionError):
@@ -134,6 +144,8 @@ class LeaseBook:
         self._stages = {note.lease_id: LeaseStage.ENDED for note in notes}
         self._restated = {note.lease_id for note in notes if note.restated}
         self._settled: dict[str, None] = {}
+        # Leases that were not begun, and why.
+        self._refused: dict[str, PalyraError] = {}
         self._winding_down = False
         self.attested = False
 
@@ -158,6 +170,8 @@ class LeaseBook:
         if offer.lease_id in self._stages or offer.lease_id in self._settled:
             # It came twice. What is to be said of it will be said, or has been.
             return []
+        if (earlier := self._refused.get(offer.lease_id)) is not None:
+            return [Decline(offer.lease_id, offer.fence, earlier)]
         try:
             require_sound(offer)
             self._require(offer)
@@ -166,6 +180,7 @@ class LeaseBook:
             if len(self._stages) >= self._slots:
                 raise NoSlot(f"{len(self._stages)} of {self._slots} slots are taken")
         except PalyraError as refusal:
+            _remember(self._refused, offer.lease_id, refusal)
             return [Decline(offer.lease_id, offer.fence, refusal)]
         self._stages[offer.lease_id] = LeaseStage.RUNNING
         return [Accept(offer)]
@@ -183,10 +198,19 @@ class LeaseBook:
         self._step(lease_id, LeaseHappening.END)
         return self._told() if self.attested else []
 
-    def dropped(self, lease_id: str) -> None:
+    def dropped(self, lease_id: str, refusal: PalyraError) -> None:
         """It was taken and could not be begun: it is declined after all."""
         self._step(lease_id, LeaseHappening.DROP)
-        self._forget(lease_id)
+        del self._stages[lease_id]
+        _remember(self._refused, lease_id, refusal)
+
+    def owed(self, owed: Owed) -> list[Command]:
+        """Of what was begun here the end is told, or has been. Nothing else is said of it."""
+        if owed.lease_id in self._stages or owed.lease_id in self._settled:
+            return []
+        if owed.lease_id not in self._refused:
+            _remember(self._refused, owed.lease_id, Disclaimed("the worker has said that it never began this lease"))
+        return [Disclaim(owed)]
 
     def accepted_attestation(self) -> list[Command]:
         self.attested = True
@@ -233,9 +257,7 @@ class LeaseBook:
     def _forget(self, lease_id: str) -> None:
         del self._stages[lease_id]
         self._restated.discard(lease_id)
-        self._settled[lease_id] = None
-        while len(self._settled) > limits.MAX_REMEMBERED:
-            del self._settled[next(iter(self._settled))]
+        _remember(self._settled, lease_id, None)
 
     def _step(self, lease_id: str, happening: LeaseHappening) -> None:
         before = self._stages[lease_id]
@@ -243,3 +265,9 @@ class LeaseBook:
         if after is None:
             raise NoSuchTransition(f"a lease that is {before.value} cannot {happening.value}")
         self._stages[lease_id] = after
+
+
+def _remember(among: dict[str, T], lease_id: str, what: T) -> None:
+    among[lease_id] = what
+    while len(among) > limits.MAX_REMEMBERED:
+        del among[next(iter(among))]

@@ -137,6 +137,10 @@ class LeaseRunner:
         )
         return note.ended(end)
 
+    async def look_for(self, lease_id: str, fence: int, nonce: str) -> CleanupProof:
+        """What there is of a lease that was never begun here: nothing, as the same look shows that follows a call."""
+        return await self._clean_up(lease_id, fence, nonce, self._clock.now_ms(), None)
+
     async def _work(
         self, offer: LeaseOffer, scratch: Scratch, deadline: float, grace: float, sink: OutputSink
     ) -> tuple[CallEnd, Gathered]:

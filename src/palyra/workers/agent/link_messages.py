@@ -53,6 +53,14 @@ class Answered(msgspec.Struct, frozen=True):
     message: str
 
 
+class Owed(msgspec.Struct, frozen=True):
+    """The daemon asks what there is of a lease that ended without this worker."""
+
+    lease_id: str
+    fence: int
+    nonce: str
+
+
 class AuthoritiesChanged(msgspec.Struct, frozen=True):
     ca_bundle_pem: str
     renew_now: bool
@@ -71,6 +79,7 @@ Heard = (
     | Unreadable
     | Cancelled
     | Answered
+    | Owed
     | AuthoritiesChanged
     | Dismissed
 )

@@ -19,11 +19,13 @@ from palyra.workers.agent.link_messages import (
     Dismissed,
     Heard,
     Offered,
+    Owed,
     Unreadable,
     Welcomed,
 )
 from palyra.workers.agent.offer import LeaseOffer, read_arguments, read_obligations
 from palyra.workers.agent.ports import DeviceKey
+from palyra.workers.disclaimer import LeaseDisclaimer, sign_disclaimer
 from palyra.workers.limits import MAX_REASON_CHARS
 from palyra.workers.settlement import sign_settlement
 from palyra.workers.signed_statement import SignedStatement
@@ -48,6 +50,8 @@ def heard(command: Any) -> Heard | None:
         case "settlement_answer":
             answer = command.settlement_answer
             return Answered(answer.lease_id, answer.code, answer.message[:MAX_REASON_CHARS])
+        case "owed":
+            return Owed(command.owed.lease_id, command.owed.fence, command.owed.nonce)
         case "certificate_news":
             news = command.certificate_news
             return AuthoritiesChanged(news.ca_bundle_pem.decode("ascii", "replace"), news.renew_now)
@@ -103,6 +107,12 @@ def artifact_of(sent: Any) -> ArtifactRef:
 
 def signed(statement: SignedStatement) -> wire.SignedStatement:
     return wire.SignedStatement(payload=statement.payload, signature=statement.signature)
+
+
+def disclaimer(said: LeaseDisclaimer, key: DeviceKey) -> wire.WorkerEvent:
+    return wire.WorkerEvent(
+        disclaimer=wire.LeaseDisclaimer(lease_id=said.cleanup.lease_id, statement=signed(sign_disclaimer(said, key)))
+    )
 
 
 def settlement(note: LeaseNote, worker_id: str, key: DeviceKey) -> wire.WorkerEvent:

@@ -189,6 +189,58 @@ async def test_a_certificate_is_renewed_while_a_lease_runs(tmp_path: Path) -> No
         assert told.answer == "" and told.statement.outcome is LeaseOutcome.SUCCEEDED, "signed with the new key"
 
 
+async def test_a_lease_that_never_arrived_is_disclaimed_and_one_that_did_is_settled(tmp_path: Path) -> None:
+    async with worker_scene(tmp_path) as scene, scene.running():
+        await scene.online()
+        fleet = scene.fleet
+        had = await fleet.lease(scene.worker_id, "sleep", {"seconds": 600})
+        await fleet.until(lambda: scene.agent.running)
+        never = await fleet.lease(scene.worker_id, "echo", ECHO, arrives=False)
+        await fleet.stop_listening()
+        await fleet.give_up(scene.worker_id)
+        assert fleet.ledger.worker(scene.worker_id).owes == (had.lease_id, never.lease_id)
+        fleet.void = (had.lease_id,)
+        await fleet.listen()
+        await scene.online()
+        assert list(fleet.hellos[-1].open_lease_ids) == [had.lease_id]
+        for lease in (had, never):
+            fleet.ask_for(lease)
+        assert (await fleet.settled(had)).answer == "lease.fenced"
+        await fleet.until(lambda: fleet.disclaimed)
+        ((said, code),) = fleet.disclaimed
+        assert code == "" and said.cleanup.lease_id == never.lease_id and said.boot_id == fleet.hellos[0].boot_id
+        worker = fleet.ledger.worker(scene.worker_id)
+        assert worker.owes == () and worker.state.value == "available"
+        # Should it arrive after all, it is not begun.
+        late = {"tool": "echo", "lease_id": never.lease_id, "fence": never.fence, "nonce": never.nonce}
+        raw = b'{"text":"hi"}'
+        scope = wire.WorkspaceScope(root="/srv/work", allowed_paths=["."], read_only=True)
+        digest = hashlib.sha256(raw).hexdigest()
+        fleet.send(
+            lease=wire.LeaseOffer(scope=scope, arguments_json=raw, argument_digest=digest, timeout_ms=1000, **late)
+        )
+        await fleet.until(lambda: fleet.declined)
+        assert fleet.declined[0].reason.startswith("worker_offer.disclaimed")
+        assert never.lease_id not in {told.statement.lease_id for told in fleet.told}
+
+
+async def test_a_worker_says_nothing_of_a_lease_that_it_has_told_of_or_that_is_none(tmp_path: Path) -> None:
+    async with worker_scene(tmp_path) as scene, scene.running():
+        await scene.online()
+        fleet = scene.fleet
+        lease = await fleet.lease(scene.worker_id, "echo", ECHO)
+        await fleet.settled(lease)
+        await _until(lambda: not scene.agent.open_ids)
+        fleet.ask_for(lease)
+        (scene.folder / "precious").mkdir()
+        outside = msgspec.structs.replace(lease, lease_id="../../precious")
+        fleet.ask_for(outside)
+        await _until(lambda: any("what is no id" in said for said in scene.watcher.said))
+        other = await fleet.lease(scene.worker_id, "echo", ECHO)
+        await fleet.settled(other)
+        assert fleet.disclaimed == [] and (scene.folder / "precious").exists()
+
+
 async def test_a_worker_that_is_killed_tells_of_its_lease_in_its_next_life(tmp_path: Path) -> None:
     async with worker_scene(tmp_path) as scene:
         async with scene.running():

@@ -10,12 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fakes.lease_offers import OFFER
 from palyra.workers.agent import limits
-from palyra.workers.agent.errors import ToolNotOffered
+from palyra.workers.agent.errors import NoRoom, ToolNotOffered
 from palyra.workers.agent.lease_book import (
     TRANSITIONS,
     Accept,
     Command,
     Decline,
+    Disclaim,
     Forget,
     LeaseBook,
     LeaseHappening,
@@ -26,6 +27,7 @@ from palyra.workers.agent.lease_book import (
     Tell,
 )
 from palyra.workers.agent.lease_note import LeaseNote
+from palyra.workers.agent.link_messages import Owed
 from palyra.workers.agent.offer import LeaseOffer
 
 L = OFFER.lease_id
@@ -33,6 +35,10 @@ L = OFFER.lease_id
 
 def other(number: int) -> LeaseOffer:
     return msgspec.structs.replace(OFFER, lease_id=f"{number:026d}")
+
+
+def owed(number: int) -> Owed:
+    return Owed(other(number).lease_id, 3, "0" * 64)
 
 
 def test_every_stage_handles_or_refuses_every_event() -> None:
@@ -66,7 +72,8 @@ def test_no_more_than_its_slots_nothing_unsound_nothing_it_does_not_run_and_noth
 
     book = LeaseBook(1, require=require)
     reasons: list[str] = []
-    for offer in (msgspec.structs.replace(OFFER, nonce=""), msgspec.structs.replace(OFFER, tool="x"), OFFER, other(2)):
+    unsound, unknown = msgspec.structs.replace(other(8), nonce=""), msgspec.structs.replace(other(9), tool="x")
+    for offer in (unsound, unknown, OFFER, other(2)):
         (command,) = book.offered(offer)
         if isinstance(command, Decline):
             reasons.append(command.refusal.code)
@@ -121,8 +128,43 @@ def test_a_lease_is_stopped_once_and_only_while_it_runs() -> None:
 def test_a_lease_that_could_not_be_noted_is_dropped() -> None:
     book = LeaseBook(1)
     book.offered(OFFER)
-    book.dropped(L)
+    refusal = NoRoom("the disk is full")
+    book.dropped(L, refusal)
     assert book.open_ids == ()
+    assert book.offered(OFFER) == [Decline(L, OFFER.fence, refusal)], "the word may have been lost: it stays the same"
+
+
+def test_a_lease_that_was_declined_is_not_begun_when_it_comes_again() -> None:
+    """The daemon may have the first answer by now, and have given the call to another."""
+    book = LeaseBook(1)
+    book.accepted_attestation()
+    book.offered(OFFER)
+    (declined,) = book.offered(other(2))
+    book.ended(L)
+    book.answered(L, "")
+    assert book.offered(other(2)) == [declined]
+    assert book.offered(other(3)) == [Accept(other(3))], "there was a slot"
+
+
+def test_only_what_was_never_begun_is_disclaimed_and_it_is_not_begun_later() -> None:
+    book = LeaseBook(1)
+    book.accepted_attestation()
+    assert book.owed(owed(1)) == [Disclaim(owed(1))]
+    assert book.owed(owed(1)) == [Disclaim(owed(1))], "the word may have been lost"
+    (command,) = book.offered(other(1))
+    assert isinstance(command, Decline) and command.refusal.code == "worker_offer.disclaimed"
+    book.offered(other(2))
+    (command,) = book.offered(other(3))
+    assert isinstance(command, Decline) and book.owed(owed(3)) == [Disclaim(owed(3))], "declined, and so not begun"
+    assert book.owed(owed(2)) == [], "it runs"
+    book.stop(other(2).lease_id, "void")
+    assert book.owed(owed(2)) == [], "it is being stopped"
+    book.disconnected()
+    book.ended(other(2).lease_id)
+    assert book.owed(owed(2)) == [], "its end will be told"
+    book.accepted_attestation()
+    book.answered(other(2).lease_id, "lease.fenced")
+    assert book.owed(owed(2)) == [], "its end was told"
 
 
 def test_notes_of_an_earlier_life_are_told_first_and_take_slots() -> None:
@@ -140,7 +182,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         book.offered(other(number))
         book.ended(other(number).lease_id)
         book.answered(other(number).lease_id, "")
-    assert len(book._settled) == 2
+        book.owed(owed(number + 10))
+    assert len(book._settled) == len(book._refused) == 2
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -152,6 +195,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.begun: list[str] = []
         self.forgotten: list[str] = []
         self.told: set[str] = set()
+        self.not_begun: set[str] = set()
         self.next = 0
 
     def _take(self, commands: list[Command]) -> None:
@@ -161,6 +205,10 @@ class AnyOrder(RuleBasedStateMachine):
                     self.begun.append(offer.lease_id)
                 case Tell(lease_id):
                     self.told.add(lease_id)
+                case Decline(lease_id):
+                    self.not_begun.add(lease_id)
+                case Disclaim(asked):
+                    self.not_begun.add(asked.lease_id)
                 case Forget(lease_id):
                     self.forgotten.append(lease_id)
 
@@ -179,6 +227,10 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(number=st.integers(0, 5))
     def stop(self, number: int) -> None:
         self._take(self.book.stop(other(number).lease_id, "x"))
+
+    @rule(number=st.integers(0, 8))
+    def owed(self, number: int) -> None:
+        self._take(self.book.owed(owed(number)))
 
     @rule()
     def attest(self) -> None:
@@ -210,6 +262,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(self.begun) == len(set(self.begun)) and len(self.forgotten) == len(set(self.forgotten))
         assert set(self.book.open_ids) == set(self.begun) - set(self.forgotten)
         assert len(self.book.open_ids) <= 2
+        assert not self.not_begun & set(self.begun), "said not to be begun, and begun"
         if self.book.attested:
             assert LeaseStage.ENDED not in self.book.stages.values() or self.told
 

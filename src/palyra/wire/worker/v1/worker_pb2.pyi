@@ -27,7 +27,7 @@ class WorkerBatch(_message.Message):
     def __init__(self, device_id: _Optional[str] = ..., sequence: _Optional[int] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerEvent(_message.Message):
-    __slots__ = ("hello", "attestation", "heartbeat", "accepted", "declined", "output", "settlement", "leaving")
+    __slots__ = ("hello", "attestation", "heartbeat", "accepted", "declined", "output", "settlement", "leaving", "disclaimer")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     ATTESTATION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class WorkerEvent(_message.Message):
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     SETTLEMENT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    DISCLAIMER_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     attestation: SignedStatement
     heartbeat: Heartbeat
@@ -44,7 +45,8 @@ class WorkerEvent(_message.Message):
     output: OutputChunk
     settlement: Settlement
     leaving: Leaving
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., attestation: _Optional[_Union[SignedStatement, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., accepted: _Optional[_Union[LeaseAccepted, _Mapping]] = ..., declined: _Optional[_Union[LeaseDeclined, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., settlement: _Optional[_Union[Settlement, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
+    disclaimer: LeaseDisclaimer
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., attestation: _Optional[_Union[SignedStatement, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., accepted: _Optional[_Union[LeaseAccepted, _Mapping]] = ..., declined: _Optional[_Union[LeaseDeclined, _Mapping]] = ..., output: _Optional[_Union[OutputChunk, _Mapping]] = ..., settlement: _Optional[_Union[Settlement, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., disclaimer: _Optional[_Union[LeaseDisclaimer, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "display_name", "platform", "software_version", "boot_id", "slots", "open_lease_ids")
@@ -128,6 +130,14 @@ class Settlement(_message.Message):
     error_json: bytes
     def __init__(self, lease_id: _Optional[str] = ..., statement: _Optional[_Union[SignedStatement, _Mapping]] = ..., result_json: _Optional[bytes] = ..., attestation_json: _Optional[bytes] = ..., error_json: _Optional[bytes] = ...) -> None: ...
 
+class LeaseDisclaimer(_message.Message):
+    __slots__ = ("lease_id", "statement")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    statement: SignedStatement
+    def __init__(self, lease_id: _Optional[str] = ..., statement: _Optional[_Union[SignedStatement, _Mapping]] = ...) -> None: ...
+
 class Leaving(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -141,7 +151,7 @@ class DaemonBatch(_message.Message):
     def __init__(self, commands: _Optional[_Iterable[_Union[DaemonCommand, _Mapping]]] = ...) -> None: ...
 
 class DaemonCommand(_message.Message):
-    __slots__ = ("welcome", "challenge", "attestation_answer", "heartbeat_ack", "lease", "cancel", "settlement_answer", "certificate_news", "goodbye")
+    __slots__ = ("welcome", "challenge", "attestation_answer", "heartbeat_ack", "lease", "cancel", "settlement_answer", "certificate_news", "goodbye", "owed")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     CHALLENGE_FIELD_NUMBER: _ClassVar[int]
     ATTESTATION_ANSWER_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +161,7 @@ class DaemonCommand(_message.Message):
     SETTLEMENT_ANSWER_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_NEWS_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     challenge: Challenge
     attestation_answer: AttestationAnswer
@@ -160,7 +171,8 @@ class DaemonCommand(_message.Message):
     settlement_answer: SettlementAnswer
     certificate_news: CertificateNews
     goodbye: Goodbye
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., attestation_answer: _Optional[_Union[AttestationAnswer, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ..., lease: _Optional[_Union[LeaseOffer, _Mapping]] = ..., cancel: _Optional[_Union[LeaseCancel, _Mapping]] = ..., settlement_answer: _Optional[_Union[SettlementAnswer, _Mapping]] = ..., certificate_news: _Optional[_Union[CertificateNews, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    owed: LeaseOwed
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., challenge: _Optional[_Union[Challenge, _Mapping]] = ..., attestation_answer: _Optional[_Union[AttestationAnswer, _Mapping]] = ..., heartbeat_ack: _Optional[_Union[HeartbeatAck, _Mapping]] = ..., lease: _Optional[_Union[LeaseOffer, _Mapping]] = ..., cancel: _Optional[_Union[LeaseCancel, _Mapping]] = ..., settlement_answer: _Optional[_Union[SettlementAnswer, _Mapping]] = ..., certificate_news: _Optional[_Union[CertificateNews, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., owed: _Optional[_Union[LeaseOwed, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("protocol_version", "session", "heartbeat_interval_ms", "heartbeat_timeout_ms", "settle_grace_ms", "max_leases", "max_batch_bytes", "void_lease_ids", "ca_bundle_pem")
@@ -285,6 +297,16 @@ class SettlementAnswer(_message.Message):
     code: str
     message: str
     def __init__(self, lease_id: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class LeaseOwed(_message.Message):
+    __slots__ = ("lease_id", "fence", "nonce")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    fence: int
+    nonce: str
+    def __init__(self, lease_id: _Optional[str] = ..., fence: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class CertificateNews(_message.Message):
     __slots__ = ("ca_bundle_pem", "renew_now")
