@@ -60,6 +60,7 @@ ADAPTERS = {
         "session_pages",
         "session_ports",
         "socket_place",
+        "sqlite_profiles",
         "storage_transfer",
         "tab_actions",
         "tab_book",

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from palyra.browser.download import Folder, Reason
 from palyra.browser.download_record import DownloadRecord
 from palyra.browser.fences import Fence, FenceLine, FenceReceipt
 from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk
+from palyra.browser.profile_errors import NothingToAccept
 from palyra.browser.session_view import (
     PROTOCOL_VERSION,
     ActReport,
@@ -20,6 +21,7 @@ from palyra.browser.session_view import (
     CloseReport,
     HealthView,
     NoSuchSession,
+    ProfilesHead,
     ProfileView,
     SessionAsk,
     SessionEvent,
@@ -79,6 +81,7 @@ class MemoryBrowser:
         self.gone: PalyraError | None = None
         self.profile_views: list[ProfileView] = []
         self.closed = False
+        self.generation, self.rolled_back = 1, False
         self.records = [
             self.record("orders.csv", Folder.ALLOWLIST),
             self.record("disguised.csv", Folder.QUARANTINE, Reason.EXECUTABLE),
@@ -247,6 +250,16 @@ class MemoryBrowser:
 
     async def reset_profile(self, caller: Caller, profile_id: str) -> ProfileView:
         return next(each for each in await self.profiles(caller) if each.profile_id == profile_id)
+
+    async def follow_profiles(self, caller: Caller, heard: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
+        yield ProfilesHead(generation=self.generation, mark=f"m{self.generation}", rolled_back=self.rolled_back)
+
+    async def accept_profiles(self, caller: Caller) -> ProfilesHead:
+        if not self.rolled_back:
+            raise NothingToAccept("they are not")
+        self.rolled_back = False
+        self.generation += 10
+        return ProfilesHead(generation=self.generation, mark=f"m{self.generation}")
 
     async def watch(self, caller: Caller, session_id: str, ask: WatchAsk) -> AsyncIterator[Any]:
         session = self.of(caller, session_id)

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from fakes import browser_start_main
 from fakes.browser_engine import Guarded, attach, evaluate, launching, load
 from fakes.egress_scene import server
 from fakes.ordinary_user import as_ordinary_user
-from fakes.processes import eventually
+from fakes.processes import eventually, marked, new_mark
 from palyra.browser import engine_limits as limits
 from palyra.browser.cdp_codec import CdpEvent, CommandRefused
 from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
@@ -318,3 +319,45 @@ def test_a_killed_daemon_leaves_no_browser(tmp_path: Path, public_folder: Path, 
     assert [path.name for path in public_folder.iterdir()] == ["notes"]
     assert ProcessNotes(public_folder / "notes").collect().notes == 1
     assert list((public_folder / "notes").iterdir()) == []
+
+
+def starting(*words: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, browser_start_main.__file__, *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def is_alive(pid: int) -> bool:
+    """One that nobody has buried is dead."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_daemon_that_is_killed_before_bubblewrap_gives_its_word_leaves_nobody_waiting(tmp_path: Path) -> None:
+    """bubblewrap is stopped at the one moment in which its death, which is ours, would leave what it has started."""
+    for name in ("told", "word"):
+        os.mkfifo(tmp_path / name)
+    told = os.open(tmp_path / "told", os.O_RDWR | os.O_CLOEXEC)
+    with starting("hold", str(tmp_path)) as starter:
+        assert starter.stdout is not None
+        bubblewrap, info = int(starter.stdout.readline()), b""
+        while b"}" not in info:
+            info += os.read(told, 4096)
+        waiting = int(json.loads(info)["child-pid"])
+        assert is_alive(bubblewrap) and is_alive(waiting)
+        starter.kill()
+    os.close(told)
+    try:
+        eventually(lambda: not is_alive(bubblewrap) and not is_alive(waiting), seconds=60)
+    finally:
+        if is_alive(waiting):
+            os.kill(waiting, signal.SIGKILL)
+
+
+def test_a_daemon_that_is_killed_at_any_point_of_a_start_leaves_nothing() -> None:
+    mark = new_mark()
+    with starting("points", mark, "50") as starter:
+        assert starter.wait(300) == 0
+    eventually(lambda: not marked(mark), seconds=60)

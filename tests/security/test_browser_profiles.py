@@ -17,6 +17,7 @@ from palyra.browser.profile_errors import (
     ProfileDamaged,
     ProfileKeyMissing,
     ProfileRolledBack,
+    ProfilesFolderRolledBack,
     ProfilesUnusable,
 )
 from palyra.browser.profile_format import HEADER_BYTES, TAG_BYTES
@@ -187,6 +188,27 @@ def test_a_state_from_before_a_reset_never_fits_again(scene: ProfileScene) -> No
     assert len(scene.aside()) == 2
 
 
+def test_an_older_copy_of_the_whole_folder_whose_number_was_driven_up(scene: ProfileScene) -> None:
+    """Whoever can write the folder can have the daemon write the registry again, as often as they like."""
+    scene.made("logged in")
+    older = shutil.copytree(scene.folder, scene.folder.parent / "older")
+    with scene.store() as store:
+        (record,) = store.profiles(ANNA)
+        store.reset(ANNA, record.profile_id)
+        heard = store.head
+    shutil.rmtree(scene.folder)
+    shutil.copytree(older, scene.folder)
+    for _ in range(heard.generation):
+        (scene.folder / COPY).unlink()
+        with scene.store() as store:
+            found = store.head
+    assert found.generation > heard.generation
+    with scene.store() as store:
+        assert store.expect(heard).rolled_back
+        with pytest.raises(ProfilesFolderRolledBack):
+            store.load(ANNA, record.profile_id)
+
+
 def test_a_deleted_profile_does_not_come_back(scene: ProfileScene) -> None:
     record = scene.made("state")
     old = scene.state(record).read_bytes()
@@ -248,11 +270,16 @@ def test_killed_before_every_step(tmp_path: Path, what: str) -> None:
     template, target = tmp_path / "template", tmp_path / "target"
     scene = ProfileScene(template)
     record, other = scene.made("before"), scene.made("his", principal=BEN)
+    with scene.store() as store:
+        heard = store.head
     command = [sys.executable, profile_scene.__file__, str(template), str(target), what, record.profile_id]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, env=environment, check=True, timeout=120)
     folders = list(target.iterdir())
     assert len(folders) > 5
+    for folder in folders:
+        with ProfileScene(folder).store(NEW, OLD) as store:
+            assert not store.expect(heard).rolled_back
     contents = {_after_a_death(ProfileScene(folder), record.profile_id, other.profile_id) for folder in folders}
     expected = {"save": {"before", "after"}, "rotate": {"before"}}
     assert contents == expected.get(what, {"before", None})

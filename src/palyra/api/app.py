@@ -115,6 +115,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("DELETE", "/v1/browser/sessions/{session}/downloads/{download}", browser.delete_download),
     ("GET", "/v1/browser/profiles", browser.list_profiles),
     ("POST", "/v1/browser/profiles", browser.create_profile),
+    ("POST", "/v1/browser/profiles/accept", browser.accept_profiles),
     ("POST", "/v1/browser/profiles/{profile}/reset", browser.reset_profile),
     ("DELETE", "/v1/browser/profiles/{profile}", browser.delete_profile),
     ("GET", "/v1/channels/{name}/events", channels.follow_channel),

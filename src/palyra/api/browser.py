@@ -10,6 +10,7 @@ from palyra.api.described import PrincipalText, described
 from palyra.api.http import answer, read_into
 from palyra.api.service import ApiService
 from palyra.api.views.browsers import (
+    AcceptedProfilesData,
     BrowserDownloadData,
     BrowserDownloadList,
     BrowserProfileData,
@@ -97,7 +98,8 @@ async def delete_download(service: ApiService, request: Request) -> Response:
 
 @described("Every browser profile there is.", data=BrowserProfileList)
 async def list_profiles(service: ApiService, request: Request) -> Response:
-    return answer({"profiles": await service.browser.profiles(_operator(service, request))})
+    profiles = await service.browser.profiles(_operator(service, request))
+    return answer({"profiles": profiles, "rolled_back": service.browser.profiles_rolled_back})
 
 
 @described("Makes a profile for a principal.", body=NewProfileBody, data=BrowserProfileData, status=CREATED)
@@ -108,6 +110,11 @@ async def create_profile(service: ApiService, request: Request) -> Response:
         Principal.parse(body.principal), body.name, actor, colour=body.colour, private=body.private
     )
     return answer(made, CREATED)
+
+
+@described("Goes on from an older copy of the folder of profiles.", data=AcceptedProfilesData)
+async def accept_profiles(service: ApiService, request: Request) -> Response:
+    return answer(await service.browser.accept_profiles(_operator(service, request)))
 
 
 @described("Empties a profile: its logins are gone.", data=BrowserProfileData)

@@ -159,6 +159,12 @@ class Browsers(Protocol):
 
     async def reset_profile(self, profile_id: str, actor: str) -> dict[str, Any]: ...
 
+    @property
+    def profiles_rolled_back(self) -> bool:
+        """Whether the profiles that were listed last are an older copy, which nobody uses."""
+
+    async def accept_profiles(self, actor: str) -> dict[str, Any]: ...
+
 
 class ApiStore(Store, Protocol):
     def events_since(self, seq: int, *, limit: int, call: str = "") -> list[Event]: ...

@@ -1,6 +1,7 @@
 """The browser daemon as palyrad sees it: a method per request, values in and out, errors with their own codes."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,6 +20,7 @@ from palyra.browser.session_view import (
     CookieView,
     HealthView,
     ImportReport,
+    ProfilesHead,
     ProfileView,
     SessionAsk,
     SessionEvent,
@@ -179,6 +181,17 @@ class BrowserClient:
         request = _for(wire.ProfileRequest, caller, profile_id=profile_id)
         return read((await self._ask("ResetProfile", request)).profile, ProfileView)
 
+    async def follow_profiles(self, caller: Caller, heard: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
+        """How the profiles stand to what was heard of them last, then each change, until the daemon ends."""
+        request = _for(wire.FollowProfilesRequest, caller)
+        write(heard, request.heard)
+        async with contextlib.aclosing(self._follow("FollowProfiles", request)) as heads:
+            async for head in heads:
+                yield read(head, ProfilesHead)
+
+    async def accept_profiles(self, caller: Caller) -> ProfilesHead:
+        return read(await self._ask("AcceptProfiles", _for(wire.AcceptProfilesRequest, caller)), ProfilesHead)
+
     async def export_storage_state(self, caller: Caller, session_id: str) -> bytes:
         """Logins in the clear, in Playwright's format."""
         answer = await self._ask("ExportStorageState", _of_session(caller, session_id), limits.ACTION_SECONDS)
@@ -217,7 +230,7 @@ class BrowserClient:
         except grpc.aio.AioRpcError as failure:
             raise _error_of(failure) from None
 
-    async def _follow(self, method: str, request: Any) -> AsyncIterator[Any]:
+    async def _follow(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
         call = getattr(self._stub, method)(request, metadata=self._metadata)
         try:
             async for message in call:

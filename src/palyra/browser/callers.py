@@ -51,6 +51,8 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "RenameProfile": Right.OWNER,
     "DeleteProfile": Right.OWNER,
     "ResetProfile": Right.OWNER,
+    "FollowProfiles": Right.OPERATOR,
+    "AcceptProfiles": Right.OPERATOR,
     "ExportStorageState": Right.OWNER,
     "ImportStorageState": Right.OWNER,
     "WatchSession": Right.EITHER,

@@ -18,11 +18,20 @@ CDP_WRITE_FD: Final = 4
 GO_FD: Final = 5
 READY_FD: Final = 6
 INFO_FD: Final = 7
+LIFE_FD: Final = 8
 
 # Says that everything is mounted, and becomes Chromium when told to; a daemon that dies before closes the pipe, and
 # nothing is started. No core files: memory holds what was typed.
 _GATE: Final = (
     f'ulimit -c 0 && echo >&{READY_FD} && read -r go <&{GO_FD} && exec "$@" {GO_FD}<&- {READY_FD}>&- {INFO_FD}>&-'
+)
+# bubblewrap asks to die with the daemon before it gives its word to what it has started, which has not asked yet. If
+# the daemon is killed in between, bubblewrap dies, and the other waits for that word for ever; as the first process of
+# a pid namespace it heeds no signal that the kernel sends for a pipe or a terminal, only one of somebody outside. So
+# somebody is there before bubblewrap is, in its process group, and kills the group when the daemon is gone.
+_WATCH: Final = (
+    f"{{ read -r told || kill -s KILL 0; }} <&{LIFE_FD} {CDP_READ_FD}<&- {CDP_WRITE_FD}>&- {GO_FD}<&- {READY_FD}>&- "
+    f'{INFO_FD}>&- {LIFE_FD}<&- >&- 2>&- & exec "$@" {LIFE_FD}<&-'
 )
 _SHELL: Final = "/bin/sh"
 
@@ -79,6 +88,7 @@ def chromium_plan(
     layout: HostLayout, account: Account, sizes: FolderSizes, flags: tuple[Flag, ...], *, own_sandbox: bool
 ) -> ChromiumPlan:
     lines = [
+        PlanLine("a daemon that is killed while it is built takes it along", (layout.shell, "-c", _WATCH, "sh")),
         *_dropped(layout, account),
         *_namespaces(layout),
         *_root(layout),

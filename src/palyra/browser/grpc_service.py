@@ -1,5 +1,6 @@
 """``BrowserService`` over gRPC: who asks is checked, then messages become values, and the session does the rest."""
 
+import contextlib
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from palyra.browser.session_view import (
     Caller,
     CookieView,
     HealthView,
+    ProfilesHead,
     ProfileView,
     SessionAsk,
     WatchAsk,
@@ -201,6 +203,18 @@ class BrowserService(BrowserServiceServicer):
     @answering
     async def ResetProfile(self, request: Any, context: Any) -> Any:  # noqa: N802
         return _profile(await self._profiles.reset(_caller("ResetProfile", request), request.profile_id))
+
+    @answering
+    async def FollowProfiles(self, request: Any, context: Any) -> None:  # noqa: N802
+        _caller("FollowProfiles", request)
+        async with contextlib.aclosing(self._profiles.follow(read(request.heard, ProfilesHead))) as heads:
+            async for head in heads:
+                await context.write(write(head, wire.ProfilesHead()))
+
+    @answering
+    async def AcceptProfiles(self, request: Any, context: Any) -> Any:  # noqa: N802
+        _caller("AcceptProfiles", request)
+        return write(await self._profiles.accept(), wire.ProfilesHead())
 
     @answering
     async def ExportStorageState(self, request: Any, context: Any) -> Any:  # noqa: N802

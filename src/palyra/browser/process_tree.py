@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from palyra.browser import engine_limits as limits
-from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, GO_FD, INFO_FD, READY_FD
+from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, GO_FD, INFO_FD, LIFE_FD, READY_FD
 from palyra.errors import Failed, Unavailable
 
 # Above every number that the started process gets, so that no copy lands on one that is still needed.
@@ -99,7 +99,7 @@ class ProcessTree:
         return self.first
 
     def go(self) -> None:
-        """Lets it become Chromium."""
+        """Lets it become Chromium, which ends when its pipe is closed: nobody has to watch over us any more."""
         gate = self.take(GO_FD)
         try:
             os.write(gate, b"\n")
@@ -107,6 +107,13 @@ class ProcessTree:
             raise self.failed("it ended before it was let go") from problem
         finally:
             os.close(gate)
+        life = self.take(LIFE_FD)
+        try:
+            os.write(life, b"\n")
+        except OSError as problem:
+            raise self.failed("who watched over its start is gone") from problem
+        finally:
+            os.close(life)
 
     def failed(self, why: str) -> StartFailed:
         self._listen()
@@ -207,6 +214,7 @@ def spawn(argv: tuple[str, ...]) -> ProcessTree:
             (CDP_WRITE_FD, False),
             (GO_FD, True),
             (READY_FD, False),
+            (LIFE_FD, True),
             (1, False),
         ):
             reading, writing = _pipe()
@@ -235,7 +243,7 @@ def _inheritable() -> list[int]:
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the listing's own is closed already
-            if int(name) > INFO_FD and os.get_inheritable(int(name)):
+            if int(name) > LIFE_FD and os.get_inheritable(int(name)):
                 found.append(int(name))
     return found
 

@@ -1,18 +1,58 @@
 """What principals do with their profiles; one that a session uses is left alone until that has ended."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
+import msgspec
+
+from palyra.browser.profile_errors import ProfilesFolderRolledBack
 from palyra.browser.profile_record import DEFAULT_COLOUR, BrowserProfileRecord
 from palyra.browser.profile_store import ProfileStore
 from palyra.browser.session_manager import ProfileInUse
-from palyra.browser.session_view import Caller, ProfileView
+from palyra.browser.session_view import Caller, ProfilesHead, ProfileView
 
 
 class ProfileDesk:
     def __init__(self, store: ProfileStore, session_of: Callable[[str], str]) -> None:
         self._store = store
         self._session_of = session_of
+        self._followers: set[asyncio.Event] = set()
+        self._ending = False
+
+    async def follow(self, heard: ProfilesHead) -> AsyncGenerator[ProfilesHead, None]:
+        """How the profiles stand to what was heard of last, and each change from then on until ``end_following``; the
+        latest where several come at once."""
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def changed() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        stop = self._store.subscribe(changed)
+        self._followers.add(news)
+        try:
+            told: ProfilesHead | None = None
+            await asyncio.to_thread(self._store.expect, heard)
+            while True:
+                news.clear()
+                ending, head = self._ending, self._store.head
+                if head != told:
+                    yield head
+                    told = head
+                if ending:
+                    return
+                await news.wait()
+        finally:
+            self._followers.discard(news)
+            stop()
+
+    def end_following(self) -> None:
+        """Nothing changes any more: who follows is told the last change, and that it was the last."""
+        self._ending = True
+        for news in self._followers:
+            news.set()
+
+    async def accept(self) -> ProfilesHead:
+        return await asyncio.to_thread(self._store.accept)
 
     async def profiles(self, caller: Caller) -> list[ProfileView]:
         """An operator who names no principal sees everybody's."""
@@ -20,7 +60,10 @@ class ProfileDesk:
             found = await asyncio.to_thread(self._store.every_profile)
         else:
             found = await asyncio.to_thread(self._store.profiles, caller.principal)
-        return [self._view(each) for each in found]
+        views = [self._view(each) for each in found]
+        if self._store.head.rolled_back:
+            return [msgspec.structs.replace(each, damaged=ProfilesFolderRolledBack.code) for each in views]
+        return views
 
     async def create(self, caller: Caller, name: str, colour: str, *, private: bool) -> ProfileView:
         def make() -> BrowserProfileRecord:

@@ -59,6 +59,22 @@ class ProfileRolledBack(Tampered):
     hint = "somebody put back an older file, which lies in the folder `aside`; reset the profile, and log in again"
 
 
+class ProfilesFolderRolledBack(Tampered):
+    """The profiles are genuine, and not those that were there last: their whole folder is an older copy, or empty."""
+
+    code = "browser.profiles_folder_rolled_back"
+    hint = (
+        "an older copy of the folder of profiles was put back, or it was emptied; bring back the newest one, or go on "
+        "from this one with `palyra browser profiles accept`"
+    )
+
+
+class NothingToAccept(InvalidInput):
+    code = "browser.profiles_not_rolled_back"
+    hint = "the profiles are the newest that are known: use them"
+    http_status = 409
+
+
 class ProfileKeyMissing(Unavailable):
     code = "browser.profile_key_missing"
     hint = "nothing was changed: bring back the key that sealed the profiles, or move their folder away"

@@ -18,7 +18,9 @@ from palyra.browser.profile_record import MAX_PROFILES, MAX_SNAPSHOT_BYTES, Brow
 from palyra.limits import MIB
 
 MAGIC: Final = b"PALYRABP"
-FORMAT: Final = 1
+STATE_FORMAT: Final = 1
+# The first had no lineage.
+REGISTRY_FORMAT: Final = 2
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 PURPOSE: Final = "palyra.browser.profile/1"
@@ -29,12 +31,20 @@ MAX_REGISTRY_BYTES: Final = 4 * MIB
 # A sealed state with its tabs and permissions.
 MAX_FILE_BYTES: Final = MAX_SNAPSHOT_BYTES + 4 * MIB
 
+# More changes than can have happened since palyrad heard of one: it hears of each at once while it runs.
+MAX_LINEAGE: Final = 1_024
+MARK_BYTES: Final = 8
+
 RandomBytes = Callable[[int], bytes]
 
 
 class Kind(IntEnum):
     REGISTRY = 1
     STATE = 2
+
+
+_FORMATS_READ: Final = {Kind.REGISTRY: (1, REGISTRY_FORMAT), Kind.STATE: (STATE_FORMAT,)}
+_FORMAT_WRITTEN: Final = {Kind.REGISTRY: REGISTRY_FORMAT, Kind.STATE: STATE_FORMAT}
 
 
 class Cipher(Protocol):
@@ -72,11 +82,19 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``generation`` grows with every change. ``removing`` names files that are no longer wanted and may be there."""
+    """``generation`` grows with every change. ``removing`` names files that are no longer wanted and may be there.
+
+    ``lineage`` has a random mark for each of the last changes, the newest last. A number can be reached by an older
+    copy too, if it is changed often enough; a mark that was made after it was copied cannot."""
 
     generation: int
     profiles: tuple[BrowserProfileRecord, ...] = ()
     removing: tuple[str, ...] = ()
+    lineage: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        return self.lineage[-1] if self.lineage else ""
 
 
 def place_of(record: BrowserProfileRecord, revision: int) -> Place:
@@ -91,7 +109,9 @@ def place_of(record: BrowserProfileRecord, revision: int) -> Place:
 
 def seal(cipher: Cipher, key: StateKey, place: Place, plaintext: bytes, random: RandomBytes) -> bytes:
     nonce = random(NONCE_BYTES)
-    header = _HEADER.pack(MAGIC, FORMAT, place.kind, bytes.fromhex(key.key_id), place.revision, nonce)
+    header = _HEADER.pack(
+        MAGIC, _FORMAT_WRITTEN[place.kind], place.kind, bytes.fromhex(key.key_id), place.revision, nonce
+    )
     return header + cipher.seal(key, place.purpose(), nonce, plaintext, place.bound(header))
 
 
@@ -111,8 +131,9 @@ def read_header(raw: bytes) -> Header:
     magic, format_, kind, key_id, revision, nonce = _HEADER.unpack_from(raw)
     if magic != MAGIC:
         raise ProfileDamaged("this is no file of a profile")
-    if format_ != FORMAT:
-        raise UnknownProfileFormat(f"the file has the format {format_}, and this version reads {FORMAT}")
+    read = _FORMATS_READ.get(kind, ())
+    if read and format_ not in read:
+        raise UnknownProfileFormat(f"the file has the format {format_}, and this version reads {max(read)}")
     return Header(kind=kind, key_id=key_id.hex(), revision=revision, nonce=nonce)
 
 

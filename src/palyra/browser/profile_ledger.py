@@ -8,7 +8,7 @@ registry lies there twice. What does not verify is set aside and told as a findi
 import hashlib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -23,7 +23,9 @@ from palyra.browser.profile_errors import (
 )
 from palyra.browser.profile_files import ProfileFiles
 from palyra.browser.profile_format import (
+    MARK_BYTES,
     MAX_FILE_BYTES,
+    MAX_LINEAGE,
     MAX_REGISTRY_BYTES,
     Cipher,
     RandomBytes,
@@ -37,6 +39,7 @@ from palyra.browser.profile_format import (
 )
 from palyra.browser.profile_key import StateKeys
 from palyra.browser.profile_record import BrowserProfileRecord
+from palyra.browser.session_view import ProfilesHead
 from palyra.errors import PalyraError
 
 log = logging.getLogger("palyra.browser")
@@ -71,6 +74,8 @@ class ProfileLedger:
     def __init__(self, files: ProfileFiles, keys: StateKeys, cipher: Cipher, random: RandomBytes) -> None:
         self._files, self._keys, self._cipher, self._random = files, keys, cipher, random
         self.findings: list[Finding] = []
+        # Called when another registry counts.
+        self.changed: Callable[[], None] = _nobody_listens
         self.registry = self._opened_registry()
         self._sort_states()
 
@@ -78,10 +83,36 @@ class ProfileLedger:
     def key_id(self) -> str:
         return self._keys.active.key_id
 
-    def commit(self, profiles: Iterable[BrowserProfileRecord], removing: Iterable[str] = ()) -> None:
-        """The profiles as they are from now on. Files in ``removing`` go once that is on disk."""
-        unwanted = tuple(removing)
-        registry = Registry(generation=self.registry.generation + 1, profiles=tuple(profiles), removing=unwanted)
+    def commit(
+        self, profiles: Iterable[BrowserProfileRecord], removing: Iterable[str] = (), *, resealed: bool = False
+    ) -> None:
+        """The profiles as they are from now on. Files in ``removing`` go once that is on disk. What is only
+        ``resealed`` says nothing new, and may be done thousands of times: it gets no mark."""
+        before = self.registry
+        self._write(
+            Registry(
+                generation=before.generation + 1,
+                profiles=tuple(profiles),
+                removing=tuple(removing),
+                lineage=before.lineage if resealed else self._grown(*before.lineage),
+            )
+        )
+
+    def follows(self, heard: ProfilesHead) -> bool:
+        """Whether the change that somebody heard of is one of those that led here."""
+        return not heard.mark or heard.mark in self.registry.lineage
+
+    def supersede(self, heard: ProfilesHead) -> None:
+        """The profiles as they are follow, from now on, on a change that they did not come from."""
+        before = self.registry
+        generation = max(before.generation, heard.generation) + 1
+        lineage = self._grown(*before.lineage, heard.mark)
+        self._write(msgspec.structs.replace(before, generation=generation, lineage=lineage))
+
+    def _grown(self, *marks: str) -> tuple[str, ...]:
+        return (*marks, self._random(MARK_BYTES).hex())[-MAX_LINEAGE:]
+
+    def _write(self, registry: Registry) -> None:
         raw = seal_registry(self._cipher, self._keys.active, registry, self._random)
         if len(raw) > MAX_REGISTRY_BYTES:
             raise ProfilesUnusable("the registry of profiles has no room for this")
@@ -90,25 +121,31 @@ class ProfileLedger:
         except ProfilesUnusable:
             # The disk may have taken it and failed afterwards: what lies there is what counts.
             if self._files.read(REGISTRY, MAX_REGISTRY_BYTES) == raw:
-                self.registry = registry
+                self._counts(registry)
             raise
-        self.registry = registry
+        self._counts(registry)
         try:
             self._files.write(COPY, raw)
-            for name in unwanted:
+            for name in registry.removing:
                 self._files.remove(name)
         except ProfilesUnusable as error:
             # It counts already; opening the folder puts the rest right.
             log.warning("after a change of profiles: %s", error.message)
 
+    def _counts(self, registry: Registry) -> None:
+        self.registry = registry
+        self.changed()
+
     def record(self, profile_id: str) -> BrowserProfileRecord | None:
         return next((each for each in self.registry.profiles if each.profile_id == profile_id), None)
 
-    def replace(self, record: BrowserProfileRecord, removing: Iterable[str] = ()) -> None:
+    def replace(self, record: BrowserProfileRecord, removing: Iterable[str] = (), *, resealed: bool = False) -> None:
         kept = (record if each.profile_id == record.profile_id else each for each in self.registry.profiles)
-        self.commit(kept, removing)
+        self.commit(kept, removing, resealed=resealed)
 
-    def write_state(self, record: BrowserProfileRecord, plaintext: bytes, now_ms: int) -> BrowserProfileRecord:
+    def write_state(
+        self, record: BrowserProfileRecord, plaintext: bytes, now_ms: int, *, resealed: bool = False
+    ) -> BrowserProfileRecord:
         """The next revision of the profile's state, with the registry."""
         revision = record.revision + 1
         raw = seal(self._cipher, self._keys.active, place_of(record, revision), plaintext, self._random)
@@ -116,7 +153,8 @@ class ProfileLedger:
         after = self._with_state(record, revision, raw, self.key_id, now_ms)
         self._files.write(name, raw)
         try:
-            self.replace(after, [state_name(record.profile_id, record.revision)] if record.has_state else ())
+            superseded = [state_name(record.profile_id, record.revision)] if record.has_state else ()
+            self.replace(after, superseded, resealed=resealed)
         except ProfilesUnusable:
             if self.record(record.profile_id) != after:
                 self._files.remove(name)
@@ -236,3 +274,7 @@ class ProfileLedger:
         for name in list(names):
             self._files.set_aside(name)
             self.findings.append(Finding(found=found, file=name, profile_id=profile_id))
+
+
+def _nobody_listens() -> None:
+    """While the folder is being opened."""

@@ -1,6 +1,8 @@
 """Profiles as principals see them: their own, by name, with the state of the last session.
 
-Everything is asked with a principal, and another's profile looks like none.
+Everything is asked with a principal, and another's profile looks like none. The folder cannot know by itself that it is
+an older copy of itself: whoever remembers its last change says so (``expect``), and one that does not follow on that
+change is left as it is, used by nobody, until an operator accepts it.
 """
 
 import os
@@ -14,11 +16,13 @@ import msgspec
 from palyra.browser.profile_cipher import AesGcmHkdf
 from palyra.browser.profile_errors import (
     NoSuchProfile,
+    NothingToAccept,
     NotPersistent,
     ProfileChanged,
     ProfileDamaged,
     ProfileExists,
     ProfileRolledBack,
+    ProfilesFolderRolledBack,
     SnapshotTooLarge,
     TooManyProfiles,
 )
@@ -40,6 +44,7 @@ from palyra.browser.profile_record import (
     decode_snapshot,
     encode_snapshot,
 )
+from palyra.browser.session_view import ProfilesHead
 
 
 class Rotation(msgspec.Struct, frozen=True):
@@ -68,6 +73,10 @@ class ProfileStore:
         except BaseException:
             self._files.close()
             raise
+        self._listeners: list[Callable[[], None]] = []
+        self._ledger.changed = self._tell
+        # The change that these profiles should follow on and do not.
+        self._missed: ProfilesHead | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -83,14 +92,42 @@ class ProfileStore:
     def findings(self) -> tuple[Finding, ...]:
         return tuple(self._ledger.findings)
 
+    @property
+    def head(self) -> ProfilesHead:
+        registry = self._ledger.registry
+        return ProfilesHead(generation=registry.generation, mark=registry.mark, rolled_back=self._missed is not None)
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """``listener`` is called with every change, on the thread that makes it; returns what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def expect(self, heard: ProfilesHead) -> ProfilesHead:
+        """From now on the profiles are used only if they follow on this change, which is known to have been made."""
+        with self._guard:
+            self._missed = None if self._ledger.follows(heard) else heard
+            return self.head
+
+    def accept(self) -> ProfilesHead:
+        """An older copy is the newest from now on; the one whose place it takes does not fit any more."""
+        with self._guard:
+            if self._missed is None:
+                raise NothingToAccept("the profiles are not an older copy of themselves")
+            self._ledger.supersede(self._missed)
+            self._missed = None
+            self._tell()
+            return self.head
+
     def profiles(self, principal: str) -> list[BrowserProfileRecord]:
+        self._refuse_rolled_back()
         return [record for record in self._ledger.registry.profiles if record.principal == principal]
 
     def every_profile(self) -> list[BrowserProfileRecord]:
-        """For operators, who look after everybody's."""
+        """For operators, who look after everybody's, and see what an older copy has before they accept it."""
         return list(self._ledger.registry.profiles)
 
     def get(self, principal: str, profile_id: str) -> BrowserProfileRecord:
+        self._refuse_rolled_back()
         record = self._ledger.record(profile_id)
         if record is None or record.principal != principal:
             raise NoSuchProfile(f"there is no profile {profile_id[:40]!r}")
@@ -196,7 +233,7 @@ class ProfileStore:
         damaged: list[str] = []
         with self._guard:
             # First the registry: from here on no change is under an older key.
-            self._ledger.commit(self._ledger.registry.profiles)
+            self._ledger.commit(self._ledger.registry.profiles, resealed=True)
             for record in self._ledger.registry.profiles:
                 if not record.has_state or record.key_id == self._ledger.key_id:
                     continue
@@ -205,13 +242,26 @@ class ProfileStore:
                 except (ProfileDamaged, ProfileRolledBack):
                     damaged.append(record.profile_id)
                     continue
-                self._ledger.write_state(record, plaintext, record.updated_ms)
+                self._ledger.write_state(record, plaintext, record.updated_ms, resealed=True)
                 sealed.append(record.profile_id)
         return Rotation(tuple(sealed), tuple(damaged))
 
     def keys_in_use(self) -> set[str]:
         """The ids of keys that some state is under. After ``rotate`` the others can be destroyed."""
         return {self._ledger.key_id, *(each.key_id for each in self._ledger.registry.profiles if each.has_state)}
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+    def _refuse_rolled_back(self) -> None:
+        if (missed := self._missed) is not None:
+            found = self._ledger.registry.generation
+            raise ProfilesFolderRolledBack(
+                f"the profiles were changed {missed.generation} times, and those that are there do not follow on that",
+                generation=missed.generation,
+                found=found,
+            )
 
     def _refuse_damaged(self, record: BrowserProfileRecord) -> None:
         if record.damaged == ProfileRolledBack.code:

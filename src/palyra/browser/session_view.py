@@ -8,7 +8,7 @@ import msgspec
 from palyra.browser.action import ActionOutcome, TabView
 from palyra.errors import InvalidInput, PalyraError
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 
 class BadRequest(InvalidInput):
@@ -137,6 +137,15 @@ class ProfileView(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     damaged: str = ""
     session_id: str = ""
+
+
+class ProfilesHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest change of the profiles: ``mark`` is its name, which no change of any other copy of them has. Where
+    they are ``rolled_back`` they do not follow on what was heard of last."""
+
+    generation: int = 0
+    mark: str = ""
+    rolled_back: bool = False
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -206,6 +206,26 @@ def delete_profile(invocation: Invocation, profile: str) -> None:
     _change_profile(invocation, profile, "delete", "is deleted")
 
 
+@profiles.command("accept")
+@json_option
+@pass_invocation
+def accept_profiles(invocation: Invocation) -> None:
+    """Go on from an older copy of all profiles.
+
+    Where the folder of profiles was put back from an earlier time, or emptied, Palyra notices and lets nobody use it:
+    a login from before a password was changed, or a profile that was deleted, may be in it. Accept it if that was done
+    on purpose, as after restoring that folder alone; it is recorded.
+    """
+    from palyra.cli.door import open_client
+
+    with open_client(invocation) as client:
+        accepted = client.accept_browser_profiles()
+    invocation.output.data(
+        accepted.document,
+        lambda _: f"the profiles of change {accepted.found} are used; the last that was known was {accepted.heard}",
+    )
+
+
 def _decide(
     invocation: Invocation, session: str, download: str, verdict: Literal["release", "delete"], words: str
 ) -> None:

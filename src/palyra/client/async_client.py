@@ -150,6 +150,7 @@ class AsyncClient:
     browser_profiles = _async(browser_operations.browser_profiles)
     create_browser_profile = _async(browser_operations.create_browser_profile)
     change_browser_profile = _async(browser_operations.change_browser_profile)
+    accept_browser_profiles = _async(browser_operations.accept_browser_profiles)
     status = _async(operations.status)
     health = _async(operations.health)
     ready = _async(operations.ready)

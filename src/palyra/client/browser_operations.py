@@ -12,7 +12,7 @@ from palyra.client.protocol import (
     read_answer,
     send_json,
 )
-from palyra.client.views import BrowserDownloadView, BrowserProfileView, BrowserSessionView
+from palyra.client.views import AcceptedProfilesView, BrowserDownloadView, BrowserProfileView, BrowserSessionView
 
 SessionChange = Literal["close", "takeover", "handback"]
 
@@ -74,3 +74,9 @@ def change_browser_profile(profile: str, change: Literal["reset", "delete"]) -> 
     else:
         response = yield Request(method="DELETE", path=path_of(*place))
     return convert_view(read_answer(response), BrowserProfileView)
+
+
+def accept_browser_profiles() -> Operation[AcceptedProfilesView]:
+    """Goes on from an older copy of the folder of profiles that was put back."""
+    response = yield send_json("POST", path_of("v1", "browser", "profiles", "accept"), {})
+    return convert_view(read_answer(response), AcceptedProfilesView)

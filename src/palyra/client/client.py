@@ -162,6 +162,7 @@ class Client:
     browser_profiles = _blocking(browser_operations.browser_profiles)
     create_browser_profile = _blocking(browser_operations.create_browser_profile)
     change_browser_profile = _blocking(browser_operations.change_browser_profile)
+    accept_browser_profiles = _blocking(browser_operations.accept_browser_profiles)
     status = _blocking(operations.status)
     health = _blocking(operations.health)
     ready = _blocking(operations.ready)

@@ -355,5 +355,13 @@ class BrowserProfileView(View, frozen=True, kw_only=True):
     session_id: str = ""
 
 
+class AcceptedProfilesView(View, frozen=True, kw_only=True):
+    """Numbers of changes: the last that was heard of, the last of the older copy, and what it has now."""
+
+    heard: int = 0
+    found: int = 0
+    generation: int = 0
+
+
 class StatusView(View, frozen=True, kw_only=True):
     version: str = ""

@@ -89,6 +89,10 @@ class BrowserDesk:
         async with self._parts.connected() as client:
             return [_profile(view) for view in await client.profiles(Caller(operator=actor))]
 
+    @property
+    def profiles_rolled_back(self) -> bool:
+        return self._parts.profiles.rolled_back
+
     async def create_profile(
         self, principal: Principal, name: str, actor: str, *, colour: str = "", private: bool = False
     ) -> dict[str, Any]:
@@ -108,6 +112,11 @@ class BrowserDesk:
             empty = await client.reset_profile(await _owner(client, profile_id, actor), profile_id)
         await self._record_profile("browser.profile_reset", empty, actor)
         return _profile(empty)
+
+    async def accept_profiles(self, actor: str) -> dict[str, Any]:
+        """The older copy of the folder of profiles that was put back is used from now on."""
+        async with self._parts.connected() as client:
+            return await self._parts.profiles.accept(client, actor)
 
     async def _record_profile(self, kind: str, view: ProfileView, actor: str) -> None:
         await self._parts.record(

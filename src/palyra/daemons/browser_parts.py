@@ -16,6 +16,7 @@ from palyra.daemons.browser_link import BrowserLink, BrowserNeedsDaemon, Browser
 from palyra.daemons.browser_policy import host_questions
 from palyra.daemons.browser_sessions import OwnedSession, SessionBook
 from palyra.daemons.browser_work import BrowserWork, refusals
+from palyra.daemons.profile_witness import Heads, ProfileWitness
 from palyra.errors import PalyraError
 from palyra.journal.event import NewEvent
 from palyra.journal.sqlite import SqliteStore
@@ -75,7 +76,8 @@ class BrowserParts:
         self.settings = settings
         self.ceiling = ceiling
         self.book = book
-        self._link = BrowserLink(folder, trace, self._end_strangers)
+        self.profiles = ProfileWitness(store, ITSELF, actor)
+        self._link = BrowserLink(folder, trace, self._meet)
         self._store = store
         self._policy = policy
         self._directory = directory
@@ -156,7 +158,11 @@ class BrowserParts:
         return cut
 
     def status(self) -> dict[str, Any]:
-        return {"connected": self._link.connected, "sessions": len(self.book)}
+        return {
+            "connected": self._link.connected,
+            "sessions": len(self.book),
+            "profiles_rolled_back": self.profiles.rolled_back,
+        }
 
     async def close(self) -> None:
         """Every session ends with the daemon that knows whose it is."""
@@ -164,6 +170,7 @@ class BrowserParts:
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await asyncio.gather(*(self.close_session(each, reason="the daemon stopped") for each in sessions))
+                await self._hear_the_last()
         except TimeoutError:
             log.error("not every browser session could be closed in time")
         for task in tuple(self._tasks):
@@ -218,6 +225,24 @@ class BrowserParts:
                         text=event.text,
                         tab=event.tab,
                     )
+
+    async def _meet(self, client: "BrowserClient") -> None:
+        """A browser daemon, before anybody uses it. Whether its profiles may be used is known before the sessions of
+        strangers are closed, which saves them."""
+        heads = await self.profiles.meet(client)
+        self._spawn(self._follow_profiles(heads, client), "the profiles of the browser daemon")
+        await self._end_strangers(client)
+
+    async def _follow_profiles(self, heads: Heads, client: "BrowserClient") -> None:
+        with contextlib.suppress(PalyraError):
+            await self.profiles.follow(heads)
+        await self._link.lost(client)
+
+    async def _hear_the_last(self) -> None:
+        """What the sessions that were just closed have saved."""
+        if self._link.connected and not self.profiles.rolled_back:
+            with contextlib.suppress(PalyraError):
+                await self.profiles.catch_up(await self._link.client())
 
     async def _end_strangers(self, client: "BrowserClient") -> None:
         """A session that no call of this process opened has no owner any more: its daemon was killed."""

@@ -180,6 +180,9 @@ class BrowserdParts:
             stack.callback(place.close)
             desk = ProfileDesk(store, self.manager.session_of_profile)
             await stack.enter_async_context(serving(BrowserService(self.manager, desk, self.health), place))
+            stack.callback(desk.end_following)
+            # While it is still served, so that palyrad hears of what the last sessions saved.
+            stack.push_async_callback(self.manager.close_all)
             yield
 
     def health(self) -> HealthView:

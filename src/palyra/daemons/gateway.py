@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from palyra import limits
 from palyra.api.service import ApiService
+from palyra.browser import sqlite_profiles
 from palyra.clock import SystemClock
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
@@ -99,6 +100,7 @@ class Gateway:
                 *sqlite_state.SCHEMA,
                 *SKILL_SCHEMA,
                 *sqlite_pins.SCHEMA,
+                *sqlite_profiles.SCHEMA,
                 *CONSOLE_SCHEMA,
             ),
             checkpoint_events=settings.journal.checkpoint_events,

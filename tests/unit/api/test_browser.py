@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,20 @@ async def test_profiles_are_made_emptied_and_deleted_for_their_principal(desk: D
     assert again.error is not None and again.error["code"] == "browser.unknown_profile"
 
 
+async def test_an_older_copy_of_the_profiles_is_told_and_accepted_on_record(desk: Desk) -> None:
+    assert (await desk("GET", "/profiles")).data["rolled_back"] is False
+    assert (await desk("POST", "/profiles/accept")).code == "browser.profiles_not_rolled_back"
+    desk.browser.rolled_back = True
+    parts: Any = desk.house.gateway.browser.parts
+    await parts._meet(desk.browser)
+    assert (await desk("GET", "/profiles")).data["rolled_back"] is True
+    accepted = (await desk("POST", "/profiles/accept")).data
+    assert accepted == {"heard": 0, "found": 1, "generation": 11}
+    assert (await desk("GET", "/profiles")).data["rolled_back"] is False
+    kinds = [kind for kind in desk.house.kinds() if kind.startswith("browser.profiles")]
+    assert kinds == ["browser.profiles_folder_rolled_back", "browser.profiles_accepted"]
+
+
 async def test_agents_and_other_users_are_told_nothing(desk: Desk) -> None:
     agent = await opened(desk.house)
     for principal, scopes in (("agent:bot", (TokenScope.CALL,)), ("user:eve", (TokenScope.CALL, TokenScope.OPERATE))):
@@ -89,6 +104,7 @@ async def test_agents_and_other_users_are_told_nothing(desk: Desk) -> None:
             ("POST", f"/sessions/{agent.session}/close"),
             ("POST", f"/sessions/{agent.session}/takeover"),
             ("GET", "/profiles"),
+            ("POST", "/profiles/accept"),
         ):
             assert (await desk(method, path, token=token)).status == 403, (principal, path)
     assert len(desk.house.gateway.browser.book) == 1

@@ -15,7 +15,7 @@ from palyra.browser.browser_client import BrowserClient, TooLate
 from palyra.browser.budget import TooFast
 from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
 from palyra.browser.observation import ObserveAsk
-from palyra.browser.session_view import Caller, NoSuchSession, SessionAsk, WatchAsk
+from palyra.browser.session_view import Caller, NoSuchSession, ProfilesHead, SessionAsk, WatchAsk
 from palyra.browser.socket_place import TOKEN_KEY, BrowserAway, SocketPlace
 from palyra.browser.wire_errors import ERROR_KEY, encode_error
 from palyra.wire.browser.v1 import browser_pb2 as wire
@@ -111,6 +111,13 @@ async def test_every_method_of_the_service_has_one_here(tmp_path: Path) -> None:
         service.answers["Observe"] = wire.ObserveResponse(form=1, text="- main")  # type: ignore[arg-type]
         chunks = [each async for each in client.read_download(ME, "S1", "D1")]
         seen = [each async for each in client.watch(ME, "S1", WatchAsk())]
+        service.answers["FollowProfiles"] = [wire.ProfilesHead(generation=3, mark="b", rolled_back=True)]
+        heard = ProfilesHead(generation=4, mark="c")
+        assert [each async for each in client.follow_profiles(ME, heard)] == [
+            ProfilesHead(generation=3, mark="b", rolled_back=True)
+        ]
+        service.answers["AcceptProfiles"] = wire.ProfilesHead(generation=5, mark="d")
+        assert await client.accept_profiles(ME) == ProfilesHead(generation=5, mark="d")
         await client.create_session(ME, SessionAsk())
         await client.health()
         await client.sessions(ME)

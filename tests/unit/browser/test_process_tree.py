@@ -56,7 +56,7 @@ async def test_it_gets_no_variable_and_no_other_descriptor() -> None:
     await tree.end()
     said = failed.value.details["said"]
     # The last number is the listing itself.
-    assert "['0', '1', '2', '3', '4', '5', '6', '7', '8']" in said
+    assert "['0', '1', '2', '3', '4', '5', '6', '7', '8', '9']" in said
     assert os.environ["PATH"] not in said
     assert tree.status == 7
 

@@ -6,9 +6,9 @@ import pytest
 
 from fakes.session_scene import SessionScene
 from palyra.browser.profile_desk import ProfileDesk
-from palyra.browser.profile_errors import NoSuchProfile, ProfileExists
+from palyra.browser.profile_errors import NoSuchProfile, ProfileExists, ProfilesFolderRolledBack
 from palyra.browser.session_manager import ProfileInUse
-from palyra.browser.session_view import Caller
+from palyra.browser.session_view import Caller, ProfilesHead
 
 ANNA, BEN = Caller(principal="agent:anna"), Caller(principal="user:ben")
 
@@ -41,3 +41,36 @@ async def test_profiles_are_made_renamed_and_deleted_by_their_owner_only(tmp_pat
     used.clear()
     await desk.delete(ANNA, made.profile_id)
     assert [each.name for each in await desk.profiles(ANNA)] == ["once"]
+
+
+async def test_who_follows_hears_of_each_change_and_of_the_last(tmp_path: Path) -> None:
+    store = SessionScene(tmp_path).store
+    desk = ProfileDesk(store, lambda _: "")
+    heads = desk.follow(ProfilesHead())
+    first = await anext(heads)
+    made = await desk.create(ANNA, "work", "", private=False)
+    assert await anext(heads) == store.head != first
+    # Two at once are told as the later one.
+    await desk.rename(ANNA, made.profile_id, "home", "")
+    await desk.rename(ANNA, made.profile_id, "office", "")
+    assert (await anext(heads)).generation == first.generation + 3
+    await desk.delete(ANNA, made.profile_id)
+    desk.end_following()
+    assert [each async for each in heads] == [store.head]
+
+
+async def test_an_older_copy_is_listed_for_operators_as_what_it_is(tmp_path: Path) -> None:
+    store = SessionScene(tmp_path).store
+    desk = ProfileDesk(store, lambda _: "")
+    await desk.create(ANNA, "work", "", private=False)
+    heads = desk.follow(ProfilesHead(generation=9, mark="later"))
+    assert (await anext(heads)).rolled_back
+    with pytest.raises(ProfilesFolderRolledBack):
+        await desk.profiles(ANNA)
+    (seen,) = await desk.profiles(Caller(operator="user:boss"))
+    assert (seen.name, seen.damaged) == ("work", ProfilesFolderRolledBack.code)
+    accepted = await desk.accept()
+    told = await anext(heads)
+    assert not accepted.rolled_back and told.mark == accepted.mark
+    assert [each.damaged for each in await desk.profiles(ANNA)] == [""]
+    await heads.aclose()

@@ -9,6 +9,7 @@ from palyra.browser.profile_cipher import AesGcmHkdf
 from palyra.browser.profile_errors import ProfileDamaged, ProfileKeyMissing, UnknownProfileFormat
 from palyra.browser.profile_format import (
     HEADER_BYTES,
+    MAGIC,
     Kind,
     Place,
     Registry,
@@ -30,6 +31,17 @@ PLACE = Place(kind=Kind.STATE, revision=7, principal="user:a", profile_id="P", p
 
 def sealed(place: Place = PLACE) -> bytes:
     return seal(CIPHER, KEY, place, b"state", os.urandom)
+
+
+def test_a_registry_from_before_there_was_a_lineage_is_read() -> None:
+    registry, nonce = {"generation": 7, "profiles": [], "removing": []}, bytes(12)
+    place = Place(kind=Kind.REGISTRY, revision=7)
+    # As that version wrote it: the ninth byte is the format.
+    header = bytes([*MAGIC, 1, Kind.REGISTRY]) + bytes.fromhex(KEY.key_id) + (7).to_bytes(8, "big") + nonce
+    content = msgspec.json.encode(registry)
+    raw = header + CIPHER.seal(KEY, place.purpose(), nonce, content, place.bound(header))
+    assert unseal_registry(CIPHER, KEYS, raw) == Registry(generation=7)
+    assert Registry(generation=7).mark == ""
 
 
 def test_a_file_opens_in_its_place() -> None:

@@ -8,14 +8,18 @@ from fakes.profile_scene import ANNA, BEN, NEW, OLD, ProfileScene, snapshot
 from palyra.browser.profile_errors import (
     BadProfile,
     NoSuchProfile,
+    NothingToAccept,
     NotPersistent,
     ProfileChanged,
     ProfileExists,
+    ProfilesFolderRolledBack,
     ProfilesUnusable,
     SnapshotTooLarge,
     TooManyProfiles,
 )
+from palyra.browser.profile_format import MAX_LINEAGE
 from palyra.browser.profile_record import MAX_PROFILES_PER_PRINCIPAL, MAX_SNAPSHOT_BYTES, PersistedSessionSnapshot
+from palyra.browser.session_view import ProfilesHead
 
 
 @pytest.fixture
@@ -142,3 +146,81 @@ def test_rotation_leaves_nothing_under_the_old_key(scene: ProfileScene) -> None:
         assert store.rotate().sealed == ()
     assert scene.content(ANNA, record.profile_id, NEW) == "state"
     assert scene.content(BEN, other.profile_id, NEW) == "his"
+
+
+ELSEWHERE = ProfilesHead(generation=40, mark="of another copy")
+
+
+def test_profiles_follow_on_every_change_that_led_to_them_and_on_no_other(scene: ProfileScene) -> None:
+    with scene.store() as store:
+        heard = [store.head]
+        stop = store.subscribe(lambda: heard.append(store.head))
+        record = store.create(ANNA, "work")
+        for revision in range(3):
+            store.save(ANNA, record.profile_id, snapshot("x"), based_on=revision)
+        stop()
+        store.rename(ANNA, record.profile_id, name="home", colour="#000000")
+    assert len({head.mark for head in heard}) == len(heard) == 5
+    with scene.store() as store:
+        assert not any(store.expect(head).rolled_back for head in heard)
+        assert store.expect(ELSEWHERE).rolled_back
+        # Who knows nothing expects nothing.
+        assert not store.expect(ProfilesHead()).rolled_back
+
+
+def test_what_does_not_follow_is_seen_and_not_used_until_it_is_accepted(scene: ProfileScene) -> None:
+    record = scene.made("state")
+    with scene.store() as store:
+        with pytest.raises(NothingToAccept):
+            store.accept()
+        store.expect(ELSEWHERE)
+        for attempt in (
+            lambda: store.profiles(ANNA),
+            lambda: store.create(ANNA, "another"),
+            lambda: store.get(ANNA, record.profile_id),
+            lambda: store.load(ANNA, record.profile_id),
+            lambda: store.save(ANNA, record.profile_id, snapshot("x"), based_on=1),
+            lambda: store.reset(ANNA, record.profile_id),
+            lambda: store.delete(ANNA, record.profile_id),
+            lambda: store.rename(ANNA, record.profile_id, name="x", colour="#000000"),
+        ):
+            with pytest.raises(ProfilesFolderRolledBack) as refused:
+                attempt()
+            assert refused.value.details == {"generation": 40, "found": store.head.generation}
+        assert store.every_profile() == [record]
+        accepted = store.accept()
+        assert accepted.generation == 41 and not accepted.rolled_back
+        assert store.load(ANNA, record.profile_id) == snapshot("state")
+    # Also for who was not told of it any more.
+    with scene.store() as store:
+        assert not store.expect(ELSEWHERE).rolled_back and not store.expect(accepted).rolled_back
+
+
+def test_a_disk_that_fails_accepts_nothing(scene: ProfileScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.made("state")
+    with scene.store() as store:
+        store.expect(ELSEWHERE)
+        with monkeypatch.context() as patch:
+
+            def full(*_: object) -> None:
+                raise OSError(28, "No space left on device")
+
+            patch.setattr("os.fsync", full)
+            with pytest.raises(ProfilesUnusable):
+                store.accept()
+        assert store.head.rolled_back
+        assert not store.accept().rolled_back
+
+
+def test_a_lineage_has_an_end_and_a_new_key_does_not_use_it_up(scene: ProfileScene) -> None:
+    record = scene.made("state")
+    with scene.store() as store:
+        before = store.head
+    with scene.store(NEW, OLD) as store:
+        for _ in range(MAX_LINEAGE):
+            store.rotate()
+        assert store.head.generation > before.generation + MAX_LINEAGE
+        assert not store.expect(before).rolled_back
+        for number in range(MAX_LINEAGE):
+            store.rename(ANNA, record.profile_id, name=f"n{number}", colour="#000000")
+        assert store.expect(before).rolled_back

@@ -46,3 +46,8 @@ def test_profiles_are_listed_made_and_changed() -> None:
     for change, method, path in (("reset", "POST", "/01P/reset"), ("delete", "DELETE", "/01P")):
         request, _ = exchange(browser_operations.change_browser_profile("01P", change), PROFILE)  # type: ignore[arg-type]
         assert (request.method, request.path) == (method, f"/v1/browser/profiles{path}")
+    request, accepted = exchange(
+        browser_operations.accept_browser_profiles(), {"heard": 9, "found": 5, "generation": 10}
+    )
+    assert (request.method, request.path) == ("POST", "/v1/browser/profiles/accept")
+    assert (accepted.heard, accepted.found, accepted.generation) == (9, 5, 10)

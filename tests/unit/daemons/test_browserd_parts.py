@@ -1,18 +1,23 @@
 """The daemon's parts: browsers are ready only where somebody uses them, and all is gone when it ends."""
 
 import os
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
-from fakes.browserd_house import ANNA, browserd
+from fakes.browserd_house import ANNA, OPERATOR, browserd, settings
 from fakes.processes import descendants
+from palyra.browser.browser_client import BrowserClient
 from palyra.browser.chromium_process import NetworkServiceDied
 from palyra.browser.host_layout import BrowserMissing
 from palyra.browser.process_tree import StartFailed
-from palyra.daemons.browserd_parts import BrowserStarts
+from palyra.browser.session_view import ProfilesHead, SessionAsk
+from palyra.browser.socket_place import SOCKET_FOLDER
+from palyra.config.state_dir import StateDir
+from palyra.daemons.browserd_parts import BrowserdParts, BrowserStarts
 
 
 async def test_browsers_wait_only_where_sessions_are_opened(tmp_path: Path) -> None:
@@ -31,6 +36,25 @@ async def test_browsers_wait_only_where_sessions_are_opened(tmp_path: Path) -> N
         assert house.parts.health().product.startswith("HeadlessChrome/")
     assert descendants(os.getpid()) <= before
     assert list((tmp_path / "state" / "browser" / "processes").iterdir()) == []
+
+
+async def test_who_follows_the_profiles_hears_what_the_last_sessions_saved(tmp_path: Path) -> None:
+    parts = BrowserdParts(settings(ready=0), state := StateDir.open(tmp_path / "state"), environ={})
+    async with AsyncExitStack() as daemon:
+        await daemon.enter_async_context(parts.running())
+        async with BrowserClient.at(state.path(SOCKET_FOLDER)) as client:
+            profile = await client.create_profile(ANNA, "work")
+            heads = client.follow_profiles(OPERATOR, ProfilesHead())
+            before = await anext(heads)
+            await client.create_session(ANNA, SessionAsk(profile_id=profile.profile_id))
+            await daemon.aclose()
+            # Told before the connection ended, and then that there is no more.
+            (after,) = [head async for head in heads]
+    assert after.generation == before.generation + 1
+    async with browserd(tmp_path) as house:
+        heads = house.client.follow_profiles(OPERATOR, after)
+        assert await anext(heads) == after
+        assert [each.revision for each in await house.client.profiles(ANNA)] == [1]
 
 
 async def test_a_browser_that_dies_while_it_starts_is_tried_once_more(caplog: pytest.LogCaptureFixture) -> None:

@@ -75,4 +75,15 @@ class BrowserProfileData(TypedDict):
 
 
 class BrowserProfileList(TypedDict):
+    """``rolled_back``: their folder is an older copy of itself, or was emptied; none is used until it is accepted."""
+
     profiles: list[BrowserProfileData]
+    rolled_back: bool
+
+
+class AcceptedProfilesData(TypedDict):
+    """Numbers of changes: the last that was heard of, the last of the older copy, and what it has now."""
+
+    heard: int
+    found: int
+    generation: int

@@ -42,14 +42,19 @@ class ProfileBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     change: Literal["reset", "delete"]
 
 
+class ProfilesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    change: Literal["accept"]
+
+
 async def show_browser(console: Console, visit: Visit) -> dict[str, Any]:
     """Without a browser daemon the page says so: that is no fault of whoever opened it."""
     try:
         sessions = await console.service.browser.sessions(visit.caller.actor)
         profiles = await console.service.browser.profiles(visit.caller.actor)
     except Unavailable as error:
-        return {"sessions": [], "profiles": [], "away": error}
-    return {"sessions": sessions, "profiles": profiles, "away": None}
+        return {"sessions": [], "profiles": [], "rolled_back": False, "away": error}
+    rolled_back = console.service.browser.profiles_rolled_back
+    return {"sessions": sessions, "profiles": profiles, "rolled_back": rolled_back, "away": None}
 
 
 async def show_session(console: Console, visit: Visit) -> dict[str, Any]:
@@ -104,6 +109,12 @@ async def change_profile(console: Console, visit: Visit, body: ProfileBody) -> d
     browser = console.service.browser
     change = browser.reset_profile if body.change == "reset" else browser.delete_profile
     return await change(visit.path("profile_id"), visit.caller.actor)
+
+
+async def change_profiles(console: Console, visit: Visit, body: ProfilesBody) -> dict[str, Any]:
+    """Goes on from an older copy of their folder."""
+    console.service.require_browser_manager(visit.caller)
+    return await console.service.browser.accept_profiles(visit.caller.actor)
 
 
 async def watch_session(console: Console, visit: Visit) -> Response:
@@ -197,6 +208,12 @@ SECTION = Section(
             name="browser.profile",
             act=change_profile,
             body=ProfileBody,
+        ),
+        Write(
+            path="/console/v1/browser/profiles/change",
+            name="browser.profiles",
+            act=change_profiles,
+            body=ProfilesBody,
         ),
     ),
     downloads=(Download(path=f"{_SESSION}/watch", name="browser.watch", make=watch_session),),

@@ -3,9 +3,11 @@ policy, skills, devices, vault, egress, doctor."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from fakes.browsing import browsing
 from fakes.console_house import visitor
 from fakes.house import House, open_house
 from fakes.node_house import node_record
@@ -226,6 +228,20 @@ async def test_without_a_browser_daemon_the_page_says_so(tmp_path: Path) -> None
         page = await known.page("/browser")
         assert "the browser is switched off" in page and "No browser is open." in page
         assert (await known.get("/console/v1/browser/profiles", accept="*/*")).status == 503
+
+
+async def test_an_older_copy_of_all_profiles_is_told_and_accepted_there(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        known = await visitor(house)
+        assert "Accept this older copy" not in await known.page("/browser")
+        browser.rolled_back = True
+        parts: Any = house.gateway.browser.parts
+        await parts._meet(browser)
+        assert "Accept this older copy" in await known.page("/browser")
+        accepted = await known.post("/console/v1/browser/profiles/change", {"change": "accept"})
+        assert accepted.status == 200, accepted.document
+        assert "Accept this older copy" not in await known.page("/browser")
+        assert house.events(kind="browser.profiles_accepted")
 
 
 async def test_what_a_person_types_into_a_browser_is_not_kept(tmp_path: Path) -> None:

@@ -924,6 +924,30 @@ class ProfileResponse(_message.Message):
     profile: ProfileView
     def __init__(self, profile: _Optional[_Union[ProfileView, _Mapping]] = ...) -> None: ...
 
+class ProfilesHead(_message.Message):
+    __slots__ = ("generation", "mark", "rolled_back")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    mark: str
+    rolled_back: bool
+    def __init__(self, generation: _Optional[int] = ..., mark: _Optional[str] = ..., rolled_back: _Optional[bool] = ...) -> None: ...
+
+class FollowProfilesRequest(_message.Message):
+    __slots__ = ("caller", "heard")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    heard: ProfilesHead
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., heard: _Optional[_Union[ProfilesHead, _Mapping]] = ...) -> None: ...
+
+class AcceptProfilesRequest(_message.Message):
+    __slots__ = ("caller",)
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
 class StorageStateResponse(_message.Message):
     __slots__ = ("document",)
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]

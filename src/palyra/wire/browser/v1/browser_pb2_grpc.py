@@ -149,6 +149,16 @@ class BrowserServiceStub:
                 request_serializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfileRequest.SerializeToString,
                 response_deserializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfileResponse.FromString,
                 _registered_method=True)
+        self.FollowProfiles = channel.unary_stream(
+                '/palyra.browser.v1.BrowserService/FollowProfiles',
+                request_serializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.FollowProfilesRequest.SerializeToString,
+                response_deserializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfilesHead.FromString,
+                _registered_method=True)
+        self.AcceptProfiles = channel.unary_unary(
+                '/palyra.browser.v1.BrowserService/AcceptProfiles',
+                request_serializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.AcceptProfilesRequest.SerializeToString,
+                response_deserializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfilesHead.FromString,
+                _registered_method=True)
         self.ExportStorageState = channel.unary_unary(
                 '/palyra.browser.v1.BrowserService/ExportStorageState',
                 request_serializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.SessionRequest.SerializeToString,
@@ -330,6 +340,21 @@ class BrowserServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FollowProfiles(self, request, context):
+        """palyrad says which change of the profiles it heard of last. Profiles that do not follow on it are an older copy of
+        their folder: from then on they are only listed. How they stand is told at once, and again with each change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcceptProfiles(self, request, context):
+        """An operator goes on from the older copy: it is the newest from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExportStorageState(self, request, context):
         """Cookies and local storage of a session, in Playwright's format, in the clear.
         """
@@ -485,6 +510,16 @@ def add_BrowserServiceServicer_to_server(servicer, server):
                     servicer.ResetProfile,
                     request_deserializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfileRequest.FromString,
                     response_serializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfileResponse.SerializeToString,
+            ),
+            'FollowProfiles': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowProfiles,
+                    request_deserializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.FollowProfilesRequest.FromString,
+                    response_serializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfilesHead.SerializeToString,
+            ),
+            'AcceptProfiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptProfiles,
+                    request_deserializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.AcceptProfilesRequest.FromString,
+                    response_serializer=palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfilesHead.SerializeToString,
             ),
             'ExportStorageState': grpc.unary_unary_rpc_method_handler(
                     servicer.ExportStorageState,
@@ -1138,6 +1173,60 @@ class BrowserService:
             '/palyra.browser.v1.BrowserService/ResetProfile',
             palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfileRequest.SerializeToString,
             palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowProfiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/palyra.browser.v1.BrowserService/FollowProfiles',
+            palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.FollowProfilesRequest.SerializeToString,
+            palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfilesHead.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptProfiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/palyra.browser.v1.BrowserService/AcceptProfiles',
+            palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.AcceptProfilesRequest.SerializeToString,
+            palyra_dot_wire_dot_browser_dot_v1_dot_browser__pb2.ProfilesHead.FromString,
             options,
             channel_credentials,
             insecure,
