@@ -14,6 +14,7 @@ LONG = (
     "tests/e2e/test_compatibility.py",
     "tests/e2e/test_strict_egress.py",
     "tests/e2e/test_installed_wheel.py",
+    "tests/security/test_browser_profile_rollback.py",
     "tests/e2e/test_skill_authoring.py",
     "tests/e2e/test_console_pages.py",
     "tests/security/test_sandbox_resources.py",
