@@ -29,6 +29,8 @@ MAX_CACHED_ENTITIES = 4_096
 # Answers kept, one per distinct question; a question of more bytes is asked each time.
 MAX_CACHED_ANSWERS = 1_024
 MAX_CACHED_QUESTION_BYTES = 8 * KIB
+# Shapes of requests that the schema was asked about: one per action, types, and which optional attributes are there.
+MAX_CACHED_SHAPES = 1_024
 # What the engine is asked to parse for one request. The largest tool input fits twice.
 MAX_REQUEST_BYTES = 1 * MIB
 
