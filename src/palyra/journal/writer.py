@@ -196,7 +196,7 @@ class Writer:
     def _commit(self, units: list[Unit], *, seal_now: bool) -> None:
         """Every unit gets an outcome, whatever happens."""
         refused: list[Outcome] = []
-        if not all([unit.essential for unit in units]) and not self._ballast.secure():
+        if not all(unit.essential for unit in units) and not self._ballast.secure():
             refused = [
                 (unit, None, DiskFull("the disk is too full to record new work"))
                 for unit in units

@@ -24,11 +24,15 @@ from palyra.policy.limits import (
     MAX_CACHED_SHAPES,
     MAX_CACHED_SLICES,
     MAX_REQUEST_BYTES,
+    MAX_SETTLED_PER_SLICE,
+    MAX_SETTLED_POLICIES,
+    MIN_ASKED_TO_SETTLE,
 )
 from palyra.policy.lru import Lru
 from palyra.policy.obligations import Obligations, strictest
 from palyra.policy.request import PolicyRequest
-from palyra.policy.shape import ANY_TEXT, Shape, asked_of, sample_of
+from palyra.policy.settled import settle
+from palyra.policy.shape import ANY_TEXT, Settled, Shape, asked_of, sample_of
 
 _INVALID_REQUEST: Final = "failed to build request"
 _POSITION: Final = len("policy")
@@ -39,12 +43,18 @@ _ANSWERED: Final = (Answer.ALLOW, Answer.DENY)
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 
 
-class _Slice(msgspec.Struct, frozen=True):
-    """A parsed policy set. Cedar names its policies ``policy0``, ``policy1``, … in the order of ``ids``."""
+class _Slice(msgspec.Struct):
+    """A parsed policy set. Cedar names its policies ``policy0``, ``policy1``, … in the order of ``ids``.
+
+    ``settled`` has the same policies with a part of the context settled, by the values of that part.
+    """
 
     handle: Any
     ids: tuple[str, ...]
     reads: frozenset[str] | None = None
+    settled: dict[Settled, Any] = {}
+    asked: int = 0
+    settles: bool = True
 
 
 # An action, and the principal, the resource and the others with their attributes and sets, as documents.
@@ -63,7 +73,7 @@ class _Parties(msgspec.Struct, frozen=True):
 
 
 # Who takes part; what the slice looks at in a context of a shape that the schema admits; and that shape.
-_Question: TypeAlias = tuple[_Named, bytes, Shape]
+_Question: TypeAlias = tuple[_Named, bytes, Settled, Shape]
 
 
 class CedarEngine:
@@ -146,19 +156,25 @@ class CedarEngine:
             named = _named(request)
             parties = self._met(request, named)
             part = self._slice(parties.slice)
-            asked, shape = asked_of(request.context, part.reads)
+            asked, settled, shape = asked_of(request.context, part.reads)
+            policies = part.settled.get(settled)
+            if policies is None:
+                policies = part.handle
+                asked.update((name, cedar_value(value)) for name, value in settled)
             context = _encode(asked)
         except _UNREADABLE:
             return self._ask(request, self._slice_of(request))
         small = parties.size + len(context) <= MAX_CACHED_QUESTION_BYTES
         if shape is None or not small:
             return self._ask(request, part)
-        question = (named, context, shape)
+        question = (named, context, settled, shape)
         answer = self._answers.get(question)
         if answer is None:
             if not self._admits(parties, shape):
                 return self._ask(request, part)
-            answer = self._ask_admitted(request, parties, part, context)
+            answer = self._ask_admitted(request, parties, part, policies, context)
+            if settled and policies is part.handle and part.settles:
+                self._settle(part, settled)
             if answer.answer in _ANSWERED:
                 self._answers.put(question, answer)
         return answer
@@ -177,12 +193,32 @@ class CedarEngine:
         )
         return _evaluation(reply, part.ids)
 
-    def _ask_admitted(self, request: PolicyRequest, parties: _Parties, part: _Slice, context: bytes) -> Evaluation:
+    def _ask_admitted(
+        self, request: PolicyRequest, parties: _Parties, part: _Slice, policies: Any, context: bytes
+    ) -> Evaluation:
         """A request of a shape that the schema admits: only what the slice looks at."""
-        reply = authorize(parties.principal, parties.action, parties.resource, context, part.handle, parties.entities)
+        reply = authorize(parties.principal, parties.action, parties.resource, context, policies, parties.entities)
         answer = _evaluation(reply, part.ids)
         # An error may speak of what was left out.
         return answer if answer.answer in _ANSWERED else self._ask(request, part)
+
+    def _settle(self, part: _Slice, settled: Settled) -> None:
+        """From the next question on, for a slice that is asked again and again."""
+        part.asked += 1
+        if (
+            part.asked < MIN_ASKED_TO_SETTLE
+            or len(part.settled) >= MAX_SETTLED_PER_SLICE
+            or len(part.ids) > MAX_SETTLED_POLICIES
+        ):
+            return
+        values = {name: cedar_value(value) for name, value in settled}
+        try:
+            text = cedarpy.policies_to_json_str("\n".join(self.policies[name].text for name in part.ids))
+            document = _encode(settle(msgspec.json.decode(text), values))
+            part.settled[settled] = cedarpy.PolicySet.from_json_str(document.decode())
+        except (ValueError, RecursionError):
+            # Nested more deeply than JSON may be: it is asked as it is written.
+            part.settles = False
 
     def _admits(self, parties: _Parties, shape: Shape) -> bool:
         """Whether the schema admits every request of this shape. Cedar is asked, about one that stands for all."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 _CONTEXT: Final = {"Var": "context"}
 # The two expressions that look at one attribute of what stands on their left.
-_ACCESSES: Final = (".", "has")
+ACCESSES: Final = (".", "has")
 
 
 def context_reads(conditions: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
@@ -18,7 +18,7 @@ def context_reads(conditions: Iterable[Mapping[str, Any]]) -> frozenset[str] | N
             return None
         if isinstance(node, dict):
             for operation, operands in node.items():
-                if operation in _ACCESSES and _is_access(operands):
+                if operation in ACCESSES and is_access(operands):
                     names.add(operands["attr"])
                 else:
                     pending.append(operands)
@@ -27,7 +27,7 @@ def context_reads(conditions: Iterable[Mapping[str, Any]]) -> frozenset[str] | N
     return frozenset(names)
 
 
-def _is_access(operands: Any) -> bool:
+def is_access(operands: Any) -> bool:
     return (
         isinstance(operands, dict)
         and operands.keys() == {"left", "attr"}

@@ -11,6 +11,10 @@ Shape: TypeAlias = tuple[tuple[str, ...], tuple[Any, ...]]
 _NO_ITEMS: Final = list
 _TEXTS: Final = set
 
+# Attributes that policies look at, and of which there are few values: truths, and the doors that requests come through.
+Settled: TypeAlias = tuple[tuple[str, Any], ...]
+_CHANNEL: Final = "Channel"
+
 _LONGS: Final = range(-(2**63), 2**63)
 # What is longer or of more items is part of every question, whether or not a policy looks at it.
 MAX_IGNORED_CHARS: Final = 256
@@ -19,14 +23,16 @@ MAX_IGNORED_ITEMS: Final = 64
 ANY_TEXT: Final = "~ any text ~"
 
 
-def asked_of(context: Mapping[str, Any], reads: frozenset[str] | None) -> tuple[dict[str, Any], Shape | None]:
-    """What of the context a question carries, as Cedar's JSON wants it, and the shape of the whole.
+def asked_of(context: Mapping[str, Any], reads: frozenset[str] | None) -> tuple[dict[str, Any], Settled, Shape | None]:
+    """What of the context a question carries, as Cedar's JSON wants it; beside it those of its attributes that have few
+    values; and the shape of the whole.
 
     Small values that no policy looks at, such as the name of the run, are left out: two contexts of one shape that
     agree in the rest get the same answer from these policies. A context with values of other types than requests
     usually have is carried whole, and has no shape.
     """
     asked: dict[str, Any] = {}
+    settled: list[tuple[str, Any]] = []
     forms: list[Any] = []
     for name, value in context.items():
         form: Any = type(value)
@@ -37,21 +43,26 @@ def asked_of(context: Mapping[str, Any], reads: frozenset[str] | None) -> tuple[
         elif form is int:
             kept = False
             if value not in _LONGS:
-                return cedar_value(context), None
+                return cedar_value(context), (), None
         elif form is EntityRef:
             form, kept = value.type, len(value.id) > MAX_IGNORED_CHARS or not value.id.isascii()
         elif form is list:
             form, kept = _TEXTS if value else _NO_ITEMS, len(value) > MAX_IGNORED_ITEMS
             for item in value:
                 if type(item) is not str:
-                    return cedar_value(context), None
+                    return cedar_value(context), (), None
                 kept = kept or len(item) > MAX_IGNORED_CHARS or not item.isascii()
         else:
-            return cedar_value(context), None
+            return cedar_value(context), (), None
         forms.append(form)
-        if kept or reads is None or name in reads:
+        if kept or reads is None:
             asked[name] = cedar_value(value) if type(value) is EntityRef else value
-    return asked, (tuple(context), tuple(forms))
+        elif name in reads:
+            if form is bool or form == _CHANNEL:
+                settled.append((name, value))
+            else:
+                asked[name] = cedar_value(value) if type(value) is EntityRef else value
+    return asked, tuple(settled), (tuple(context), tuple(forms))
 
 
 def sample_of(shape: Shape) -> dict[str, Any]:
