@@ -10,7 +10,7 @@ from hashlib import sha256
 HASH_BYTES = 32
 
 _DOMAIN = b"palyra.journal.event/v1\x00"
-_PREFIX = struct.Struct(f">{len(_DOMAIN)}sqq8I")
+_pack = struct.Struct(f">{len(_DOMAIN)}sqq8I").pack
 
 # What the first event names as its predecessor.
 GENESIS_HASH = sha256(b"palyra.journal.genesis/v1\x00").digest()
@@ -29,7 +29,7 @@ def event_hash(
     prev_hash: bytes,
 ) -> bytes:
     """Text fields are given as UTF-8 bytes."""
-    prefix = _PREFIX.pack(
+    prefix = _pack(
         _DOMAIN,
         seq,
         time_ms,
@@ -62,7 +62,7 @@ def text_event_hash(
     if not text.isascii():
         fields = (kind.encode(), actor.encode(), principal.encode(), run.encode(), call.encode())
         return event_hash(seq, id_.encode(), time_ms, *fields, payload, prev_hash)
-    prefix = _PREFIX.pack(
+    prefix = _pack(
         _DOMAIN,
         seq,
         time_ms,

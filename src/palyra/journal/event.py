@@ -55,7 +55,7 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
             _known_kinds.add(self.kind)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """An event in its place. ``payload`` is canonical JSON, already redacted: what was hashed, byte for byte."""
 
     seq: int

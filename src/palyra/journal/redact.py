@@ -112,7 +112,8 @@ class Redactor:
         ready = event.redacted
         if ready is not None and ready.known == len(self._values):
             return ready.payload
-        return self.payload(event.payload)
+        encoded = None if self._values else self._as_it_is(event.payload)
+        return self.payload(event.payload) if encoded is None else encoded
 
     def payload(self, payload: Mapping[str, Any]) -> bytes:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""

@@ -18,7 +18,14 @@ STORE_FORMAT = "palyra.journal.store/1"
 BUSY_TIMEOUT_SECONDS = 10.0
 
 EVENT_COLUMNS = "seq, id, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash"
-INSERT_EVENT = f"INSERT INTO events ({EVENT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+# Rows of one statement: with sixteen, a row takes three quarters of the time it takes alone, and with more hardly less.
+ROWS_AT_ONCE = 16
+_ONE_ROW = f"({', '.join('?' * len(EVENT_COLUMNS.split(', ')))})"
+# By the number of rows; there is none for no rows.
+INSERT_EVENTS = tuple(
+    f"INSERT INTO events ({EVENT_COLUMNS}) VALUES {', '.join([_ONE_ROW] * rows)}"  # noqa: S608
+    for rows in range(ROWS_AT_ONCE + 1)
+)
 
 _DDL = (
     "CREATE TABLE IF NOT EXISTS journal_format (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from palyra.errors import PalyraError
@@ -11,7 +12,7 @@ from palyra.journal.event import Event, NewEvent
 from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_faults import fault_of
-from palyra.journal.sqlite_schema import INSERT_EVENT
+from palyra.journal.sqlite_schema import INSERT_EVENTS, ROWS_AT_ONCE
 
 EventRow = tuple[int, str, int, str, str, str, str, str, bytes, bytes, bytes]
 
@@ -47,9 +48,11 @@ class Group:
         self.events: list[Event] = []
 
     def flush(self) -> None:
-        if self.rows:
-            self.connection.executemany(INSERT_EVENT, self.rows)
-            self.rows.clear()
+        rows = self.rows
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            some = rows[start : start + ROWS_AT_ONCE]
+            self.connection.execute(INSERT_EVENTS[len(some)], tuple(chain.from_iterable(some)))
+        rows.clear()
 
 
 def read_head(connection: sqlite3.Connection) -> tuple[int, bytes]:
@@ -71,25 +74,14 @@ class Transaction:
 
     def append(self, new: NewEvent) -> Event:
         """Redacts, chains and records. The event is durable when the transaction's caller gets its result."""
-        group = self._live()
+        group = self._group or self._live()
         redactor, time_ms, seq, prev_hash, kind = group.redactor, self.now_ms, group.seq + 1, group.hash, new.kind
         id_, payload = group.ids.next(time_ms), redactor.payload_of(new)
         actor, principal, run, call = redactor.fields(new.actor, new.principal, new.run, new.call)
         hash_ = text_event_hash(seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash)
-        event = Event(
-            seq=seq,
-            id=id_,
-            time_ms=time_ms,
-            kind=kind,
-            actor=actor,
-            principal=principal,
-            run=run,
-            call=call,
-            payload=payload,
-            prev_hash=prev_hash,
-            hash=hash_,
-        )
-        group.rows.append((seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_))
+        row = (seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_)
+        event = Event(*row)
+        group.rows.append(row)
         group.events.append(event)
         group.seq, group.hash = seq, hash_
         return event

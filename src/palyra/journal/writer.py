@@ -5,7 +5,6 @@ so groups grow with the load and vanish without it.
 """
 
 import asyncio
-import concurrent.futures
 import queue
 import sqlite3
 import threading
@@ -37,6 +36,39 @@ Work = Callable[[Transaction], Any]
 Outcome = tuple["Unit", Any, BaseException | None]
 
 
+class Wait:
+    """What a thread that blocks waits on: a lock that is let go when there is a result. Nobody cancels it."""
+
+    __slots__ = ("_error", "_finished", "_result", "_turn")
+
+    def __init__(self) -> None:
+        self._finished = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    def done(self) -> bool:
+        return self._finished
+
+    def cancelled(self) -> bool:
+        return False
+
+    def set_result(self, result: Any) -> None:
+        self._result, self._finished = result, True
+        self._turn.release()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error, self._finished = error, True
+        self._turn.release()
+
+    def result(self) -> Any:
+        with self._turn:
+            if self._error is not None:
+                raise self._error
+            return self._result
+
+
 class Unit:
     """One caller's work and the future it waits on; ``loop`` is None for a caller that blocks its thread. What is
     ``sure`` is done also when nobody waits for it any more."""
@@ -57,9 +89,7 @@ class Unit:
         self.seal = seal
         self.sure = sure
         self.loop = loop
-        self.future: asyncio.Future[Any] | concurrent.futures.Future[Any] = (
-            concurrent.futures.Future() if loop is None else loop.create_future()
-        )
+        self.future: asyncio.Future[Any] | Wait = Wait() if loop is None else loop.create_future()
 
 
 class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +196,7 @@ class Writer:
     def _commit(self, units: list[Unit], *, seal_now: bool) -> None:
         """Every unit gets an outcome, whatever happens."""
         refused: list[Outcome] = []
-        if any(not unit.essential for unit in units) and not self._ballast.secure():
+        if not all(unit.essential for unit in units) and not self._ballast.secure():
             refused = [
                 (unit, None, DiskFull("the disk is too full to record new work"))
                 for unit in units

@@ -5,9 +5,7 @@ from typing import Any, Final
 
 _CONTEXT: Final = {"Var": "context"}
 # The two expressions that look at one attribute of what stands on their left.
-_ACCESSES: Final = (".", "has")
-# A longer text is part of every question, whether or not it is looked at.
-MAX_IGNORED_CHARS: Final = 256
+ACCESSES: Final = (".", "has")
 
 
 def context_reads(conditions: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
@@ -20,7 +18,7 @@ def context_reads(conditions: Iterable[Mapping[str, Any]]) -> frozenset[str] | N
             return None
         if isinstance(node, dict):
             for operation, operands in node.items():
-                if operation in _ACCESSES and _is_access(operands):
+                if operation in ACCESSES and is_access(operands):
                     names.add(operands["attr"])
                 else:
                     pending.append(operands)
@@ -29,7 +27,7 @@ def context_reads(conditions: Iterable[Mapping[str, Any]]) -> frozenset[str] | N
     return frozenset(names)
 
 
-def _is_access(operands: Any) -> bool:
+def is_access(operands: Any) -> bool:
     return (
         isinstance(operands, dict)
         and operands.keys() == {"left", "attr"}
@@ -46,17 +44,3 @@ def together(reads: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
             return None
         names |= each
     return frozenset(names)
-
-
-def as_looked_at(context: Mapping[str, Any], reads: frozenset[str] | None) -> Mapping[str, Any]:
-    """The context with one text for all short texts that nobody looks at, such as the name of the run.
-
-    Two contexts that agree in this form are of the same types, and get the same answer from these policies.
-    """
-    if reads is None:
-        return context
-    return {name: value if name in reads or not _is_short(value) else "" for name, value in context.items()}
-
-
-def _is_short(value: Any) -> bool:
-    return type(value) is str and len(value) <= MAX_IGNORED_CHARS and value.isascii()

@@ -2,10 +2,10 @@ import sqlite3
 
 import pytest
 
-from palyra.journal.event import NewEvent
+from palyra.journal.event import Event, NewEvent
 from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
-from palyra.journal.sqlite_schema import open_writer
+from palyra.journal.sqlite_schema import ROWS_AT_ONCE, open_writer
 from palyra.journal.transaction import Group, Transaction
 
 EVENT = NewEvent(kind="a.b", actor="x")
@@ -101,3 +101,14 @@ def test_a_unit_with_the_transaction_to_itself_is_undone_with_all_of_it(group):
     again.append(EVENT)
     again.finish()
     assert stored(group) == [1]
+
+
+@pytest.mark.parametrize("events", [1, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE + 5])
+def test_any_number_of_rows_is_stored_as_it_was_appended(group, events):
+    unit = Transaction(group)
+    appended = [unit.append(NewEvent(kind="a.b", actor=f"x{number}", run="r" * number)) for number in range(events)]
+    unit.finish()
+    group.flush()
+    assert group.rows == []
+    rows = group.connection.execute("SELECT * FROM events ORDER BY seq").fetchall()
+    assert [Event(*row) for row in rows] == appended

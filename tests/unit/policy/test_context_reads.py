@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.context_reads import MAX_IGNORED_CHARS, as_looked_at, context_reads, together
+from palyra.policy.context_reads import context_reads, together
 from palyra.policy.decision import Answer, Outcome
 from palyra.policy.request import PolicyRequest
 
@@ -48,13 +48,6 @@ def test_a_context_used_as_a_whole_is_looked_at_as_a_whole(condition: str) -> No
 
 def test_several_policies_look_at_what_each_of_them_does() -> None:
     assert together([frozenset({"run"}), frozenset(), frozenset({"session"})]) == {"run", "session"}
-
-
-def test_only_short_plain_texts_are_ignored() -> None:
-    context = {"run": "r", "n": 1, "yes": True, "long": "x" * (MAX_IGNORED_CHARS + 1), "other": "ß", "list": ["a"]}
-    assert as_looked_at(context, frozenset()) == {**context, "run": ""}
-    assert as_looked_at(context, frozenset({"run"})) == context
-    assert as_looked_at(context, None) is context
 
 
 def test_an_answer_from_memory_is_for_the_same_question_only(
