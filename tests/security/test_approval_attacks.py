@@ -213,7 +213,13 @@ async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> N
         run_id = await house.open_run("agent:victim")
         own = await house.call("echo", {"text": "mine"}, principal="agent:victim", run_id=run_id)
         before = house.kinds(run=str(run_id))
-        for tool, arguments in (("no.such.tool", {}), ("echo", {"text": 1}), ("echo", "{"), ("fs.write", {"path": "a"})):
+        wrong: tuple[tuple[str, str], ...] = (
+            ("no.such.tool", "{}"),
+            ("echo", '{"text":1}'),
+            ("echo", "{"),
+            ("sleep", "{}"),
+        )
+        for tool, arguments in wrong:
             forged = await house.call(tool, arguments, principal="agent:thief", run_id=run_id)
             assert forged.state is CallState.REFUSED and forged.run_id == ""
         assert house.kinds(run=str(run_id)) == before

@@ -219,7 +219,7 @@ NoteRefused = Callable[[str, str, str, str], Awaitable[None]]
 
 class HostGuard:
     """Refuses requests that call the daemon by a name it does not have: a web page elsewhere can make a browser send
-    them, by pointing its own name at the loopback address. ``note`` is told of each: its code, method, path and name."""
+    them, by pointing its own name at the loopback address. ``note`` hears of each: code, method, path and name."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], note: NoteRefused | None = None) -> None:
         self._app = app

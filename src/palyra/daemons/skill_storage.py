@@ -145,9 +145,7 @@ class SkillFolders:
     def __init__(self, state: StateDir) -> None:
         self._state = state
 
-    def of(
-        self, skill_id: str, *, most_bytes: int = 0, require_kept: Callable[[], None] = _anybody
-    ) -> SkillStorage:
+    def of(self, skill_id: str, *, most_bytes: int = 0, require_kept: Callable[[], None] = _anybody) -> SkillStorage:
         folder = self._state.path(_DATA.format(skill_id=skill_id))
         return SkillStorage(folder, most_bytes=most_bytes, require_kept=require_kept)
 

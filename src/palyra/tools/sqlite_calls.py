@@ -291,7 +291,8 @@ def find_calls(store: Store, call_ids: Sequence[str]) -> dict[str, CallRecord]:
 def calls_of_run(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
     """The newest first. Those of somebody else's run look like none."""
     rows = store.read(
-        "SELECT record FROM calls WHERE run_id = ? AND principal = COALESCE(?, principal) ORDER BY call_id DESC LIMIT ?",
+        "SELECT record FROM calls WHERE run_id = ? AND principal = COALESCE(?, principal)"
+        " ORDER BY call_id DESC LIMIT ?",
         (run_id, principal, most),
     )
     return [_decode.decode(row[0]) for row in rows]
