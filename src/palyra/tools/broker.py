@@ -45,7 +45,7 @@ from palyra.tools.questions import decide_whole
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
 from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
-from palyra.tools.waiting import WaitingRoom, asks_for
+from palyra.tools.waiting import Waiter, WaitingRoom, asks_for
 
 R = TypeVar("R")
 
@@ -102,7 +102,7 @@ class Broker:
         self._running: dict[str, asyncio.Task[Any]] = {}
         # Calls whose start is being written, and those among them whose caller waits for a person.
         self._beginning: set[str] = set()
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, Waiter] = {}
         self._forecast = Forecast()
         self._accepting = True
         self.waiting_room = WaitingRoom(store)
@@ -151,7 +151,7 @@ class Broker:
         if denial is not None:
             return await self._deny(asked, denial)
         assert plan is not None
-        busy = len(self._running) + len(self._beginning - self._waiting)
+        busy = len(self._running) + len(self._beginning - self._waiting.keys())
         if busy >= self.config.max_concurrent_calls:
             return await self._refuse(record, TooManyCalls(f"{busy} calls are running"))
         plan = msgspec.structs.replace(plan, principal=record.principal, channel=record.channel)
@@ -259,11 +259,11 @@ class Broker:
             left = deadline - self._clock.monotonic()
             decided = begun.approval
             if left > 0 and self._accepting and len(self._waiting) < self.config.max_concurrent_calls:
-                self._waiting.add(asked.record.call_id)
+                waiter = self._waiting[asked.record.call_id] = Waiter()
                 try:
-                    decided = await self.waiting_room.wait(begun.approval.id, left)
+                    decided = await self.waiting_room.wait(begun.approval.id, left, waiter)
                 finally:
-                    self._waiting.discard(asked.record.call_id)
+                    del self._waiting[asked.record.call_id]
             if decided.state is not ApprovalState.APPROVED:
                 return await self._answer_undecided(begun, decided)
 
@@ -369,7 +369,10 @@ class Broker:
             return await self._refuse(asked.record, misuse)
 
     async def cancel(self, call_id: str) -> None:
-        """Stops a running call and returns when its end is on record. What does not run here is left as it is."""
+        """Stops a running call and returns when its end is on record. Who waits for a person waits no longer. What does
+        not run here is left as it is."""
+        if call_id in self._waiting:
+            self._waiting[call_id].leave()
         task = self._running.get(call_id)
         if task is not None:
             # A task that is cancelled before its first step never runs, and nothing would put its end on record.
