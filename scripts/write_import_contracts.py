@@ -224,6 +224,7 @@ ADAPTERS = {
     "signing": ("ed25519", "p256"),
     "telemetry": ("browser_prometheus", "call_watch", "log_setup", "prometheus", "tracing"),
     "tools": (
+        "attended",
         "broker",
         "builtin",
         "execution",

@@ -62,6 +62,18 @@ def test_a_page_elsewhere_cannot_reach_the_daemon_by_its_own_name(daemon: Daemon
     assert b" 421 " in status and json.loads(body)["error"]["code"] == "http.host_refused"
 
 
+def test_the_names_that_pages_elsewhere_used_are_on_record_and_fill_no_journal(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.daemon() as running:
+        for number in range(20):
+            request(running, b"GET /v1/status HTTP/1.1", b"Host: %d.evil.example" % number)
+    events = place.palyra("journal", "tail", "--kind", "console.request_refused", "--json").data["events"]
+    told = [each["payload"] for each in events]
+    assert told == [
+        {"code": "http.host_refused", "method": "GET", "path": "/v1/status", "site": "0.evil.example", "count": 1}
+    ]
+
+
 @pytest.mark.parametrize(
     "head",
     [

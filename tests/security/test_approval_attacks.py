@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.house import House, open_house
 from palyra.daemons.tool_set import FilesExecutor
 from palyra.errors import PalyraError
 from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, SelfApproval
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, ExecutionPlan, Outcome
+from palyra.tools.sqlite_calls import calls_of_run
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -202,3 +204,45 @@ async def test_a_yes_to_many_calls_is_no_yes_to_what_one_of_them_reaches(
         done = await house.call("fs.list", {"path": "."}, session="s")
         assert done.state is CallState.SUCCEEDED
     assert seen == [exact]
+
+
+async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> None:
+    """One that is wrong in itself is refused before anybody asks whose run it names: enough of them would push the
+    owner's own calls out of the timeline."""
+    async with open_house(tmp_path) as house:
+        run_id = await house.open_run("agent:victim")
+        own = await house.call("echo", {"text": "mine"}, principal="agent:victim", run_id=run_id)
+        before = house.kinds(run=str(run_id))
+        wrong: tuple[tuple[str, str], ...] = (
+            ("no.such.tool", "{}"),
+            ("echo", '{"text":1}'),
+            ("echo", "{"),
+            ("sleep", "{}"),
+        )
+        for tool, arguments in wrong:
+            forged = await house.call(tool, arguments, principal="agent:thief", run_id=run_id)
+            assert forged.state is CallState.REFUSED and forged.run_id == ""
+        assert house.kinds(run=str(run_id)) == before
+        assert calls_of_run(house.gateway.store, str(run_id), None, 10) == [own]
+        assert calls_of_run(house.gateway.store, str(run_id), "agent:victim", 1) == [own]
+
+
+async def test_calls_that_start_at_the_same_moment_do_not_pass_the_bound_together(tmp_path: Path) -> None:
+    settings = {"tools": {**SETTINGS["tools"], "max_concurrent_calls": 2}}
+    async with open_house(tmp_path, settings) as house, asyncio.TaskGroup() as group:
+        go_on = asyncio.Event()
+
+        async def think(_plan: ExecutionPlan) -> str:
+            await go_on.wait()
+            return "done"
+
+        executor = give_tool(house, think)
+        # Of a run that is open already nothing is foretold: each call is written down before it starts.
+        run_id = await house.open_run()
+        calling = [group.create_task(house.call(TOOL, {}, run_id=run_id)) for _ in range(12)]
+        while len(executor.plans) + sum(each.done() for each in calling) < len(calling):
+            await asyncio.sleep(0.01)
+        assert len(executor.plans) == 2
+        go_on.set()
+    states = [each.result().state for each in calling]
+    assert states.count(CallState.SUCCEEDED) == 2 and states.count(CallState.REFUSED) == 10

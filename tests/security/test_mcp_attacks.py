@@ -105,7 +105,7 @@ async def test_an_agents_token_cannot_speak_for_somebody_else(scene: Scene) -> N
 
 async def test_a_page_of_another_site_is_refused(scene: Scene) -> None:
     async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
-        for headers in ({"origin": "https://evil.test"}, {"origin": "null"}):
+        for headers in ({"origin": "https://evil.test"}, {"origin": "null"}, {"origin": "http://["}):
             refused = await post(http, HANDSHAKE, scene.bot, **headers)
             assert refused.status_code == 403 and refused.json()["error"]["code"] == "http.origin_refused"
         rebound = await post(http, HANDSHAKE, scene.bot, host="evil.test")

@@ -215,19 +215,26 @@ def create_app(service: ApiService) -> ASGIApp:
     return app
 
 
+NoteRefused = Callable[[str, str, str, str], Awaitable[None]]
+
+
 class HostGuard:
     """Refuses requests that call the daemon by a name it does not have: a web page elsewhere can make a browser send
-    them, by pointing its own name at the loopback address."""
+    them, by pointing its own name at the loopback address. ``note`` hears of each: code, method, path and name."""
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], note: NoteRefused | None = None) -> None:
         self._app = app
         self._hosts = hosts
+        self._note = note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             named = [value for name, value in scope["headers"] if name == b"host"]
             if len(named) != 1 or _without_port(named[0].decode("latin-1")) not in self._hosts:
                 await answer_error(HostRefused("this daemon does not have that name"))(scope, receive, send)
+                if self._note is not None:
+                    site = b", ".join(named).decode("latin-1")
+                    await self._note(HostRefused.code, scope["method"], scope["path"], site)
                 return
         await self._app(scope, receive, send)
 

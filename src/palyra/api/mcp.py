@@ -64,5 +64,13 @@ async def protocol_stream(service: ApiService, request: Request) -> Response:
 def refuse_other_origins(request: Request) -> None:
     """A browser says where a request comes from, and nothing else need say it."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).hostname not in LOCAL_NAMES:
+    if origin is not None and _host_of(origin) not in LOCAL_NAMES:
         raise OriginRefused("this request comes from another site")
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).hostname
+    except ValueError:
+        # No browser writes one like that.
+        return None

@@ -61,10 +61,12 @@ def find_daemon(state_dir: Path) -> LocalDaemon:
 
 
 def started_before(state_dir: Path, file: Path) -> bool:
-    """Whether a daemon lives here that began to listen before the file was last changed."""
+    """Whether a daemon lives here that began to listen before the file was last changed, or put in its place: a copy
+    that keeps its old time, as `cp -p` and deployments make it, is a change too."""
     try:
         find_daemon(state_dir)
-        return (state_dir / DAEMON_FILE).stat().st_mtime_ns < file.stat().st_mtime_ns
+        status = file.stat()
+        return (state_dir / DAEMON_FILE).stat().st_mtime_ns < max(status.st_mtime_ns, status.st_ctime_ns)
     except (PalyraError, OSError):
         return False
 

@@ -157,7 +157,8 @@ class ConsoleApp:
                 if isinstance(error, FORGED):
                     # After the answer, which has nothing to wait for.
                     note = self._console.forgeries.note
-                    refusal.background = BackgroundTask(note, error.code, request.method, request.url.path)
+                    site = request.headers.get("origin", "")
+                    refusal.background = BackgroundTask(note, error.code, request.method, request.url.path, site)
                 return refusal
             except ClientDisconnect:
                 return Response(status_code=499)

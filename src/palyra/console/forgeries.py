@@ -4,12 +4,12 @@ from palyra.api.service import ApiStore
 from palyra.clock import Clock
 from palyra.console.errors import CrossOrigin, CsrfMissing
 from palyra.console.limits import FORGERIES_RECORDED_EVERY_SECONDS
-from palyra.errors import PalyraError
+from palyra.errors import LimitExceeded, PalyraError, Unavailable
 from palyra.journal.event import NewEvent
 
 ACTOR = "palyrad"
 FORGED: tuple[type[PalyraError], ...] = (CrossOrigin, CsrfMissing)
-# Of an address that a stranger wrote, as much as tells which page was meant.
+# Of an address that a stranger wrote, as much as tells which page was meant, and whose page it was.
 MAX_PATH_CHARS = 128
 
 
@@ -22,12 +22,18 @@ class Forgeries:
         self._counted: dict[str, int] = {}
         self._recorded: dict[str, float] = {}
 
-    async def note(self, code: str, method: str, path: str) -> None:
+    async def note(self, code: str, method: str, path: str, site: str) -> None:
+        """``site`` is where the request came from or was meant for, as it says itself. A journal that cannot be written
+        now leaves them counted."""
         self._counted[code] = self._counted.get(code, 0) + 1
         now = self._clock.monotonic()
         if now - self._recorded.get(code, float("-inf")) < FORGERIES_RECORDED_EVERY_SECONDS:
             return
         self._recorded[code] = now
-        payload = {"code": code, "method": method, "path": path[:MAX_PATH_CHARS], "count": self._counted.pop(code)}
-        event = NewEvent(kind="console.request_refused", actor=ACTOR, payload=payload)
-        await self._store.transact(lambda tx: tx.append(event))
+        count = self._counted.pop(code)
+        told = {"method": method, "path": path[:MAX_PATH_CHARS], "site": site[:MAX_PATH_CHARS]}
+        event = NewEvent(kind="console.request_refused", actor=ACTOR, payload={"code": code, **told, "count": count})
+        try:
+            await self._store.transact(lambda tx: tx.append(event))
+        except (Unavailable, LimitExceeded):
+            self._counted[code] = self._counted.get(code, 0) + count

@@ -23,11 +23,11 @@ async def expire_approvals(store: Store, clock: Clock, room: WaitingRoom, *, act
     while True:
         # Before the look at the table: a request that comes after it wakes us.
         room.changed.clear()
-        due_ms = await asyncio.to_thread(next_expiry_ms, store)
-        if due_ms is None or due_ms > clock.now_ms():
-            await _due_or_changed(room.changed, due_ms, clock)
-            continue
         try:
+            due_ms = await asyncio.to_thread(next_expiry_ms, store)
+            if due_ms is None or due_ms > clock.now_ms():
+                await _due_or_changed(room.changed, due_ms, clock)
+                continue
             expired = await store.transact(lambda tx: expire_due(tx, actor=actor))
         except Unavailable as problem:
             # The disk is full, or somebody else holds the database: no fault of this program.

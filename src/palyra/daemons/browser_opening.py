@@ -81,9 +81,18 @@ class SessionOpening:
         except PalyraError as failure:
             # The session is there: its owner is told of it, and of what went wrong.
             error = failure
-        plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._given_up(work))
+            raise
+        finally:
+            plan.usage.note(BudgetKind.BROWSER_ACTIONS, work.actions)
         refused = await self._parts.settle(work)
         return Outcome(result=result, receipt=results.receipt_of(view, reach, refused), error=error)
+
+    async def _given_up(self, work: BrowserWork) -> None:
+        """Nobody was told of the session: it would be open until its time is over."""
+        await self._parts.settle(work)
+        await self._parts.close_session(work.session, reason="the call that opened it was stopped")
 
     async def _profile_id(self, client: "BrowserClient", caller: Caller, name: str) -> str:
         if not name:

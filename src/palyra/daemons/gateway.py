@@ -166,6 +166,7 @@ class Gateway:
                     secrets=self.secrets,
                     channels=self.channels,
                     redactor=self.redactor,
+                    require_kept=self.skills.index.require_kept,
                 ),
                 policy=self.policy,
                 directory=self.directory,

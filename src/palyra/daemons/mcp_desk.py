@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-import anyio
 import msgspec
 
 from palyra.errors import LimitExceeded
@@ -27,6 +26,7 @@ from palyra.tools.approval import (
     Verdict,
 )
 from palyra.tools.arguments import Arguments
+from palyra.tools.attended import attended
 from palyra.tools.broker import CallRequest
 from palyra.tools.call import ToolRequestContext, UnknownTool, policy_request_for
 from palyra.tools.record import CallRecord
@@ -41,8 +41,6 @@ CHANNEL = "mcp"
 _NOTHING = Arguments(value={}, canonical=b"{}", digest="")
 # Answers about tools that are remembered: some hundred tools of some dozen principals.
 MAX_REMEMBERED = 4096
-# How long a call that is being cancelled may take to be where cancelling reaches it: one transaction.
-LOOK_AGAIN_SECONDS = 0.05
 
 
 class CallNews:
@@ -140,21 +138,7 @@ class McpDesk:
             run_id=asked.run_id,
             session=asked.session,
         )
-        # A task of its own: cut off in the middle of its start, a call would stay on record as running.
-        calling = asyncio.create_task(broker.call(request), name=f"mcp call {asked.call_id}")
-        try:
-            return await asyncio.shield(calling)
-        except asyncio.CancelledError:
-            await self._end(calling, asked.call_id)
-            raise
-
-    async def _end(self, calling: "asyncio.Task[CallRecord]", call_id: str) -> None:
-        with anyio.CancelScope(shield=True):
-            while not calling.done():
-                await self._service.broker.cancel(call_id)
-                await asyncio.wait([calling], timeout=LOOK_AGAIN_SECONDS)
-        # Looked at, so that nobody complains that it was not.
-        calling.exception()
+        return await attended(broker, request)
 
     async def cancel(self, call_id: str) -> None:
         await self._service.broker.cancel(call_id)

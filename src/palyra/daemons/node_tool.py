@@ -7,6 +7,7 @@ from palyra.canonical import canonical_json, digest_of
 from palyra.errors import ExitCode, PalyraError, RemoteError, Unavailable
 from palyra.identity.device import DeviceId
 from palyra.identity.principal import Principal, PrincipalKind
+from palyra.ids import CallId
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
 from palyra.nodes import capability as capabilities
 from palyra.nodes import rpc_limits
@@ -14,6 +15,7 @@ from palyra.nodes.dispatcher import Ask
 from palyra.nodes.records import NodeRecord
 from palyra.policy.entities import Entity, EntityRef
 from palyra.strict_json import parse_strict
+from palyra.tools.attended import Pipeline, attended
 from palyra.tools.broker import CallRequest
 from palyra.tools.call import CallState, ExecutionPlan, Outcome
 from palyra.tools.record import CallRecord
@@ -186,14 +188,11 @@ class NodeTool:
         return Outcome(result=result, receipt=tuple(receipt))
 
 
-class Calls(Protocol):
-    async def call(self, request: CallRequest) -> CallRecord: ...
-
-
 class DeviceCalls:
-    """The pipeline for a device that asks: the same decisions and the same record as for any agent."""
+    """The pipeline for a device that asks: the same decisions and the same record as for any agent. A call ends when
+    its device leaves or is no longer let in."""
 
-    def __init__(self, broker: Callable[[], Calls]) -> None:
+    def __init__(self, broker: Callable[[], Pipeline]) -> None:
         self._broker = broker
 
     async def __call__(
@@ -205,18 +204,18 @@ class DeviceCalls:
         if target:
             arguments["device"] = target
         principal = Principal(PrincipalKind.AGENT, f"node/{device_id}")
-        record = await self._broker().call(
-            CallRequest(
-                tool=NAME,
-                arguments=arguments,
-                principal=principal,
-                actor=str(principal),
-                channel=CHANNEL,
-                device=str(device_id),
-                wait_ms=min(timeout, MAX_APPROVAL_WAIT_MS) if timeout_ms else 0,
-                timeout_ms=timeout,
-            )
+        request = CallRequest(
+            call_id=CallId.new(),
+            tool=NAME,
+            arguments=arguments,
+            principal=principal,
+            actor=str(principal),
+            channel=CHANNEL,
+            device=str(device_id),
+            wait_ms=min(timeout, MAX_APPROVAL_WAIT_MS) if timeout_ms else 0,
+            timeout_ms=timeout,
         )
+        record = await attended(self._broker(), request)
         if record.state is CallState.SUCCEEDED:
             return record.call_id, canonical_json(record.result["output"])
         raise _error_of(record)

@@ -16,6 +16,7 @@ import uvicorn
 from palyra.api.app import HostGuard, create_app
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.console.forgeries import Forgeries
 from palyra.daemons.bounded_http import BoundedHttpProtocol
 from palyra.daemons.console_parts import Front
 from palyra.daemons.gateway import Gateway, running_gateway
@@ -82,7 +83,9 @@ async def _serve(
     server = ServerWithoutSignals(
         uvicorn.Config(
             HostGuard(
-                Front(create_app(gateway.service), gateway), frozenset(("localhost", "127.0.0.1", "[::1]", host))
+                Front(create_app(gateway.service), gateway),
+                frozenset(("localhost", "127.0.0.1", "[::1]", host)),
+                Forgeries(gateway.store, gateway.clock).note,
             ),
             lifespan="off",
             log_config=None,

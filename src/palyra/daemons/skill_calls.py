@@ -1,7 +1,7 @@
 """Opens what one call of a skill stands on: its grant at the way out, its storage, its channels; and ends it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,7 +33,9 @@ class SkillCalls:
         secrets: RevealsSecrets,
         channels: ChannelHub,
         redactor: Redactor,
+        require_kept: Callable[[str, str], None],
     ) -> None:
+        """``require_kept`` raises when the skill of this id and digest may not store anything any more."""
         self._settings = settings
         self._folders = SkillFolders(state)
         self._egress = egress
@@ -41,6 +43,7 @@ class SkillCalls:
         self._secrets = secrets
         self._channels = channels
         self._redactor = redactor
+        self._require_kept = require_kept
         self._credentials = BoundCredentials(egress.secrets, egress.observer)
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
         self._client = FetchClient(egress.observer, ca_file=ca_file)
@@ -70,8 +73,12 @@ class SkillCalls:
             self._egress.observer.forget(plan.call_id)
 
     def _storage(self, active: ActiveTool) -> SkillStorage:
-        most = active.asked.quotas.storage_bytes
-        return self._folders.of(active.module.skill_id, most_bytes=DEFAULT_STORAGE_BYTES if most is None else most)
+        most, module = active.asked.quotas.storage_bytes, active.module
+        return self._folders.of(
+            module.skill_id,
+            most_bytes=DEFAULT_STORAGE_BYTES if most is None else most,
+            require_kept=lambda: self._require_kept(module.skill_id, module.digest),
+        )
 
     def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
         grant = grant_of(plan, self._settings, active.hosts)

@@ -10,12 +10,12 @@ import hashlib
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from palyra.config.state_dir import StateDir, replace_file
-from palyra.errors import LimitExceeded, Unavailable
+from palyra.errors import LimitExceeded, PalyraError, Unavailable
 from palyra.skills.ports import StoredValues
 
 # Beneath the state directory, for each skill.
@@ -40,11 +40,24 @@ class StorageUnusable(Unavailable):
     hint = "check the folder of the skill in the state directory: it has to be yours alone, on a disk with space"
 
 
+def _anybody() -> None:
+    """Nothing is asked."""
+
+
 class SkillStorage:
     """The values of one skill. Blocking: to be used on a thread. Several processes may use one directory."""
 
-    def __init__(self, folder: Path, *, most_bytes: int, most_values: int = MAX_STORED_VALUES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        most_bytes: int,
+        most_values: int = MAX_STORED_VALUES,
+        require_kept: Callable[[], None] = _anybody,
+    ) -> None:
+        """``require_kept`` raises when the skill may not store anything any more: a call of it may outlive it."""
         self._folder = folder
+        self._require_kept = require_kept
         self._most_bytes = most_bytes
         self._most_values = most_values
 
@@ -57,11 +70,21 @@ class SkillStorage:
         head = _head(path)
         with self._opened(create=True) as folder:
             assert folder is not None
+            self._require_still_kept()
             sizes = _sizes(folder)
             sizes[_name(path)] = len(head) + len(value)
             if sum(sizes.values()) > self._most_bytes or len(sizes) > self._most_values:
                 raise StorageFull(f"{self._most_bytes} bytes in {self._most_values} values are allowed")
             replace_file(folder, _name(path), head + value)
+
+    def _require_still_kept(self) -> None:
+        """Asked with the folder held: a value that gets in before a purge is erased by it, and none gets in after."""
+        try:
+            self._require_kept()
+        except PalyraError:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
+            raise
 
     def delete(self, path: str) -> None:
         with self._opened(create=False) as folder:
@@ -122,8 +145,9 @@ class SkillFolders:
     def __init__(self, state: StateDir) -> None:
         self._state = state
 
-    def of(self, skill_id: str, *, most_bytes: int = 0) -> SkillStorage:
-        return SkillStorage(self._state.path(_DATA.format(skill_id=skill_id)), most_bytes=most_bytes)
+    def of(self, skill_id: str, *, most_bytes: int = 0, require_kept: Callable[[], None] = _anybody) -> SkillStorage:
+        folder = self._state.path(_DATA.format(skill_id=skill_id))
+        return SkillStorage(folder, most_bytes=most_bytes, require_kept=require_kept)
 
     def stored(self, skill_id: str) -> StoredValues:
         return self.of(skill_id).stored()

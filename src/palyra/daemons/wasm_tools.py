@@ -142,6 +142,7 @@ class WasmTools:
         compiled = await self._skills.compiled(active.module, self._compile)
         error: PalyraError | None = None
         done: WasmOutcome | PalyraError
+        _may_burn(plan, limits)
         try:
             done = await self.runtime.run(
                 compiled,
@@ -154,6 +155,7 @@ class WasmTools:
             )
             result = _json_of(done)
         except NotCompiled:
+            plan.usage.note(BudgetKind.WASM_FUEL, 0)
             raise
         except PalyraError as failure:
             done = error = failure
@@ -205,6 +207,7 @@ async def run_plugin(
     """``plugin.run`` once its module is compiled: it computes, and has no service to call."""
     limits = call_limits(plan, policy.limits)
     done: WasmOutcome | PalyraError
+    _may_burn(plan, limits)
     try:
         done = await runtime.run(
             compiled,
@@ -245,6 +248,11 @@ def _plugin_output(done: WasmOutcome) -> dict[str, Any]:
         return {"output": parse_strict(done.output)}
     except NotStrictJson:
         return {"text": done.output.decode("utf-8", "replace")}
+
+
+def _may_burn(plan: ExecutionPlan, limits: RuntimeLimits) -> None:
+    """Before a guest runs: a call that is stopped in the middle does not come to say what it burned."""
+    plan.usage.note(BudgetKind.WASM_FUEL, limits.fuel_budget)
 
 
 def _charged(

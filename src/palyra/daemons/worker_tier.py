@@ -9,6 +9,7 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.errors import ExitCode, PalyraError, RemoteError
+from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallCancelled, CallTimedOut, ExecutionPlan, Outcome
 from palyra.tools.catalog import Catalog
 from palyra.tools.co_attestation import worker_receipt
@@ -54,6 +55,9 @@ class WorkerTier:
         calls = parts.calls()
         self._check(plan)
         ask = await self._ask(plan)
+        if BudgetKind.WASM_FUEL in plan.granted:
+            # All of it counts as used: what a guest burned elsewhere, only its worker knows.
+            plan.usage.note(BudgetKind.WASM_FUEL, plan.granted[BudgetKind.WASM_FUEL])
         report = await calls.run(ask)
         artifacts = report.settled.statement.artifacts
         if artifacts:

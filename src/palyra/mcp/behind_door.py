@@ -7,7 +7,7 @@ from typing import Any, Final
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp.shared.uri_template import UriTemplate
+from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from palyra.mcp.behind.definition import DefinitionKind, ToolDefinition
 from palyra.mcp.call_result import explained
@@ -103,5 +103,9 @@ def _described(told: ToolDefinition) -> dict[str, Any]:
 def _matched(told: ToolDefinition, uri: str) -> dict[str, Any] | None:
     if told.kind is DefinitionKind.RESOURCE:
         return {} if uri == told.uri else None
-    found = UriTemplate.parse(told.uri).match(uri)
+    try:
+        found = UriTemplate.parse(told.uri).match(uri)
+    except InvalidUriTemplate:
+        # Reviewed before such addresses were refused: it is nobody's, and the others are still looked at.
+        return None
     return None if found is None else dict(found)

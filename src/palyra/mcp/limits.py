@@ -32,6 +32,9 @@ KEPT_STDERR_BYTES: Final = 8 * KIB
 # Tools of one server, and the size of one definition: more is no description for a model to read.
 MAX_SERVER_TOOLS: Final = 256
 MAX_DEFINITION_BYTES: Final = 64 * KIB
+# The address of a resource with variables in it: what the protocol's library takes apart, and more than any has.
+MAX_TEMPLATE_CHARS: Final = 8_192
+MAX_TEMPLATE_VARIABLES: Final = 256
 # Pages of a listing, so that a server cannot hand out cursors for ever.
 MAX_LISTING_PAGES: Final = 32
 # From its start to the answer to its first request. Node and Python servers take one or two seconds.

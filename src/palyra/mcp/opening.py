@@ -25,6 +25,9 @@ CAPABILITIES: Final[dict[str, Any]] = {
     "resources": {"listChanged": False, "subscribe": False},
     "tools": {"listChanged": False},
 }
+# More of these than any client's first words have, and fewer than the library follows into each other: what is nested
+# deeper than it reads must not be answered here.
+MAX_BRACKETS: Final = 128
 _ENVELOPE: Final = "io.modelcontextprotocol/"
 _encode = msgspec.json.Encoder().encode
 
@@ -152,6 +155,8 @@ class Opening:
         return step
 
     def _step(self, line: bytes) -> Step:
+        if line.count(b"[") + line.count(b"{") > MAX_BRACKETS:
+            return ForTheLibrary()
         try:
             message = _decode_message(line)
             if message.jsonrpc != "2.0":

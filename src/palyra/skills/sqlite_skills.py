@@ -216,6 +216,16 @@ class InstalledSkillsIndex:
         if not rows:
             raise NotRunnable(f"{skill_id} with the digest {digest[:12]} is not in use", skill_id=skill_id)
 
+    def require_kept(self, skill_id: str, digest: str) -> None:
+        """Raises unless the version with this digest is in use, or was until another took its place: a call of it that
+        still runs may store what it has to."""
+        rows = self._store.read(
+            "SELECT 1 FROM skill_versions WHERE skill_id = ? AND digest = ? AND state IN ('approved', 'superseded')",
+            (skill_id, digest),
+        )
+        if not rows:
+            raise NotRunnable(f"{skill_id} with the digest {digest[:12]} was taken out of use", skill_id=skill_id)
+
     def require_record(self, version: SkillVersion) -> None:
         """Raises unless the journal, too, says that exactly this version was put in use last."""
         rows = self._store.read(

@@ -37,7 +37,7 @@ from palyra.tools.call import (
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
 from palyra.tools.ending import Ended, conclude
-from palyra.tools.execution import Executor, execute, never_seen, to_the_end, with_grants
+from palyra.tools.execution import Executor, execute, never_seen, to_the_end, told_to_stop, with_grants
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
 from palyra.tools.ports import CallObserver, CallStore, Transaction
@@ -45,7 +45,7 @@ from palyra.tools.questions import decide_whole
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
 from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
-from palyra.tools.waiting import WaitingRoom, asks_for
+from palyra.tools.waiting import Waiter, WaitingRoom, asks_for
 
 R = TypeVar("R")
 
@@ -100,7 +100,9 @@ class Broker:
         self._redact = redact
         self._freshen = freshen
         self._running: dict[str, asyncio.Task[Any]] = {}
-        self._waiting: set[str] = set()
+        # Calls whose start is being written, and those among them whose caller waits for a person.
+        self._beginning: set[str] = set()
+        self._waiting: dict[str, Waiter] = {}
         self._forecast = Forecast()
         self._accepting = True
         self.waiting_room = WaitingRoom(store)
@@ -149,19 +151,21 @@ class Broker:
         if denial is not None:
             return await self._deny(asked, denial)
         assert plan is not None
-        if len(self._running) >= self.config.max_concurrent_calls:
-            return await self._refuse(record, TooManyCalls(f"{len(self._running)} calls are running"))
+        busy = len(self._running) + len(self._beginning - self._waiting.keys())
+        if busy >= self.config.max_concurrent_calls:
+            return await self._refuse(record, TooManyCalls(f"{busy} calls are running"))
         plan = msgspec.structs.replace(plan, principal=record.principal, channel=record.channel)
         if plan.effect_free and asked.decision["outcome"] == Verdict.ALLOW.value:
             expected = self._forecast.grants(request.run_id, asked.run_budget, asked.reserve)
             if expected is not None:
-                computed = await self._task(plan, self._compute(asked, entry, plan, expected))
-                if computed is not None:
-                    return computed
+                return await self._task(plan, self._compute(asked, entry, plan, expected))
+        self._beginning.add(record.call_id)
         try:
             begun = await self._begin(asked, request, touches, plan.skill)
         except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(record, error, asked)
+        finally:
+            self._beginning.discard(record.call_id)
         if isinstance(begun, CallRecord):
             return begun
         self._forecast.note(record.run_id, begun.left)
@@ -255,11 +259,11 @@ class Broker:
             left = deadline - self._clock.monotonic()
             decided = begun.approval
             if left > 0 and self._accepting and len(self._waiting) < self.config.max_concurrent_calls:
-                self._waiting.add(asked.record.call_id)
+                waiter = self._waiting[asked.record.call_id] = Waiter()
                 try:
-                    decided = await self.waiting_room.wait(begun.approval.id, left)
+                    decided = await self.waiting_room.wait(begun.approval.id, left, waiter)
                 finally:
-                    self._waiting.discard(asked.record.call_id)
+                    del self._waiting[asked.record.call_id]
             if decided.state is not ApprovalState.APPROVED:
                 return await self._answer_undecided(begun, decided)
 
@@ -292,10 +296,10 @@ class Broker:
 
     async def _compute(
         self, asked: Asked, entry: CatalogEntry, plan: ExecutionPlan, expected: dict[BudgetKind, int]
-    ) -> CallRecord | None:
+    ) -> CallRecord:
         """A call without effects, under the grants that its run will hardly deny it: it computes at once and is written
         down when it has ended; or as started, if that takes a while. What it computed under other grants than the
-        ledger has for it nobody ever sees: it is computed again, or None tells that it has to be."""
+        ledger has for it nobody ever sees: it is computed again."""
         asked = msgspec.structs.replace(asked, started_ms=self._clock.now_ms())
         started = msgspec.structs.replace(asked.record, started_ms=asked.started_ms)
         late = LateStart(self._store, asked, started, expected)
@@ -304,25 +308,27 @@ class Broker:
         finally:
             late.computed()
         try:
-            if late.begun is not None:
-                begun, stopped = await to_the_end(late.begun)
-                if begun.granted != expected and ended.state is not CallState.CANCELLED:
-                    if not stopped:
-                        return await self._run(begun, entry, plan)
-                    ended = never_seen(plan)
-                return await self._finish(begun, entry.spec.executor, ended)
-            record, booked = conclude(started, entry.spec.executor, ended, self._signer)
-            begun, _ = await to_the_end(
-                self._store.submit(
-                    lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, late.entries)
-                )
-            )
-        except GrantsChanged:
-            return None
+            if late.begun is None:
+                record, booked = conclude(started, entry.spec.executor, ended, self._signer)
+                try:
+                    done = await to_the_end(
+                        self._store.submit(
+                            lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, late.entries)
+                        )
+                    )
+                    self._forecast.note(record.run_id, done.left)
+                    return record
+                except GrantsChanged:
+                    begun = await to_the_end(self._store.submit(lambda tx: sqlite_calls.start(tx, asked)))
+            else:
+                begun = await to_the_end(late.begun)
         except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(asked.record, error, asked)
-        self._forecast.note(record.run_id, begun.left)
-        return record
+        if begun.granted != expected and ended.state is not CallState.CANCELLED:
+            if not told_to_stop():
+                return await self._run(begun, entry, plan)
+            ended = never_seen(plan)
+        return await self._finish(begun, entry.spec.executor, ended)
 
     async def _execute(self, entry: CatalogEntry, plan: ExecutionPlan) -> Ended:
         executor = self._executors[_executor_of(entry, plan)]
@@ -330,17 +336,14 @@ class Broker:
 
     async def _finish(self, begun: Started, executor: str, ended: Ended) -> CallRecord:
         record, booked = conclude(begun.record, executor, ended, self._signer)
-        written, _ = await to_the_end(
+        return await to_the_end(
             self._store.submit(lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True)
         )
-        return written
 
     async def _refuse(self, record: CallRecord, error: PalyraError, asked: Asked | None = None) -> CallRecord:
         refused = msgspec.structs.replace(
             record,
             state=CallState.REFUSED,
-            # Nothing may be written into a run that is not this principal's.
-            run_id="" if isinstance(error, UnknownRun) else record.run_id,
             error=error.as_dict(),
             ended_ms=self._clock.now_ms(),
             decision=None if asked is None else asked.decision,
@@ -366,7 +369,10 @@ class Broker:
             return await self._refuse(asked.record, misuse)
 
     async def cancel(self, call_id: str) -> None:
-        """Stops a running call and returns when its end is on record. What does not run here is left as it is."""
+        """Stops a running call and returns when its end is on record. Who waits for a person waits no longer. What does
+        not run here is left as it is."""
+        if call_id in self._waiting:
+            self._waiting[call_id].leave()
         task = self._running.get(call_id)
         if task is not None:
             # A task that is cancelled before its first step never runs, and nothing would put its end on record.

@@ -96,17 +96,22 @@ def never_seen(plan: ExecutionPlan) -> Ended:
     return Ended(state=CallState.CANCELLED, error=error, used={BudgetKind.CALLS: 1})
 
 
-async def to_the_end(handed_over: Awaitable[R]) -> tuple[R, bool]:
-    """What was handed over to be written, waited for whatever happens; and whether this task was told to stop
-    meanwhile. A call is stopped while it runs: while its start or its end is being written, it is too late for that."""
-    writing, stopped = asyncio.ensure_future(handed_over), False
+async def to_the_end(handed_over: Awaitable[R]) -> R:
+    """What was handed over to be written, waited for whatever happens. A call is stopped while it runs: while its start
+    or its end is being written, it is too late for that."""
+    writing = asyncio.ensure_future(handed_over)
     while True:
         try:
-            return await asyncio.shield(writing), stopped
+            return await asyncio.shield(writing)
         except asyncio.CancelledError:
             if writing.cancelled():
                 raise
-            stopped = True
+
+
+def told_to_stop() -> bool:
+    """Whether this task was cancelled at any time, also where it had to go on."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _state_after(error: PalyraError) -> CallState:

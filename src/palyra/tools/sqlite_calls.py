@@ -119,7 +119,10 @@ def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
 
 
 def note_refused(tx: Transaction, record: CallRecord) -> CallRecord:
-    """A call that never got as far as a decision, or found no budget: kept with its error."""
+    """A call that never got as far as a decision, or found no budget: kept with its error. Nothing is written into a
+    run that is somebody else's, whatever else was wrong with the call."""
+    if sqlite_runs.is_anothers(tx, record.run_id, record.principal):
+        record = msgspec.structs.replace(record, run_id="")
     entry = _event(record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error)
     tx.append(entry)
     _put(tx, record, instance="", reserved={})
@@ -287,9 +290,12 @@ def find_calls(store: Store, call_ids: Sequence[str]) -> dict[str, CallRecord]:
 
 def calls_of_run(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
     """The newest first. Those of somebody else's run look like none."""
-    rows = store.read("SELECT record FROM calls WHERE run_id = ? ORDER BY call_id DESC LIMIT ?", (run_id, most))
-    records = [_decode.decode(row[0]) for row in rows]
-    return [record for record in records if principal is None or record.principal == principal]
+    rows = store.read(
+        "SELECT record FROM calls WHERE run_id = ? AND principal = COALESCE(?, principal)"
+        " ORDER BY call_id DESC LIMIT ?",
+        (run_id, principal, most),
+    )
+    return [_decode.decode(row[0]) for row in rows]
 
 
 def _put(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[BudgetKind, int]) -> None:

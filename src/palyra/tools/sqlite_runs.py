@@ -64,6 +64,12 @@ def ensure_run(
     return _as_accounts([row[1:] for row in rows])
 
 
+def is_anothers(tx: Transaction, run_id: str, principal: str) -> bool:
+    """Whether there is such a run, and it is not this principal's."""
+    rows = tx.execute("SELECT principal FROM runs WHERE run_id = ?", (run_id,))
+    return bool(rows) and rows[0][0] != principal
+
+
 def reserve_budget(
     tx: Transaction,
     run_id: str,

@@ -16,6 +16,19 @@ class ApprovalNeeded(NeedsApproval):
     code = "call.needs_approval"
 
 
+class Waiter:
+    """One caller in the room."""
+
+    def __init__(self) -> None:
+        self.bell = asyncio.Event()
+        self.gone = False
+
+    def leave(self) -> None:
+        """Waits no longer, and takes the answer as it is."""
+        self.gone = True
+        self.bell.set()
+
+
 class WaitingRoom:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,28 +50,30 @@ class WaitingRoom:
             for bell in bells:
                 bell.set()
 
-    async def wait(self, approval_id: str, seconds: float) -> Approval:
-        """The approval once it is decided, or still pending when the time is up."""
-        bell = asyncio.Event()
+    async def wait(self, approval_id: str, seconds: float, waiter: Waiter | None = None) -> Approval:
+        """The approval once it is decided, or still pending when the time is up or the waiter leaves."""
+        waiter = waiter or Waiter()
+        bell = waiter.bell
         self._bells.setdefault(approval_id, set()).add(bell)
         try:
-            return await self._wait(approval_id, bell, asyncio.get_running_loop().time() + seconds)
+            return await self._wait(approval_id, waiter, asyncio.get_running_loop().time() + seconds)
         finally:
             bells = self._bells[approval_id]
             bells.discard(bell)
             if not bells:
                 del self._bells[approval_id]
 
-    async def _wait(self, approval_id: str, bell: asyncio.Event, deadline: float) -> Approval:
+    async def _wait(self, approval_id: str, waiter: Waiter, deadline: float) -> Approval:
         while True:
+            waiter.bell.clear()
+            over = self._closed or waiter.gone
             approval = await asyncio.to_thread(read_approval, self._store, approval_id)
             left = deadline - asyncio.get_running_loop().time()
-            if approval.state is not ApprovalState.PENDING or left <= 0 or self._closed:
+            if approval.state is not ApprovalState.PENDING or left <= 0 or over:
                 return approval
-            bell.clear()
             try:
                 async with asyncio.timeout(min(left, LOOK_AGAIN_SECONDS)):
-                    await bell.wait()
+                    await waiter.bell.wait()
             except TimeoutError:
                 continue
 

@@ -38,6 +38,15 @@ def test_a_file_can_be_newer_than_the_daemon(tmp_path: Path) -> None:
     assert not started_before(tmp_path, settings)
 
 
+def test_a_file_that_came_with_an_old_time_is_newer_than_the_daemon_too(tmp_path: Path) -> None:
+    write(tmp_path)
+    os.utime(tmp_path / "daemon.json", (1_000_000_000, 1_000_000_000))
+    settings = tmp_path / "config.toml"
+    settings.write_text("")
+    os.utime(settings, (900_000_000, 900_000_000))
+    assert started_before(tmp_path, settings)
+
+
 def test_no_file_or_a_wrong_one_is_no_daemon(tmp_path: Path) -> None:
     with pytest.raises(NoDaemon, match="no daemon runs on"):
         find_daemon(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.house import House, open_house
 from palyra.daemons import approval_expiry
-from palyra.journal.sqlite_faults import DiskFull
+from palyra.journal.sqlite_faults import DiskFull, JournalBusy
 from palyra.tools.approval import ApprovalScope, ApprovalState
 from palyra.tools.call import CallState
 from palyra.tools.sqlite_approvals import read_approval
@@ -66,3 +66,22 @@ async def test_a_full_disk_is_a_line_in_the_log_and_no_end(
         await ended(house, asked.approval_id)
     (said,) = [each for each in caplog.records if "could not be expired" in each.message]
     assert said.levelname == "WARNING" and said.exc_info is None and "too full" in said.message
+
+
+async def test_a_table_that_cannot_be_read_for_a_moment_does_not_end_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as when a flood has taken every descriptor that a new connection to the database would need."""
+    monkeypatch.setattr(approval_expiry, "RETRY_SECONDS", 0.01)
+    look, failures = approval_expiry.next_expiry_ms, [RuntimeError("odd"), JournalBusy("unable to open database file")]
+
+    def failing(store: Any) -> int | None:
+        if failures:
+            raise failures.pop()
+        return look(store)
+
+    monkeypatch.setattr(approval_expiry, "next_expiry_ms", failing)
+    async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
+        asked = await house.call("fs.write", WRITE)
+        await ended(house, asked.approval_id)
+    assert [each.levelname for each in caplog.records if "could not be expired" in each.message] == ["WARNING", "ERROR"]

@@ -5,6 +5,8 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.browsing import SETTINGS, Agent, browsing, opened
 from fakes.house import House, open_house
 from fakes.memory_browser import CSV
@@ -103,6 +105,29 @@ async def test_a_host_that_is_not_allowed_is_refused_with_words_that_say_what_is
         everywhere = await Agent(house, await house.open_run()).call("browser.open", any_public_host=True)
         assert everywhere.error is not None and everywhere.error["code"] == "browser.host_beyond_settings"
         assert browser.asked == []
+
+
+async def test_an_opening_that_is_stopped_at_its_first_page_is_charged_and_leaves_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with browsing(tmp_path) as (house, browser), asyncio.TaskGroup() as group:
+        agent, loading = Agent(house, await house.open_run()), asyncio.Event()
+
+        async def for_ever(*_given: Any, **_more: Any) -> Any:
+            loading.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(browser, "act", for_ever)
+        asking = agent.call("browser.open", approve=True, url="https://shop.test/", hosts=["shop.test"])
+        calling = group.create_task(asking)
+        await loading.wait()
+        (started,) = house.gateway.store.events_since(0, 1_000, kind="call.started")
+        await house.gateway.broker.cancel(started.call)
+        assert (await calling).state is CallState.CANCELLED
+        assert house.run(agent.run).budget[BudgetKind.BROWSER_ACTIONS].used == 2
+        assert not browser.sessions_by_id
+        ((_, closed),) = house.events(kind="browser.session_closed")
+        assert "stopped" in closed["reason"]
 
 
 async def test_any_public_host_is_there_where_the_operator_lets_it(tmp_path: Path) -> None:

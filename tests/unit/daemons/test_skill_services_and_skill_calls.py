@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -362,6 +363,39 @@ async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Pa
         for nobody in ("nobody", "../vault", "acme.notes/../x"):
             with pytest.raises(UnknownSkill):
                 await skills.purge(nobody, **who)
+
+
+@pytest.mark.parametrize("purged", [True, False])
+async def test_a_call_that_outlives_its_skill_stores_nothing_more(tmp_path: Path, purged: bool) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(connection: socket.socket) -> None:
+        read_request(connection)
+        asked.set()
+        go_on.wait(60)
+        connection.sendall(answer(b"at last"))
+
+    put = "(call $storage-put (i32.const 30000) (i32.const 600) (i32.const 1) (i32.const 8) (i32.const 5))"
+    module = status_module(
+        f"(block (result i32) {put} (drop) (drop {SEND.format(http=10000)}) {put})",
+        imports=HTTP + imported("storage-put", 5),
+        data=DATA + text_at(600, "k"),
+    )
+    web, who = Web(slow), {"actor": "user:operator"}
+    capabilities = wishes(f"web.test:{web.port}", more='filesystem = { write_roots = ["notes"] }')
+    folder = tmp_path / "state" / "skills" / SKILL / "data"
+    with web.server:
+        async with open_house(tmp_path, settings(web)) as house, asyncio.TaskGroup() as group:
+            await put_in_use(house, module=module, capabilities=capabilities)
+            calling = group.create_task(house.call(TOOL, {}))
+            await asyncio.to_thread(asked.wait, 60)
+            before = [each.read_bytes() for each in folder.iterdir()]
+            await house.gateway.skills.remove(SKILL, **who)
+            if purged:
+                assert (await house.gateway.skills.purge(SKILL, **who)).values == 1
+            go_on.set()
+            assert (await calling).result == {"s": f"-{-Status.DENIED:04}"}
+            assert ([each.read_bytes() for each in folder.iterdir()] == before) if not purged else not folder.exists()
 
 
 async def test_one_skill_never_has_anothers_secret_or_storage(web: Web, tmp_path: Path) -> None:

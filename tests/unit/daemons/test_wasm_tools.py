@@ -1,7 +1,10 @@
 """Skills' tools and plugin.run in a whole gateway."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fakes.house import open_house
 from fakes.skill_scene import ACTOR, SKILL
@@ -81,6 +84,25 @@ async def test_a_loop_ends_with_its_fuel_and_the_run_with_its_budget(tmp_path: P
         assert (await house.call(TOOL, {}, run_id=run)).error["code"] == "wasm.fuel_exhausted"
         assert (await house.call(TOOL, {}, run_id=run)).error["code"] == "wasm.fuel_exhausted"
         assert (await house.call(TOOL, {}, run_id=run)).error["code"] == "budget.exhausted"
+
+
+@pytest.mark.parametrize("tool", [TOOL, "plugin.run"])
+async def test_a_guest_that_is_stopped_costs_all_that_it_might_have_burned(tmp_path: Path, tool: str) -> None:
+    """Else a caller that stops each call right before its end has all the computing it likes."""
+    fuel = 10**11
+    settings = {**FREE, "wasm": {"fuel": fuel, "max_fuel": fuel, "timeout_ms": 60_000}}
+    async with open_house(tmp_path, settings) as house, asyncio.TaskGroup() as group:
+        await put_in_use(house, module=status_module("(loop $l (result i32) (br $l))"))
+        run = await house.open_run(wasm_fuel=2 * fuel)
+        arguments = {} if tool == TOOL else {"skill_id": SKILL, "tool": "add"}
+        calling = group.create_task(house.call(tool, arguments, run_id=run))
+        while not house.gateway.wasm.runtime.pool._busy:
+            await asyncio.sleep(0.01)
+        (started,) = house.gateway.store.events_since(0, 1_000, kind="call.started")
+        await house.gateway.broker.cancel(started.call)
+        assert (await calling).state.value == "cancelled"
+        account = house.run(run).budget[BudgetKind.WASM_FUEL]
+        assert (account.used, account.reserved) == (fuel, 0)
 
 
 async def test_configuration_reaches_the_guest(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from palyra.daemons.worker_tier import WorkerTier, needs_of
 from palyra.errors import Denied, RemoteError
 from palyra.policy.obligations import Obligations
 from palyra.tools.attestation import ToolAttestation
+from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallCancelled, CallTimedOut, ExecutionPlan
 from palyra.tools.spec import ToolTier
 from palyra.workers.artifact_store import ArtifactStore
@@ -71,7 +72,7 @@ class Worker:
 
     def check(self, plan: ExecutionPlan) -> None:
         self.checked.append(plan.tool)
-        if plan.tool == "plugin.run":
+        if plan.arguments.get("path") == "refused.wasm":
             raise Refused("not this one")
 
     def hosts(self, plan: ExecutionPlan) -> tuple[tuple[str, ...], int, int]:
@@ -168,8 +169,18 @@ async def test_failures_keep_their_own_words(worker: Worker) -> None:
 
 async def test_what_would_be_refused_here_is_refused_before_it_is_asked_for(worker: Worker) -> None:
     with pytest.raises(Refused):
-        await worker.tier().execute(worker.plan("plugin.run", {"path": "m.wasm"}, tier=ToolTier.A))
+        await worker.tier().execute(worker.plan("plugin.run", {"path": "refused.wasm"}, tier=ToolTier.A))
     assert worker.asked == [] and worker.checked == ["plugin.run"]
+
+
+@pytest.mark.parametrize("outcome", list(LeaseOutcome))
+async def test_fuel_burned_on_a_worker_is_charged_however_that_ends(worker: Worker, outcome: LeaseOutcome) -> None:
+    """A run's fuel is not to be had for nothing by asking for a worker."""
+    (worker.workspace / "m.wasm").write_bytes(b"")
+    worker.outcome, granted = outcome, {BudgetKind.CALLS: 1, BudgetKind.WASM_FUEL: 7_000}
+    plan = worker.plan("plugin.run", {"path": "m.wasm"}, tier=ToolTier.A, granted=granted)
+    await worker.tier().execute(plan)
+    assert plan.usage.take() == {BudgetKind.WASM_FUEL: 7_000}
 
 
 def test_what_a_worker_needs_to_be_able_to() -> None:

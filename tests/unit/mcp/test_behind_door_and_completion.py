@@ -13,6 +13,8 @@ from mcp_types import PromptReference, ResourceTemplateReference
 from fakes import conformance_mcp_server
 from fakes.daemon import Daemon, Place
 from fakes.mcp_clients import MODES, TRANSPORTS, connected, meta
+from palyra.mcp.behind.definition import DefinitionKind, ToolDefinition
+from palyra.mcp.behind_door import _matched
 from palyra.mcp.completion import NothingToComplete, suggestions
 from palyra.mcp.resource_uri import PART_TEMPLATE, RUN_TEMPLATE
 
@@ -145,3 +147,12 @@ def test_suggestions_begin_as_the_user_did() -> None:
     assert suggestions(RUN_TEMPLATE, "run_id", "X", **found) == []
     with pytest.raises(NothingToComplete):
         suggestions(RUN_TEMPLATE, "part", "", **found)
+
+
+def test_an_address_that_cannot_be_taken_apart_does_not_stand_in_the_way_of_others() -> None:
+    def template(uri: str) -> ToolDefinition:
+        return ToolDefinition(name="t", input_schema={}, kind=DefinitionKind.TEMPLATE, uri=uri)
+
+    for ambiguous in ("clock://{a}{b}", "clock://{a}/{a}", "clock://" + "x" * 9_000):
+        assert _matched(template(ambiguous), "clock://noon") is None
+    assert _matched(template("clock://{a}"), "clock://noon") == {"a": "noon"}

@@ -42,6 +42,7 @@ def handshake(revision: str = "2025-11-25", **more: Any) -> dict[str, Any]:
     return request("initialize", **{"protocolVersion": revision, **known, **more})
 
 
+DEEP = "[" * 250 + "]" * 250
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
@@ -210,6 +211,8 @@ async def test_a_line_that_is_no_message_is_an_error_and_the_opening_goes_on(tmp
         json.dumps(handshake(_meta={"traceparent": "x"})).encode(),
         json.dumps(handshake(capabilities={"roots": []})).encode(),
         json.dumps(handshake(clientInfo={"name": "x"})).encode(),
+        # The library follows lists into each other as far as that, and no further.
+        json.dumps(handshake(capabilities={"experimental": {"a": {"b": "?"}}})).replace('"?"', DEEP).encode(),
         json.dumps(request("initialize")).encode(),
         json.dumps(request("tools/list")).encode(),
         json.dumps(request("tools/list", _meta={**ENVELOPE, "progressToken": 1})).encode(),
@@ -231,6 +234,17 @@ def test_what_the_library_must_hear_is_kept() -> None:
     assert isinstance(steps[0], Reply) and steps[1:] == [Noted(), ToolsAsked("b", modern=False)]
     assert opening.replay == lines[:2]
     assert opening.take(lines[1]) == ForTheLibrary()
+
+
+async def test_a_handshake_that_is_nested_too_deep_is_an_error_and_the_client_may_begin_again(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        door = house.gateway.mcp.door()
+        async with talking(door, await make_token(house, "agent:bot")) as speaker:
+            deep = json.dumps(handshake(capabilities={"experimental": {"a": {"b": "?"}}})).replace('"?"', DEEP)
+            speaker.say(deep.encode(), request("tools/list", 7))
+            assert "error" in await speaker.heard()
+            assert "error" in await speaker.heard()
+            assert (await speaker.ask(handshake()))["result"]["serverInfo"]["name"] == "palyra"
 
 
 async def test_a_client_that_was_let_in_too_easily_is_asked_to_begin_again(

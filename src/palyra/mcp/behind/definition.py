@@ -13,7 +13,7 @@ import msgspec
 
 from palyra.canonical import digest_of
 from palyra.errors import Failed
-from palyra.mcp.limits import MAX_DEFINITION_BYTES, MAX_SERVER_TOOLS
+from palyra.mcp.limits import MAX_DEFINITION_BYTES, MAX_SERVER_TOOLS, MAX_TEMPLATE_CHARS, MAX_TEMPLATE_VARIABLES
 from palyra.tools.schema_check import SchemaCheck
 from palyra.tools.spec import InvalidToolName, ToolName
 
@@ -131,7 +131,7 @@ def read_definition(server: str, raw: dict[str, Any], kind: DefinitionKind = Def
         # Both are looked at now, so that no schema that reaches out or makes no sense is ever approved.
         SchemaCheck(definition.input_schema)
         digest = definition.digest
-    except InvalidToolName:
+    except (InvalidToolName, DefinitionRefused):
         raise
     except Exception as error:
         raise DefinitionRefused(f"it is malformed: {error}"[:300]) from error
@@ -152,11 +152,24 @@ def _input_schema(kind: DefinitionKind, raw: dict[str, Any]) -> Any:
             arguments = raw.get("arguments") or []
             required = [each["name"] for each in arguments if each.get("required")]
             return _strings({each["name"]: str(each.get("description") or "") for each in arguments}, required)
-        case _:
-            variables = _VARIABLE.findall(raw["uriTemplate"]) if kind is DefinitionKind.TEMPLATE else []
-            if kind is DefinitionKind.TEMPLATE and set("{}") & set(_VARIABLE.sub("", raw["uriTemplate"])):
-                raise DefinitionRefused("its address has variables of a form that is not offered")
+        case DefinitionKind.RESOURCE:
+            return _strings({}, [])
+        case DefinitionKind.TEMPLATE:
+            variables = _variables(raw["uriTemplate"])
             return _strings(dict.fromkeys(variables, ""), variables)
+
+
+def _variables(template: str) -> list[str]:
+    """An address has to tell what each variable is: one that cannot would be asked about every address there is, and
+    nobody's resource could be read."""
+    found = _VARIABLE.findall(template)
+    if set("{}") & set(_VARIABLE.sub("", template)):
+        raise DefinitionRefused("its address has variables of a form that is not offered")
+    if len(set(found)) != len(found) or "}{" in template:
+        raise DefinitionRefused("its address has a variable twice, or two with nothing between them")
+    if len(template) > MAX_TEMPLATE_CHARS or len(found) > MAX_TEMPLATE_VARIABLES:
+        raise DefinitionRefused(f"its address is longer than {MAX_TEMPLATE_CHARS}, or has too many variables")
+    return found
 
 
 def _strings(names: dict[str, str], required: list[str]) -> dict[str, Any]:
