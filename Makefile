@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
-PYTEST_WORKERS ?= 5
+PYTEST_WORKERS ?= 4
 CHECKS := $(VENV)/checks.txt
 MINUTES ?= 30
 

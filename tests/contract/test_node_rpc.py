@@ -260,6 +260,13 @@ async def test_capabilities_may_change_while_connected(scene: NodeScene, device:
     assert await stream.ended() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+@pytest.fixture
+def patient_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it takes a while until a device has heard the last word."""
+    monkeypatch.setattr("palyra.nodes.grpc_stream.GOODBYE_SECONDS", PATIENCE)
+
+
+@pytest.mark.usefixtures("patient_goodbyes")
 async def test_a_newer_certificate_takes_over_without_the_device_being_gone(scene: NodeScene, device: ByHand) -> None:
     first, old = device.issued, await device.online()
     waiting = scene.invoke(device, PRINT)
@@ -284,6 +291,7 @@ async def test_a_newer_certificate_takes_over_without_the_device_being_gone(scen
     assert scene.refused[-1] == "identity.superseded"
 
 
+@pytest.mark.usefixtures("patient_goodbyes")
 async def test_of_two_streams_with_one_certificate_the_newer_wins(scene: NodeScene, device: ByHand) -> None:
     first = await device.online()
     second = await device.online()

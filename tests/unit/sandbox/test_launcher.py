@@ -265,7 +265,8 @@ async def test_the_count_of_tasks_includes_the_launchers_own() -> None:
 async def test_a_cancelled_launch_is_over_when_it_says_so() -> None:
     """Its keeper empties the control group that the next program may already be given."""
     async with Launcher(ready=2) as launcher:
-        for waited in range(6):
+        cancelled = 0
+        for waited in range(60):
             with open(os.devnull, "r+b") as null:
                 number = null.fileno()
                 launching = asyncio.create_task(
@@ -279,6 +280,12 @@ async def test_a_cancelled_launch_is_over_when_it_says_so() -> None:
                 await asyncio.sleep(0)
                 # Twice, as a caller in a hurry may.
                 launching.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await launching
+                try:
+                    # On a busy machine the program may have begun before anybody wanted it stopped.
+                    await (await launching).kill()
+                except asyncio.CancelledError:
+                    cancelled += 1
             assert launcher.running == 0
+            if cancelled == 6:
+                break
+        assert cancelled == 6
