@@ -23,6 +23,7 @@ from palyra.daemons.gateway import Gateway, running_gateway
 from palyra.daemons.instances import LOCK_FILE, take_daemon_lock
 from palyra.daemons.interpreter import settle_in
 from palyra.daemons.operator_token import operator_token
+from palyra.daemons.returned_memory import return_large_blocks
 from palyra.daemons.service_manager import told_ready
 from palyra.errors import InvalidInput, Unavailable
 from palyra.limits import GRACEFUL_STOP_SECONDS
@@ -56,6 +57,7 @@ async def serve(
 ) -> None:
     """Runs the daemon in the foreground. SIGTERM and SIGINT end it in order: no new calls, running ones finish or are
     cancelled, the journal is sealed. ``beside`` runs from when it answers until its calls have ended."""
+    return_large_blocks()
     lock = take_daemon_lock(state.path(LOCK_FILE))
     try:
         listener = bind(settings.daemon.host, settings.daemon.port)
