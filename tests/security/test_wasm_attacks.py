@@ -426,6 +426,43 @@ async def test_a_result_does_not_outlive_its_call(tmp_path):
         assert (await runtime.run(await runtime.compile(steal))).output == 0
 
 
+@pytest.mark.parametrize("grown", [0, 3, 63], ids=["as it began", "a little larger", "a lot larger"])
+@pytest.mark.parametrize("thief", ["the same module", "another module", "one with data of its own"])
+async def test_nothing_is_left_in_the_place_where_the_last_guest_lived(tmp_path, grown, thief):
+    """A guest fills its memory and a global with sevens. The next one in the same worker looks at all it can reach, but
+    for its input and its data, which it wipes first."""
+    text = f"""(module
+      (memory (export "memory") 1) (global $seen (mut i32) (i32.const 0)) (table 4 4 funcref) {ALLOC} %s
+      (func $size (result i32) (i32.mul (memory.size) (i32.const 65536)))
+      (func $wipe (param i32 i32) (memory.fill (local.get 0) (i32.const 0) (local.get 1)))
+      (func (export "run") (param i32 i32 i32 i32) (result i64) (local $found i32) (local $at i32)
+        (drop (memory.grow (i32.const {grown})))
+        (if (i32.gt_u (local.get 3) (i32.const 1)) (then
+          (memory.fill (i32.const 0) (i32.const 7) (call $size))
+          (global.set $seen (i32.const 7))
+          (return (i64.const 0))))
+        (call $wipe (local.get 2) (local.get 3))
+        (call $wipe (i32.const 8192) (i32.const 4))
+        (loop $l
+          (local.set $found (i32.or (local.get $found) (i32.load (local.get $at))))
+          (local.set $at (i32.add (local.get $at) (i32.const 4)))
+          (br_if $l (i32.lt_u (local.get $at) (call $size))))
+        (if (i32.or (local.get $found) (global.get $seen)) (then (unreachable)))
+        (i64.const 0)))"""
+    victim = wasm(text % "")
+    thieves = {
+        "the same module": victim,
+        "another module": wasm(text % '(func (export "other"))'),
+        "one with data of its own": wasm(text % '(data (i32.const 8192) "mine")'),
+    }
+    async with open_runtime(tmp_path, limits=RuntimeLimits(fuel_budget=10**12), computing=1) as runtime:
+        fills, looks = await runtime.compile(victim), await runtime.compile(thieves[thief])
+        for _ in range(3):
+            for module, given in ((fills, b"fill it"), (looks, b"?")):
+                # As large both times: the second one would have seen what the first one left.
+                assert (await runtime.run(module, input=given)).usage.peak_memory_bytes == (grown + 1) * 65_536
+
+
 async def test_an_attached_secret_does_not_outlive_its_call(tmp_path):
     data = '(memory (export "memory") 1)' + text_at(0, "{}") + text_at(8, "x-key")
     attach = minimal(

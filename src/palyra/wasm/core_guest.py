@@ -23,7 +23,10 @@ _WORD: Final = 32
 class LoadedCore:
     """A module with its imports resolved. Instantiating it again and again costs little."""
 
-    def __init__(self, engine: wasmtime.Engine, linker: CoreLinker, compiled: bytes, facts: ModuleFacts) -> None:
+    def __init__(
+        self, home: "CoreGuests", engine: wasmtime.Engine, linker: CoreLinker, compiled: bytes, facts: ModuleFacts
+    ) -> None:
+        self.home = home
         self.facts = facts
         module = wasmtime.Module.deserialize(engine, compiled)
         self._pre = linker.linker.instantiate_pre(module)
@@ -45,7 +48,7 @@ class CoreGuests:
 
     def __init__(self, engine: wasmtime.Engine, desk: Desk) -> None:
         self._engine = engine
-        self._engine_address = libwasmtime.address_of(engine)
+        self.engine_address = libwasmtime.address_of(engine)
         self._desk = desk
         self._max_request_bytes = 0
         self.functions = CoreHostFunctions(desk, lambda: self._max_request_bytes)
@@ -62,7 +65,7 @@ class CoreGuests:
         self._trap = ctypes.c_void_p()
 
     def load(self, compiled: bytes, facts: ModuleFacts) -> LoadedCore:
-        return LoadedCore(self._engine, self.linker, compiled, facts)
+        return LoadedCore(self, self._engine, self.linker, compiled, facts)
 
     def run(self, loaded: LoadedCore, call: Call, meter: RunMeter) -> bytes | int:
         """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way."""
@@ -71,7 +74,7 @@ class CoreGuests:
         self.functions.begin()
         self.wasi.begin(call.clock_ms, call.random_seed)
         self._lives = False
-        store = GuestStore(self._engine_address, call, loaded.facts)
+        store = GuestStore(self.engine_address, call, loaded.facts)
         try:
             meter.start(exact=loaded.one_memory)
             return self._run(loaded, form, store.context, call)

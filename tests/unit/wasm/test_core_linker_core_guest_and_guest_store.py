@@ -6,13 +6,13 @@ import wasmtime
 
 from fakes.wasm_guests import ECHO, imported, minimal, text_at, wasm
 from palyra.wasm import libwasmtime
-from palyra.wasm.engine import make_engine
+from palyra.wasm.engine import make_engine, make_slot_engine
 from palyra.wasm.guest_memory import GuestMemory
 from palyra.wasm.guest_store import GuestStore
 from palyra.wasm.host_calls import HostCalls
-from palyra.wasm.module_facts import module_facts
+from palyra.wasm.module_facts import CORE, module_facts
 from palyra.wasm.run_meter import GuestEnded, ProcessMemory, RunMeter
-from palyra.wasm.wire import Answer
+from palyra.wasm.wire import Answer, Load
 from palyra.wasm.worker import Guests
 from palyra.wasm.worker_main import _warm_call, warm_up
 
@@ -21,9 +21,9 @@ CALL = msgspec.structs.replace(
 )
 
 
-@pytest.fixture
-def guests():
-    return Guests(make_engine())
+@pytest.fixture(params=["mapped anew", "in a slot"])
+def guests(request):
+    return Guests(make_engine(), make_slot_engine() if request.param == "in a slot" else None)
 
 
 @pytest.fixture
@@ -34,12 +34,13 @@ def memory():
 
 
 def _run(guests, memory, module, call=CALL):
-    loaded = guests.core.load(bytes(wasmtime.Module(guests.engine, module).serialize()), module_facts(module))
+    compiled = bytes(wasmtime.Module(guests.engine, module).serialize())
+    loaded = guests.load(CORE, compiled, Load(digest=b"", form=CORE, size=len(compiled), facts=module_facts(module)))
     calls = HostCalls(call, lambda ask: Answer(number=ask.number, status=0))
     guests.desk.begin(calls)
     meter = RunMeter(memory)
     try:
-        return guests.core.run(loaded, call, meter), meter, calls
+        return guests.run(loaded, call, meter), meter, calls
     finally:
         guests.desk.begin(None)
 

@@ -12,7 +12,7 @@ from wasmtime.component import _enter
 from fakes.wasm_guests import ECHO, imported, minimal, wasm
 from palyra.wasm.abi import Status
 from palyra.wasm.cache import filled_memory_file
-from palyra.wasm.engine import make_engine
+from palyra.wasm.engine import make_engine, make_slot_engine
 from palyra.wasm.module_facts import module_facts
 from palyra.wasm.run_meter import ProcessMemory
 from palyra.wasm.wire import Answer, Ask, Assembler, Done, Load, Loaded, Unload, packets, read_from_worker
@@ -30,7 +30,7 @@ class Desk:
 
     def __init__(self):
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.guests = Guests(make_engine())
+        self.guests = Guests(make_engine(), make_slot_engine())
         self.memory = ProcessMemory()
         worker = Worker(WorkerChannel(theirs), self.guests, self.memory)
         self._theirs = theirs
