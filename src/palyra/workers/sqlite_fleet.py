@@ -192,7 +192,7 @@ class SqliteFleet:
             tx.append(event)
 
     def _put_worker(self, tx: Transaction, worker: WorkerRecord) -> None:
-        held = len(worker.open_leases) + len(worker.owes)
+        held = worker.workspaces_expected
         look_ms = min(look_again_ms(worker, self._manager.policy), NEVER_MS)
         state, awaited = worker.state.value, int(worker.awaited)
         values = (state, worker.revision, worker.live_session, worker.heard_ms, awaited, look_ms, held)
