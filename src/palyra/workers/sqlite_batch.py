@@ -30,6 +30,7 @@ SIZES: Final = (16, 4, 1)
 _CHANGE_WORKER: Final = ("worker_id", "was", "state", "revision", "live_session", "held", "record")
 _MOVE_WORKER: Final = (*_CHANGE_WORKER, "heard_ms", "awaited", "look_ms")
 _CHANGE_LEASE: Final = ("lease_id", "was", "state", "due_ms", "ended_ms", "record")
+_USE_GRANT: Final = ("grant_id", "was", "used_by", "record")
 _encode = msgspec.msgpack.Encoder().encode
 decode_worker = msgspec.msgpack.Decoder(WorkerRecord).decode
 decode_lease = msgspec.msgpack.Decoder(WorkerLease).decode
@@ -53,7 +54,7 @@ class _Shelf(Generic[R]):
         self._read = read
 
     def load(self, ids: Iterable[str]) -> None:
-        wanted = [one for one in dict.fromkeys(ids) if one and one not in self.stored]
+        wanted = [one for one in dict.fromkeys(ids) if one and one not in self.now]
         for some in chunks(wanted):
             self.stored.update(dict.fromkeys(some))
             for row in self._tx.execute(listing(self._sql, len(some)), some):
@@ -61,19 +62,17 @@ class _Shelf(Generic[R]):
             self.now.update((one, self.stored[one]) for one in some)
 
     def get(self, key: str) -> R | None:
-        if not key:
-            return None
-        self.load((key,))
-        return self.now[key]
+        if key not in self.now:
+            self.load((key,))
+        return self.now.get(key)
 
     def put(self, key: str, value: R) -> None:
-        self.load((key,))
+        """Of what was got before."""
         self.now[key] = self.changed[key] = value
 
-    def rows(self, make: Callable[[R | None, R], Row | None]) -> list[Row]:
-        """Of what changed, those that ``make`` makes a row of."""
-        made = (make(self.stored[key], value) for key, value in self.changed.items())
-        return [row for row in made if row is not None]
+    def changes(self) -> Iterator[tuple[R | None, R]]:
+        """What is stored, and what replaces it."""
+        return ((self.stored[key], value) for key, value in self.changed.items())
 
 
 class SqliteBatch:
@@ -155,15 +154,42 @@ class SqliteBatch:
             self._tx.append(event)
 
     def _write(self) -> None:
-        workers, leases, grants = self._workers, self._leases, self._grants
-        self._insert("fleet_workers", workers.rows(self._new_worker))
-        self._update("fleet_workers", "revision", _CHANGE_WORKER, workers.rows(self._changed_worker))
-        self._update("fleet_workers", "revision", _MOVE_WORKER, workers.rows(self._moved_worker))
-        self._insert("fleet_leases", leases.rows(self._new_lease))
-        self._update("fleet_leases", "state", _CHANGE_LEASE, leases.rows(self._changed_lease))
-        self._insert("fleet_grants", grants.rows(lambda was, grant: _grant_row(grant) if was is None else None))
-        used = grants.rows(lambda was, one: None if was is None else (one.grant_id, "", one.used_by, _encode(one)))
-        self._update("fleet_grants", "used_by", ("grant_id", "was", "used_by", "record"), used)
+        self._write_workers()
+        self._write_leases()
+        new = [_grant_row(one) for was, one in self._grants.changes() if was is None]
+        used = [(one.grant_id, "", one.used_by, _encode(one)) for was, one in self._grants.changes() if was is not None]
+        self._insert("fleet_grants", new)
+        self._update("fleet_grants", "used_by", _USE_GRANT, used)
+
+    def _write_workers(self) -> None:
+        """Most changes move a worker in no index: the pages of those stay as they are."""
+        new: list[Row] = []
+        changed: list[Row] = []
+        moved: list[Row] = []
+        for was, one in self._workers.changes():
+            timing = self._timing(one)
+            if was is None:
+                stands = (one.worker_id, one.state.value, one.revision, one.live_session, one.heard_ms)
+                new.append((*stands, *timing, one.workspaces_expected, _encode(one)))
+            elif one.heard_ms > was.heard_ms or timing != self._timing(was):
+                moved.append((*_worker_row(was, one), max(was.heard_ms, one.heard_ms), *timing))
+            else:
+                changed.append(_worker_row(was, one))
+        self._insert("fleet_workers", new)
+        self._update("fleet_workers", "revision", _CHANGE_WORKER, changed)
+        self._update("fleet_workers", "revision", _MOVE_WORKER, moved)
+
+    def _write_leases(self) -> None:
+        new: list[Row] = []
+        changed: list[Row] = []
+        for was, one in self._leases.changes():
+            stands = (one.state.value, one.due_ms(self._policy), one.ended_ms, _encode(one))
+            if was is None:
+                new.append((one.lease_id, one.worker_id, stands[0], one.fence, *stands[1:]))
+            else:
+                changed.append((one.lease_id, was.state.value, *stands))
+        self._insert("fleet_leases", new)
+        self._update("fleet_leases", "state", _CHANGE_LEASE, changed)
 
     def _insert(self, table: str, rows: list[Row]) -> None:
         for some in chunks(rows):
@@ -178,37 +204,6 @@ class SqliteBatch:
     def _timing(self, worker: WorkerRecord) -> tuple[int, int]:
         """What the reaper searches by: whether its silence means something, and when else to look at it."""
         return int(worker.awaited), min(look_again_ms(worker, self._policy), NEVER_MS)
-
-    def _new_worker(self, was: WorkerRecord | None, one: WorkerRecord) -> Row | None:
-        if was is not None:
-            return None
-        stands = (one.worker_id, one.state.value, one.revision, one.live_session, one.heard_ms)
-        return (*stands, *self._timing(one), one.workspaces_expected, _encode(one))
-
-    def _changed_worker(self, was: WorkerRecord | None, one: WorkerRecord) -> Row | None:
-        """Most changes move a worker in no index: the pages of those stay as they are."""
-        if was is None or self._moves(was, one):
-            return None
-        return _worker_row(was, one)
-
-    def _moved_worker(self, was: WorkerRecord | None, one: WorkerRecord) -> Row | None:
-        if was is None or not self._moves(was, one):
-            return None
-        return (*_worker_row(was, one), max(was.heard_ms, one.heard_ms), *self._timing(one))
-
-    def _moves(self, was: WorkerRecord, one: WorkerRecord) -> bool:
-        return one.heard_ms > was.heard_ms or self._timing(was) != self._timing(one)
-
-    def _new_lease(self, was: WorkerLease | None, one: WorkerLease) -> Row | None:
-        if was is not None:
-            return None
-        stands = (one.lease_id, one.worker_id, one.state.value, one.fence)
-        return (*stands, one.due_ms(self._policy), one.ended_ms, _encode(one))
-
-    def _changed_lease(self, was: WorkerLease | None, one: WorkerLease) -> Row | None:
-        if was is None:
-            return None
-        return (one.lease_id, was.state.value, one.state.value, one.due_ms(self._policy), one.ended_ms, _encode(one))
 
 
 def chunks(items: Sequence[T]) -> Iterator[list[T]]:
