@@ -75,10 +75,10 @@ def again(database: sqlite3.Connection, kind: str) -> None:
     )
 
 
-def leased(database: sqlite3.Connection) -> None:
+def entered(database: sqlite3.Connection, kind: str, payload: bytes) -> None:
     again(database, "run.opened")
-    granted = ("lease.granted", b'{"lease_id": "l"}')
-    database.execute("UPDATE events SET kind = ?, payload = ? WHERE seq = (SELECT max(seq) FROM events)", granted)
+    entry = (kind, payload)
+    database.execute("UPDATE events SET kind = ?, payload = ? WHERE seq = (SELECT max(seq) FROM events)", entry)
 
 
 def test_a_real_record_holds(lived: tuple[Path, Book]) -> None:
@@ -106,7 +106,14 @@ SPOILT: dict[str, tuple[str, Callable[[sqlite3.Connection], object]]] = {
         "every approval was decided and used at most once",
         lambda database: database.execute("DELETE FROM events WHERE kind = 'approval.approved'"),
     ),
-    "open lease": ("every lease ended exactly once", leased),
+    "open lease": (
+        "every lease ended exactly once",
+        lambda database: entered(database, "lease.granted", b'{"lease_id": "l"}'),
+    ),
+    "worker called a liar": (
+        "no honest worker was taken for a liar",
+        lambda database: entered(database, "worker.quarantined", b'{"reason": "worker_cleanup.contradicted"}'),
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """Workers with real keys, and the commands that an honest worker, its proxy and the pipeline would send."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -89,7 +90,9 @@ class FleetScene:
     def nonce(self) -> str:
         return self.next_id().rjust(64, "0")
 
-    def open_session(self, worker_id: str = WORKER, *, boot: str = "boot-1", slots: int = 4) -> commands.OpenSession:
+    def open_session(
+        self, worker_id: str = WORKER, *, boot: str = "boot-1", slots: int = 4, named: Iterable[str] = ()
+    ) -> commands.OpenSession:
         return commands.OpenSession(
             actor=f"worker/{worker_id}",
             worker_id=worker_id,
@@ -98,6 +101,7 @@ class FleetScene:
             boot_id=boot,
             slots=slots,
             nonce=self.nonce(),
+            named=frozenset(named),
         )
 
     def attestation(self, worker: WorkerRecord, now_ms: int, **changes: Any) -> WorkerAttestation:

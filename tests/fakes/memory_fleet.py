@@ -61,7 +61,7 @@ class MemoryFleet:
                 continue
             heard_ms = max(worker.heard_ms, now_ms)
             self.shelf.workers[beat.worker_id] = msgspec.structs.replace(worker, heard_ms=heard_ms)
-            if beat.workspaces > len(worker.open_leases) + len(worker.owes):
+            if beat.workspaces > worker.workspaces_expected:
                 suspect.append(beat)
         return BeatAnswer(stale=tuple(stale), suspect=tuple(suspect))
 
@@ -114,7 +114,7 @@ class MemoryFleet:
         ][:MAX_PER_ROUND]
 
     def holders(self) -> list[WorkerRecord]:
-        return [one for one in self.shelf.workers.values() if one.open_leases or one.owes]
+        return [one for one in self.shelf.workers.values() if one.workspaces_expected]
 
     def open_leases(self) -> int:
         return sum(one.is_open for one in self.shelf.leases.values())

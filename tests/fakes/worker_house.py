@@ -148,10 +148,7 @@ class EnvelopeKey:
 
     def __init__(self, key: DeviceKey) -> None:
         self.signer = P256Signer.from_pem(key.pem())
-
-    @property
-    def key_id(self) -> str:
-        return self.signer.verifier().key_id
+        self.key_id = self.signer.verifier().key_id
 
     def sign(self, message: bytes) -> bytes:
         return self.signer.sign(message)

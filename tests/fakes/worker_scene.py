@@ -309,6 +309,7 @@ class _Session:
                     boot_id=hello.boot_id,
                     slots=hello.slots,
                     nonce=nonce,
+                    named=frozenset(hello.open_lease_ids),
                 )
             ]
         )

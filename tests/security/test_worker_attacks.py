@@ -12,6 +12,7 @@ import pytest
 from fakes.identity_house import DeviceKey
 from fakes.worker_house import PATIENCE, EnvelopeKey, HandWorker, WorkerHouse, open_house
 from palyra.wire.worker.v1 import worker_pb2 as wire
+from palyra.workers import commands
 from palyra.workers.lease import LeaseState
 from palyra.workers.lease_ask import LeaseLost
 from palyra.workers.placement import NoWorker
@@ -310,6 +311,34 @@ async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_eve
     assert rogue.record().owes == (owed.lease_id,)
     house.clock.ahead_ms += house.settings.policy().settle_grace_ms
     await is_distrusted(rogue, "worker_cleanup.missing")
+
+
+@pytest.mark.parametrize("how", ["never cleaned up", "not named", "reported", "of another life"])
+async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
+    house: WorkerHouse, worker: HandWorker, how: str
+) -> None:
+    """What it was taken it may still be cleaning up after, as long as it says so and no longer than the grace."""
+    await worker.online()
+    call = house.call(idempotent=False)
+    offer = await worker.hear("lease")
+    odd = commands.QuarantineWorker(actor="operator", worker_id=worker.worker_id, reason="looks odd")
+    await house.parts.decide(odd)
+    with pytest.raises(LeaseLost):
+        await call
+    assert await worker.ended() is DENIED
+    await house.parts.decide(commands.ReleaseWorker(actor="operator", worker_id=worker.worker_id))
+    worker.boot_id = "boot-2" if how == "of another life" else worker.boot_id
+    await worker.online(open_ids=() if how == "not named" else (offer.lease_id,))
+    if how == "never cleaned up":
+        await worker.beat(workspaces=1)
+        await house.parts.desk.batcher.settle()
+        assert worker.record().state.value == "available"
+        house.clock.ahead_ms += house.settings.policy().settle_grace_ms
+        await house.until(lambda: not worker.record().written_off)
+    elif how == "reported":
+        assert (await worker.settle(offer)).code == "lease.fenced"
+    await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))
+    await is_distrusted(worker, "worker_cleanup.contradicted")
 
 
 async def test_nothing_that_is_said_without_an_attestation_counts(house: WorkerHouse, worker: HandWorker) -> None:

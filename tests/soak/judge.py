@@ -16,6 +16,8 @@ from soak.book import Book
 
 # Whatever goes wrong around it, these are never the answer.
 NEVER = frozenset(("internal.bug", "client.bad_answer", "call.output_mismatch", "egress.machine_misused"))
+# Every worker of the soak is honest: whatever happens to it, it is never taken for one that lies.
+NEVER_OF_WORKERS = frozenset(("worker_cleanup.contradicted", "worker_cleanup.other_lease", "lease.wrong_worker"))
 _LEASE_ENDS = ("lease.settled", "lease.fenced", "lease.declined", "lease.expired")
 _MOST_SHOWN = 5
 
@@ -41,6 +43,7 @@ class Record:
         self.approvals: dict[str, list[str]] = defaultdict(list)
         self.returned: Counter[tuple[str, str]] = Counter()
         self.run_of: dict[str, str] = {}
+        self.quarantines: Counter[str] = Counter()
         with sqlite3.connect(f"file:{state}/palyra.db?mode=ro", uri=True) as database:
             for kind, run, call, payload in database.execute(
                 "SELECT kind, run, call, payload FROM events ORDER BY seq"
@@ -66,6 +69,8 @@ class Record:
             self.returned[run, value["budget"]] += value["amount"]
         elif kind == "lease.granted" or kind in _LEASE_ENDS:
             self.leases[json.loads(payload)["lease_id"]].append(kind)
+        elif kind == "worker.quarantined":
+            self.quarantines[json.loads(payload)["reason"]] += 1
         elif kind.startswith("approval."):
             self.approvals[json.loads(payload)["approval_id"]].append(kind)
 
@@ -76,6 +81,7 @@ def judge(record: Record, book: Book) -> list[Verdict]:
         callers_were_told_the_truth(record, book),
         budgets_balance(record),
         leases_ended_once(record),
+        honest_workers_are_believed(record),
         approvals_were_used_once(record),
         files_are_as_recorded(record, book),
         results_are_attested(record, book),
@@ -153,6 +159,12 @@ def leases_ended_once(record: Record) -> Verdict:
     ]
     problems += [f"{lease} is still open" for lease in record.open_leases]
     return Verdict(what="every lease ended exactly once", problems=problems, told=f"{len(record.leases)} leases")
+
+
+def honest_workers_are_believed(record: Record) -> Verdict:
+    problems = [f"{count} times {reason}" for reason, count in record.quarantines.items() if reason in NEVER_OF_WORKERS]
+    told = ", ".join(f"{count} {reason}" for reason, count in record.quarantines.most_common())
+    return Verdict(what="no honest worker was taken for a liar", problems=problems, told=told)
 
 
 def approvals_were_used_once(record: Record) -> Verdict:

@@ -97,13 +97,10 @@ class CommandBatcher:
                 if self._beats_due:
                     await self.note_beats()
                 taken, self._waiting = self._waiting[:MAX_DECIDED_TOGETHER], self._waiting[MAX_DECIDED_TOGETHER:]
-                # A full disk refuses new work; what already runs has to be able to end.
-                for part in (
-                    [one for one in taken if not one[0].begins_work],
-                    [one for one in taken if one[0].begins_work],
-                ):
-                    if part:
-                        await self._decide(part)
+                # A full disk refuses new work; what already runs has to be able to end. On their way they are together.
+                ends = [one for one in taken if not one[0].begins_work]
+                begins = [one for one in taken if one[0].begins_work]
+                await asyncio.gather(*(self._decide(part) for part in (ends, begins) if part))
         finally:
             self._task = None
             if self._waiting or self._beats_due:

@@ -32,13 +32,14 @@ class FleetCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenSession(FleetCommand, frozen=True, kw_only=True):
-    """A worker connected. The first time registers it."""
+    """A worker connected. The first time registers it. ``named`` are the leases that it says it has."""
 
     name: str
     daemon: str
     boot_id: str
     slots: int
     nonce: str
+    named: frozenset[str] = frozenset()
     with_open_leases = True
     with_count = True
     begins_work = True

@@ -96,7 +96,7 @@ class Draft:
         """The lease is over, and no longer among the worker's open ones; the worker's state is for the caller."""
         ended = lease.ended(event, self.now_ms, **facts)
         self.put_lease(lease.state, ended)
-        self.change(open_leases=tuple(one for one in self.worker.open_leases if one != lease.lease_id))
+        self.change(open_leases=_without(self.worker.open_leases, lease.lease_id))
         self.note_lease(kind, ended, **msgspec.to_builtins(facts))
 
     def fence_open(self, reason: str, *, owed: bool) -> bool:
@@ -113,15 +113,31 @@ class Draft:
 
     def pay(self, lease_id: str) -> None:
         """What it owed of this lease is shown."""
-        self.change(owes=tuple(one for one in self.worker.owes if one != lease_id))
+        self.change(owes=_without(self.worker.owes, lease_id))
+
+    def reported(self, lease_id: str) -> None:
+        """It told of the end of a lease that a quarantine had taken from it: its workspace is gone by then."""
+        if lease_id in self.worker.written_off:
+            self.change(written_off=_without(self.worker.written_off, lease_id))
 
     def quarantine(self, reason: str) -> None:
         """No lease before an operator's release and a new attestation. Its leases are void, its connection ends."""
         reason = reason[:MAX_REASON_CHARS]
         if self.worker.state is WorkerLifecycleState.DRAINING:
             self.change(drained=self.worker.reason)
+        worker = self.worker
+        # It may hear of this long after a person has let it out again, and ends what it runs only then.
+        written_off = tuple(dict.fromkeys((*worker.written_off, *worker.owes, *worker.open_leases)))
         self.fence_open(reason, owed=False)
-        self.move(WorkerEvent.QUARANTINE, connected=False, attested=None, nonce="", owes=(), reason=reason)
+        self.move(
+            WorkerEvent.QUARANTINE,
+            connected=False,
+            attested=None,
+            nonce="",
+            owes=(),
+            written_off=written_off,
+            reason=reason,
+        )
         self.note_worker("worker.quarantined", reason=reason)
 
     def note_worker(self, kind: str, **facts: Any) -> None:
@@ -159,3 +175,7 @@ class Draft:
             events=tuple(self._events),
             refusal=refusal,
         )
+
+
+def _without(lease_ids: tuple[str, ...], lease_id: str) -> tuple[str, ...]:
+    return tuple(one for one in lease_ids if one != lease_id)

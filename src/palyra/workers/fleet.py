@@ -74,7 +74,7 @@ def _decide(draft: Draft, command: commands.FleetCommand) -> FleetDecision:
         case commands.ReportWorkspaces():
             draft.worker.require_session(command.session)
             told = draft.worker.state is WorkerLifecycleState.QUARANTINED
-            if not told and command.count > len(draft.worker.open_leases) + len(draft.worker.owes):
+            if not told and command.count > draft.worker.workspaces_expected:
                 # One that is in quarantine stays there, with the reason that put it there, however often it says so.
                 draft.quarantine(CleanupContradicted.code)
         case commands.EndSession():
@@ -120,8 +120,11 @@ def _open_session(draft: Draft, command: commands.OpenSession) -> None:
         )
         draft.note_worker("worker.registered", slots=slots)
         return
-    crashed = command.boot_id != known.boot_id and bool(known.open_leases or known.owes)
-    draft.move(WorkerEvent.CONNECT, session=known.session + 1, attested=None, **changes)
+    same_life = command.boot_id == known.boot_id
+    crashed = not same_life and bool(known.open_leases or known.owes)
+    # A life begins with no workspace, and within one a worker names every lease that it has one of.
+    written_off = tuple(one for one in known.written_off if same_life and one in command.named)
+    draft.move(WorkerEvent.CONNECT, session=known.session + 1, attested=None, written_off=written_off, **changes)
     draft.note_worker("worker.connected", session=draft.worker.session, slots=slots)
     if crashed:
         draft.quarantine("worker.crashed")
@@ -194,8 +197,13 @@ def _lapse(draft: Draft) -> None:
 
 def _claim_cleanup(draft: Draft) -> None:
     worker = draft.worker
-    if worker.owes and worker.connected and draft.now_ms >= worker.owes_since_ms + draft.policy.settle_grace_ms:
+    if not worker.connected or draft.now_ms < worker.owes_since_ms + draft.policy.settle_grace_ms:
+        return
+    if worker.owes:
         draft.quarantine("worker_cleanup.missing")
+    elif worker.attested is not None:
+        # Of what was written off nothing has to be shown; a workspace that is still there now speaks against it.
+        draft.change(written_off=())
 
 
 def _violation(draft: Draft, command: commands.ReportViolation) -> FleetDecision:
@@ -232,7 +240,9 @@ def _operate(draft: Draft, command: commands.FleetCommand) -> None:
         case commands.RemoveWorker():
             reason = command.reason[:MAX_REASON_CHARS]
             draft.fence_open("worker.removed", owed=False)
-            draft.move(WorkerEvent.REMOVE, connected=False, attested=None, nonce="", owes=(), reason=reason)
+            draft.move(
+                WorkerEvent.REMOVE, connected=False, attested=None, nonce="", owes=(), written_off=(), reason=reason
+            )
             draft.note_worker("worker.removed", reason=reason)
         case _:
             raise TypeError(f"the manager does not know {type(command).__name__}")

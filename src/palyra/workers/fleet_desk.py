@@ -153,6 +153,7 @@ class FleetDesk:
                 boot_id=hello.boot_id,
                 slots=hello.slots,
                 nonce=new_nonce(),
+                named=hello.open_lease_ids,
             )
         )
         record = _required(decision)

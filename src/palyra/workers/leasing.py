@@ -290,6 +290,7 @@ def _too_late(
     draft: Draft, lease: WorkerLease, statement: LeaseSettlement, digest: str, refusal: PalyraError | None = None
 ) -> FleetDecision:
     """The result does not count; the cleanup that the worker owed does."""
+    draft.reported(lease.lease_id)
     if refusal is None:
         refusal = _ended_refusal(lease)
         if isinstance(refusal, DuplicateResult) and digest == lease.settlement_digest:

@@ -75,5 +75,5 @@ def _challenge_ms(worker: WorkerRecord, policy: WorkerFleetPolicy) -> int:
 
 
 def _cleanup_ms(worker: WorkerRecord, policy: WorkerFleetPolicy) -> int:
-    owing = worker.owes and worker.connected and worker.attested is not None
+    owing = (worker.owes or worker.written_off) and worker.connected and worker.attested is not None
     return worker.owes_since_ms + policy.settle_grace_ms if owing else NEVER_MS

@@ -36,9 +36,10 @@ class WorkerFull(LimitExceeded):
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``session`` numbers the worker's connections: what an older one says no longer counts. ``boot_id`` is one life of
-    its process. ``owes`` are leases that ended without the worker, whose traces it has yet to show removed.
-    ``egress_id`` is the proxy it was bound to last. ``drained`` is why it was drained when it came into quarantine, and
-    None if it was not. A ledger keeps ``heard_ms`` apart: heartbeats change nothing else.
+    its process. ``owes`` are leases that ended without the worker, whose traces it has yet to show removed;
+    ``written_off`` those that a quarantine took from it, which it may still be cleaning up after. ``egress_id`` is the
+    proxy it was bound to last. ``drained`` is why it was drained when it came into quarantine, and None if it was not.
+    A ledger keeps ``heard_ms`` apart: heartbeats change nothing else.
     """
 
     worker_id: str
@@ -57,6 +58,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     open_leases: tuple[str, ...] = ()
     owes: tuple[str, ...] = ()
     owes_since_ms: int = 0
+    written_off: tuple[str, ...] = ()
     registered_ms: int
     since_ms: int
     leases_granted: int = 0
@@ -68,6 +70,11 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     def live_session(self) -> int:
         """The session that may speak; 0 if there is none."""
         return self.session if self.connected else 0
+
+    @property
+    def workspaces_expected(self) -> int:
+        """How many leases it may have a workspace of. One more contradicts what it said of its cleanups."""
+        return len(self.open_leases) + len(self.owes) + len(self.written_off)
 
     def room(self, policy: WorkerFleetPolicy) -> int:
         return max(0, min(self.slots, policy.max_leases_per_worker) - len(self.open_leases))

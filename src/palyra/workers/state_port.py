@@ -65,7 +65,7 @@ class FleetLedger(Protocol):
         """A page, newest first; ``before`` is the last one of the page before."""
 
     def holders(self) -> list[WorkerRecord]:
-        """The workers that hold leases, or owe the cleanup of some."""
+        """The workers that hold leases, or may have traces of some."""
 
     def open_leases(self) -> int:
         """How many there are."""

@@ -5,10 +5,12 @@ from fakes.journal_house import StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.errors import PalyraError
 from palyra.workers import commands
+from palyra.workers.cleanup import CleanupContradicted
 from palyra.workers.decision import Situation
 from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.lease import LeaseState
+from palyra.workers.lease import LeaseState, WorkerLease
 from palyra.workers.lifecycle import WorkerLifecycleState as State
+from palyra.workers.reaper import due
 from palyra.workers.record import WorkerRecord
 
 
@@ -155,6 +157,61 @@ async def test_more_workspaces_than_leases_contradict_the_cleanup(
     for count, state in ((1, State.BUSY), (2, State.QUARANTINED)):
         said = commands.ReportWorkspaces(actor="w", worker_id=WORKER, session=worker.session, count=count)
         assert (await done(ledger, said)).state is state
+
+
+async def let_out_with_a_lease(ledger: MemoryFleet, scene: FleetScene, clock: StillClock) -> WorkerLease:
+    """A person put the worker into quarantine while it worked, and lets it out before it heard of either."""
+    await scene.ready(ledger, now_ms=clock.now)
+    lease = await scene.leased(ledger, now_ms=clock.now)
+    await ledger.decide(commands.QuarantineWorker(actor="operator", worker_id=WORKER, reason="looks odd"))
+    await ledger.decide(release())
+    return lease
+
+
+def has_workspaces(worker: WorkerRecord, count: int) -> commands.ReportWorkspaces:
+    return commands.ReportWorkspaces(actor="w", worker_id=WORKER, session=worker.session, count=count)
+
+
+async def test_a_worker_that_is_let_out_may_still_be_cleaning_up_what_it_was_taken(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock
+) -> None:
+    lease = await let_out_with_a_lease(ledger, scene, clock)
+    back = await done(ledger, scene.open_session(named=(lease.lease_id, "of another")))
+    assert (await done(ledger, has_workspaces(back, 1))).state is State.REGISTERED
+    attested = await done(ledger, scene.present(back, clock.now))
+    assert attested.written_off == (lease.lease_id,) and not attested.owes
+    assert (await done(ledger, has_workspaces(back, 1))).state is State.AVAILABLE
+    assert await refused(ledger, scene.settle(lease, clock.now, back.session)) == "lease.fenced"
+    assert ledger.worker(WORKER).written_off == ()
+    assert (await done(ledger, has_workspaces(back, 1))).reason == CleanupContradicted.code, "it said that it is gone"
+
+
+async def test_what_is_there_after_the_grace_speaks_against_it(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock
+) -> None:
+    lease = await let_out_with_a_lease(ledger, scene, clock)
+    back = await done(ledger, scene.open_session(named=(lease.lease_id,)))
+    await done(ledger, scene.present(back, clock.now))
+    claim = commands.ClaimCleanup(actor="palyrad", worker_id=WORKER)
+    assert (await done(ledger, claim)).written_off == (lease.lease_id,)
+    clock.now += POLICY.settle_grace_ms
+    assert claim in due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce)
+    assert (await done(ledger, claim)).written_off == ()
+    assert claim not in due(ledger.candidates(clock.now), POLICY, clock.now, scene.nonce)
+    told = await done(ledger, has_workspaces(back, 1))
+    assert (told.state, told.reason) == (State.QUARANTINED, CleanupContradicted.code)
+
+
+@pytest.mark.parametrize("how", ["it does not name", "of an earlier life", "of a lease besides"])
+async def test_a_workspace_that_no_lease_explains_contradicts_the_cleanup_of_one_that_was_let_out(
+    ledger: MemoryFleet, scene: FleetScene, clock: StillClock, how: str
+) -> None:
+    lease = await let_out_with_a_lease(ledger, scene, clock)
+    named = () if how == "it does not name" else (lease.lease_id,)
+    boot = "boot-2" if how == "of an earlier life" else "boot-1"
+    back = await done(ledger, scene.open_session(named=named, boot=boot))
+    told = await done(ledger, has_workspaces(back, 2 if how == "of a lease besides" else 1))
+    assert (told.state, told.reason) == (State.QUARANTINED, CleanupContradicted.code)
 
 
 async def test_one_in_quarantine_keeps_its_reason_and_fills_no_journal_however_often_it_says_what_it_left(

@@ -19,6 +19,7 @@ from fakes.fleet_scene import EGRESS, POLICY, FleetScene, numbered
 from fakes.journal_house import JournalHouse, StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.workers import commands
+from palyra.workers.agent.lease_book import FINAL_ANSWERS
 from palyra.workers.fleet import WorkerFleetManager
 from palyra.workers.lease import LeaseState
 from palyra.workers.lifecycle import WorkerLifecycleState as State
@@ -56,6 +57,8 @@ class FleetMachine(RuleBasedStateMachine):
         self.undelivered: set[str] = set()
         self.shown: set[str] = set()
         self.disclaimed: set[str] = set()
+        # Leases that are at their worker until it has told of their end, each with whether its workspace is there.
+        self.at_worker: dict[str, bool] = {}
         self.grants: list[Any] = []
         self.used: dict[str, str] = {}
         self.fences: list[int] = []
@@ -115,6 +118,8 @@ class FleetMachine(RuleBasedStateMachine):
         self.lease(worker_id, 0, idempotent, changed=False)
         if not arrives:
             self.undelivered |= set(self.leases) - before
+            for lease_id in self.undelivered:
+                self.at_worker.pop(lease_id, None)
 
     @rule(which=st.integers(0, 5))
     def finish(self, which: int) -> None:
@@ -125,6 +130,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([1_000, 10_000, 14_000, 35_000]), silent=st.none() | workers)
     def time_passes_with_heartbeats(self, milliseconds: int, silent: str | None) -> None:
+        self.clean_up_what_is_void()
         for _ in range(milliseconds // 1_000):
             self.clock.now += 1_000
             beating = [one for one in self.session if one != silent]
@@ -134,7 +140,11 @@ class FleetMachine(RuleBasedStateMachine):
     def connect(self, worker_id: str, crash: bool) -> None:
         self.boots[worker_id] = self.boots.get(worker_id, 0) + crash
         before = self.known(worker_id)
-        decision = self.do(self.scene.open_session(worker_id, boot=f"boot-{self.boots[worker_id]}"))
+        named = self.at(worker_id)
+        if crash:
+            self.at_worker.update(dict.fromkeys(named, False))
+        boot = f"boot-{self.boots[worker_id]}"
+        decision = self.do(self.scene.open_session(worker_id, boot=boot, named=named))
         if decision.refusal is None:
             self.session[worker_id] = decision.worker.session
             if crash and before is not None and (before.open_leases or before.owes):
@@ -177,6 +187,29 @@ class FleetMachine(RuleBasedStateMachine):
             assert self.known(beat.worker_id).state is State.QUARANTINED
         self.note_states()
 
+    def at(self, worker_id: str) -> list[str]:
+        return [lease_id for lease_id in self.at_worker if self.leases[lease_id] == worker_id]
+
+    def clean_up_what_is_void(self) -> None:
+        """A worker that is connected has heard what is void, and is done with it before time passes."""
+        for lease_id in self.at_worker:
+            if not self.ledger.lease(lease_id).is_open and self.known(self.leases[lease_id]).connected:
+                self.at_worker[lease_id] = False
+
+    @rule(worker_id=workers)
+    def count_workspaces(self, worker_id: str) -> None:
+        """Whatever happened to its leases: that a worker counts what it has and says so never speaks against it."""
+        if worker_id not in self.session:
+            return
+        count = sum(self.at_worker[lease_id] for lease_id in self.at(worker_id))
+        beat = Beat(worker_id=worker_id, session=self.session[worker_id], workspaces=count)
+        answer = self.runner.run(self.ledger.beat([beat]))
+        assert not answer.suspect or self.known(worker_id).state is State.QUARANTINED
+        self.do(
+            commands.ReportWorkspaces(actor="palyrad", worker_id=worker_id, session=beat.session, count=beat.workspaces)
+        )
+        assert self.known(worker_id).state is not State.QUARANTINED or worker_id in self.distrusted
+
     @rule()
     def grant(self) -> None:
         grant = self.scene.grant(self.clock.now)
@@ -198,6 +231,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert grant.grant_id not in self.used and "argument_digest" not in changes
             self.used[grant.grant_id] = command.lease_id
             self.leases[command.lease_id] = worker_id
+            self.at_worker[command.lease_id] = True
             self.fences.append(decision.lease().fence)
 
     @precondition(lambda self: self.leases)
@@ -216,8 +250,12 @@ class FleetMachine(RuleBasedStateMachine):
         lease = self.ledger.lease(lease_id)
         changes = {"": {}, "left": {"entries_left": 3}, "fence": {"fence": lease.fence + 1}}[lie]
         session = self.session.get(sender, 1) - stale
+        if sender == lease.worker_id and lease_id in self.at_worker:
+            self.at_worker[lease_id] = False
         decision = self.do(self.scene.settle(lease, self.clock.now, session, sender=sender, **changes))
         self.undelivered.discard(lease_id)
+        if sender == lease.worker_id and (decision.refusal is None or decision.refusal.code in FINAL_ANSWERS):
+            self.at_worker.pop(lease_id, None)
         if decision.refusal is None:
             assert lease_id not in self.disclaimed
             assert lease_id not in self.settled and lease_id not in self.void
@@ -262,6 +300,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert lease.worker_id not in self.distrusted and lease.worker_id not in self.unattested
             assert decision.lease().state is lease.state and lease_id not in decision.worker.owes
             self.disclaimed.add(lease_id)
+            self.at_worker.pop(lease_id, None)
         elif lease_id in self.shown or lie:
             assert lease_id not in self.known(lease.worker_id).owes or decision.refusal.code in (
                 "worker.stale_session",
@@ -276,7 +315,7 @@ class FleetMachine(RuleBasedStateMachine):
         if cancel:
             self.do(commands.CancelLease(actor="palyrad", lease_id=lease.lease_id))
         else:
-            self.do(
+            decision = self.do(
                 commands.DeclineLease(
                     actor="w",
                     worker_id=lease.worker_id,
@@ -285,6 +324,8 @@ class FleetMachine(RuleBasedStateMachine):
                     fence=lease.fence,
                 )
             )
+            if decision.refusal is None:
+                self.at_worker.pop(lease.lease_id, None)
 
     @precondition(lambda self: self.leases)
     @rule(which=st.integers(0, 50))
@@ -341,6 +382,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([10, 1_000, 6_000, 16_000, 61_000, 700_000]))
     def time_passes(self, milliseconds: int) -> None:
+        self.clean_up_what_is_void()
         self.clock.now += milliseconds
 
     @rule()
@@ -444,13 +486,14 @@ def test_a_long_life_keeps_the_promises(seed: int) -> None:
             chance.choice([1_000, 5_000, 20_000]), some() if chance.random() < 0.3 else None
         ): 8,
         lambda: machine.reap(): 8,
-        lambda: machine.release(some()): 4,
+        lambda: machine.release(some()): 8,
         lambda: machine.restart(): 1,
         lambda: machine.disconnect(some()): 2,
         lambda: machine.connect(some(), rare()): 1,
         lambda: machine.attest(some(), rare(), rare()): 2,
         lambda: machine.heartbeat({some()}, rare()): 2,
-        lambda: machine.quarantine(some(), rare(), rare()): 1,
+        lambda: machine.count_workspaces(some()): 8,
+        lambda: machine.quarantine(some(), chance.random() < 0.5, rare()): 2,
         lambda: machine.drain_or_resume(some(), rare()): 4,
         lambda: machine.time_passes(chance.choice([10, 6_000, 16_000])): 1,
         lambda: machine.leases and machine.result(chance.randrange(50), None, chance.choice(LIES), rare()): 2,

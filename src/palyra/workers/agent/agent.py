@@ -18,7 +18,7 @@ from palyra.workers.agent import lease_book as book_commands
 from palyra.workers.agent import limits, wire_values
 from palyra.workers.agent import link_messages as said
 from palyra.workers.agent.attesting import WorkerFacts
-from palyra.workers.agent.errors import WorkerCertificateEnded, WorkerRefused
+from palyra.workers.agent.errors import Interrupted, WorkerCertificateEnded, WorkerRefused
 from palyra.workers.agent.grpc_link import LossKind, WorkerLink
 from palyra.workers.agent.lease_book import LeaseBook, LeaseStage
 from palyra.workers.agent.lease_note import LeaseNote
@@ -110,7 +110,8 @@ class WorkerAgent:
         for note in notes:
             if note.end is None:
                 self._tells.say(f"lease {note.lease_id} was interrupted")
-                note = await self._runner.interrupted(note)
+                error = Interrupted("the worker stopped while it worked on this call")
+                note = await self._runner.unfinished(note, error)
                 await asyncio.to_thread(self._notes.write, note)
             self._ended[note.lease_id] = note
         for name in await asyncio.to_thread(self._scratches.names):
@@ -172,6 +173,9 @@ class WorkerAgent:
     def open_ids(self) -> tuple[str, ...]:
         return self._book.open_ids
 
+    def name_open(self) -> tuple[str, ...]:
+        return self._book.name_open()
+
     def welcomed(self, welcome: said.Welcomed) -> None:
         self._grace_ms = welcome.settle_grace_ms
         self._session_number = welcome.session
@@ -227,8 +231,7 @@ class WorkerAgent:
         try:
             await asyncio.to_thread(self._notes.write, note)
         except PalyraError as error:
-            self._book.dropped(lease_id, error)
-            self._decline(lease_id, offer.fence, error)
+            await self._not_begun(note, error)
             return
         stopped = self._book.stages[lease_id] is LeaseStage.STOPPING
         sink = ShownOutput(offer, lambda: self._link)
@@ -241,6 +244,15 @@ class WorkerAgent:
             self._tells.say(f"the end of lease {lease_id} could not be noted: {error.message}")
         self._ended[lease_id] = note
         self._carry_out(self._book.ended(lease_id))
+
+    async def _not_begun(self, note: LeaseNote, error: PalyraError) -> None:
+        """A lease that could not be noted. Where a hello named it meanwhile, its end is told as that of any other."""
+        if self._book.may_decline(note.lease_id):
+            self._book.dropped(note.lease_id, error)
+            self._decline(note.lease_id, note.fence, error)
+            return
+        self._ended[note.lease_id] = await self._runner.unfinished(note, error)
+        self._carry_out(self._book.ended(note.lease_id))
 
     def _decline(self, lease_id: str, fence: int, refusal: PalyraError) -> None:
         reason = f"{refusal.code}: {refusal.message}"[:MAX_REASON_CHARS]

@@ -143,6 +143,8 @@ class LeaseBook:
         self._slots = min(slots, limits.MAX_OPEN_LEASES)
         self._stages = {note.lease_id: LeaseStage.ENDED for note in notes}
         self._restated = {note.lease_id for note in notes if note.restated}
+        # Leases that the daemon was told are here.
+        self._named: set[str] = set()
         self._settled: dict[str, None] = {}
         # Leases that were not begun, and why.
         self._refused: dict[str, PalyraError] = {}
@@ -152,6 +154,15 @@ class LeaseBook:
     @property
     def open_ids(self) -> tuple[str, ...]:
         return tuple(self._stages)
+
+    def name_open(self) -> tuple[str, ...]:
+        """For a hello. What was named is not declined any more: the daemon counts on hearing how it ended."""
+        self._named = set(self._stages)
+        return self.open_ids
+
+    def may_decline(self, lease_id: str) -> bool:
+        """Whether the daemon does not know yet that the lease came here."""
+        return lease_id not in self._named
 
     @property
     def stages(self) -> Mapping[str, LeaseStage]:
@@ -199,7 +210,7 @@ class LeaseBook:
         return self._told() if self.attested else []
 
     def dropped(self, lease_id: str, refusal: PalyraError) -> None:
-        """It was taken and could not be begun: it is declined after all."""
+        """It was taken, could not be begun and was not named to the daemon: it is declined after all."""
         self._step(lease_id, LeaseHappening.DROP)
         del self._stages[lease_id]
         _remember(self._refused, lease_id, refusal)
@@ -257,6 +268,7 @@ class LeaseBook:
     def _forget(self, lease_id: str) -> None:
         del self._stages[lease_id]
         self._restated.discard(lease_id)
+        self._named.discard(lease_id)
         _remember(self._settled, lease_id, None)
 
     def _step(self, lease_id: str, happening: LeaseHappening) -> None:

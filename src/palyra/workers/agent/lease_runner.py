@@ -11,7 +11,7 @@ from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import InternalError, PalyraError
 from palyra.tools.call import CallCancelled
 from palyra.workers.agent import limits
-from palyra.workers.agent.errors import ArtifactMissing, ArtifactsUnsent, Interrupted
+from palyra.workers.agent.errors import ArtifactMissing, ArtifactsUnsent
 from palyra.workers.agent.grpc_link import LinkLost
 from palyra.workers.agent.lease_note import LeaseEnd, LeaseNote
 from palyra.workers.agent.offer import LeaseOffer
@@ -123,11 +123,10 @@ class LeaseRunner:
             self._beginning.discard(lease_id)
             self._called_off.discard(lease_id)
 
-    async def interrupted(self, note: LeaseNote) -> LeaseNote:
-        """The end of a lease that an earlier life of this worker did not finish."""
+    async def unfinished(self, note: LeaseNote, error: PalyraError) -> LeaseNote:
+        """The end of a lease that was not begun, or that an earlier life of this worker did not finish."""
         ended_ms = max(note.begun_ms, self._clock.now_ms())
         proof = await self._clean_up(note.lease_id, note.fence, note.nonce, ended_ms, None)
-        error = Interrupted("the worker stopped while it worked on this call")
         end = LeaseEnd(
             outcome=LeaseOutcome.FAILED,
             error=error.as_dict(),

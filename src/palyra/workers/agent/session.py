@@ -33,8 +33,8 @@ class LeaseSide(Protocol):
     @property
     def workspaces(self) -> int: ...
 
-    @property
-    def open_ids(self) -> tuple[str, ...]: ...
+    def name_open(self) -> tuple[str, ...]:
+        """The ids of those that are here, for a hello."""
 
     def welcomed(self, welcome: said.Welcomed) -> None: ...
 
@@ -91,7 +91,7 @@ class Session:
                 software_version=self._facts.software_version,
                 boot_id=self._facts.boot_id,
                 slots=self._leases.slots,
-                open_lease_ids=self._leases.open_ids,
+                open_lease_ids=self._leases.name_open(),
             )
         )
         self._begin(self._stream())

@@ -2,18 +2,22 @@
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from fakes.worker_scene import POLICY, worker_scene
+from fakes.worker_scene import PATIENCE, POLICY, worker_scene
 from palyra.config.settings import SandboxSettings, Settings
 from palyra.nodes.device import limits as device_limits
 from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.workers import commands
 from palyra.workers.agent import limits
+from palyra.workers.agent.errors import NoRoom
+from palyra.workers.agent.lease_note import LeaseNote
+from palyra.workers.agent.note_folder import NoteFolder
 from palyra.workers.lease import LeaseOutcome, LeaseState
 
 ECHO = {"text": "hi"}
@@ -115,6 +119,38 @@ async def test_a_result_that_is_not_taken_is_told_as_a_failure_once(tmp_path: Pa
         told = await scene.fleet.settled(lease)
         assert told.answer == "" and told.statement.outcome is LeaseOutcome.FAILED and told.result is None
         assert told.statement.error_code == "lease.result_too_large" == (told.error or {})["code"]
+
+
+async def test_a_lease_that_a_hello_named_before_it_could_not_be_noted_is_told_of_until_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up takes its time to say so. A refusal could be lost with the line; an end is told again."""
+    line_is_cut = threading.Event()
+
+    def write(_folder: NoteFolder, _note: LeaseNote) -> None:
+        line_is_cut.wait(PATIENCE)
+        raise NoRoom("the disk is full")
+
+    monkeypatch.setattr(NoteFolder, "write", write)
+    async with worker_scene(tmp_path) as scene, scene.running():
+        await scene.online()
+        fleet = scene.fleet
+        lease = await fleet.lease(scene.worker_id, "echo", ECHO)
+        await fleet.until(lambda: scene.agent.running)
+        await fleet.stop_listening()
+        await fleet.give_up(scene.worker_id)
+        await fleet.listen()
+        await scene.online()
+        assert list(fleet.hellos[-1].open_lease_ids) == [lease.lease_id]
+        # As the daemon does for what a hello names.
+        named = commands.NoteTaken(actor="w", worker_id=scene.worker_id, lease_id=lease.lease_id)
+        await fleet.ledger.decide(named)
+        line_is_cut.set()
+        told = await fleet.settled(lease)
+        assert told.answer == "lease.fenced" and (told.error or {})["code"] == NoRoom.code
+        assert told.statement.outcome is LeaseOutcome.FAILED and not fleet.declined
+        assert not fleet.ledger.worker(scene.worker_id).owes
+        await _until(lambda: not scene.agent.open_ids)
 
 
 async def test_a_cancelled_and_a_void_lease_are_stopped_and_cleaned_up(tmp_path: Path) -> None:

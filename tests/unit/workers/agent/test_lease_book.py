@@ -134,6 +134,17 @@ def test_a_lease_that_could_not_be_noted_is_dropped() -> None:
     assert book.offered(OFFER) == [Decline(L, OFFER.fence, refusal)], "the word may have been lost: it stays the same"
 
 
+def test_a_lease_that_was_named_to_the_daemon_is_not_declined_any_more() -> None:
+    book = LeaseBook(2)
+    book.offered(OFFER)
+    assert book.may_decline(L) and book.name_open() == (L,) and not book.may_decline(L)
+    book.offered(other(2))
+    assert book.may_decline(other(2).lease_id)
+    book.accepted_attestation()
+    assert book.ended(L) == [Tell(L)] and book.answered(L, "") == [Forget(L)]
+    assert book.name_open() == (other(2).lease_id,)
+
+
 def test_a_lease_that_was_declined_is_not_begun_when_it_comes_again() -> None:
     """The daemon may have the first answer by now, and have given the call to another."""
     book = LeaseBook(1)

@@ -12,6 +12,7 @@ from fakes.lease_offers import OFFER
 from palyra.clock import SystemClock
 from palyra.sandbox.remove_tree import remove_tree
 from palyra.workers.agent import lease_runner
+from palyra.workers.agent.errors import Interrupted
 from palyra.workers.agent.grpc_link import LinkLost, LossKind
 from palyra.workers.agent.lease_note import LeaseNote
 from palyra.workers.agent.lease_runner import LeaseRunner
@@ -218,6 +219,6 @@ async def test_what_stays_is_told_and_not_hidden(tmp_path: Path, monkeypatch: py
 async def test_a_lease_of_an_earlier_life_is_ended_as_interrupted(tmp_path: Path) -> None:
     house = House(tmp_path, Calls(), Line())
     house.scratches.make(OFFER.lease_id)
-    note = await house.runner.interrupted(LeaseNote.of(OFFER, 5))
+    note = await house.runner.unfinished(LeaseNote.of(OFFER, 5), Interrupted("the worker stopped"))
     assert note.end is not None and note.end.outcome is LeaseOutcome.FAILED and note.end.started_ms == 5
     assert (note.end.error or {})["code"] == "worker.interrupted" and house.scratches.names() == []

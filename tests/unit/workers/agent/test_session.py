@@ -30,6 +30,9 @@ class Leases:
         self.online = asyncio.Event()
         self.got: list[Any] = []
 
+    def name_open(self) -> tuple[str, ...]:
+        return self.open_ids
+
     def welcomed(self, welcome: said.Welcomed) -> None:
         self.grace = welcome.settle_grace_ms
 
