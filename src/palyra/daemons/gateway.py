@@ -56,6 +56,7 @@ from palyra.tools import builtin, sqlite_approvals, sqlite_calls, sqlite_runs
 from palyra.tools.broker import Broker
 from palyra.tools.spec import WORKER_EXECUTOR
 from palyra.vault import sqlite_vault
+from palyra.version import VERSION
 from palyra.workers import sqlite_fleet
 
 if TYPE_CHECKING:
@@ -296,10 +297,8 @@ class Gateway:
         return len(released)
 
     def status(self) -> dict[str, Any]:
-        from importlib.metadata import version
-
         return {
-            "version": version("palyra"),
+            "version": VERSION,
             "instance": self._instance,
             "policy": self.policy.status(),
             "journal": {"head": self.store.head()[0], "degraded": self.store.degraded},
