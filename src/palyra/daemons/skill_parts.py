@@ -5,12 +5,10 @@ from palyra.config.state_dir import StateDir
 from palyra.daemons.skill_storage import SkillFolders
 from palyra.journal.sqlite import SqliteStore
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills import sqlite_publishers, sqlite_skills
 from palyra.skills.registry import SkillRegistry
 from palyra.skills.store import ArtifactFiles
 from palyra.version import VERSION
 
-SKILL_SCHEMA = (*sqlite_skills.SCHEMA, *sqlite_publishers.SCHEMA)
 ARTIFACTS = "skills/artifacts"
 
 
