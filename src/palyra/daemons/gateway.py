@@ -92,7 +92,11 @@ class Gateway(GatewayParts):
                 actor=ACTOR,
             )
             self.processes = ProcessExecutor(
-                settings.sandbox, settings.workspace.protected_names, state.path("sandbox"), lambda: self.egress
+                settings.sandbox,
+                settings.workspace.protected_names,
+                state.path("sandbox"),
+                lambda: self.egress,
+                one_command=channel == "cli",
             )
             self.executors = Executors(
                 {

@@ -11,6 +11,7 @@ from palyra.egress.rules import BadHostRule, is_within, parse_rules
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
 from palyra.policy.obligations import EGRESS, Obligations
 from palyra.sandbox import schemas
+from palyra.sandbox.launcher import READY_KEEPERS
 from palyra.sandbox.process_executor import ProcessTools
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import (
@@ -195,13 +196,16 @@ class ProcessExecutor:
         protected_names: tuple[str, ...],
         scratch: Path,
         egress: "Callable[[], EgressParts] | None" = None,
+        *,
+        one_command: bool = False,
     ) -> None:
         """Without ``egress`` programs that are given hosts are refused: nothing would let just those through. It is
-        asked for when the first of them is."""
+        asked for when the first of them is. With ``one_command`` nothing is made ready for a next call."""
         self._settings = settings
         self._protected = protected_names
         self._scratch = scratch
         self._egress = egress
+        self._one_command = one_command
         self._runner: ProcessRunner | None = None
         self._tools: ProcessTools | None = None
 
@@ -214,6 +218,8 @@ class ProcessExecutor:
                     enabled=self._settings.enabled,
                     max_running=self._settings.max_running,
                     max_waiting=self._settings.max_waiting,
+                    warm=not self._one_command,
+                    keepers=1 if self._one_command else READY_KEEPERS,
                     scratch=str(self._scratch),
                 )
             )
