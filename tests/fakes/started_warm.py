@@ -63,6 +63,9 @@ def _source() -> _Source:
     return _sources[os.getpid()]
 
 
+_COPIED_WITH = frozenset(("cwd", "stdin", "stdout", "stderr", "text"))
+
+
 class _Copied(subprocess.Popen[Any]):
     """``subprocess.Popen`` whose process is a copy; its arguments are those of ``palyra``."""
 
@@ -92,8 +95,9 @@ def begin_test(file: str) -> None:
 
 
 def start_palyra(words: Sequence[str | bytes], *, env: Mapping[str, str], **options: Any) -> "subprocess.Popen[Any]":
-    """``PALYRA`` with arguments, or a longer command line that ends in one, which is started as it stands."""
-    if Warmth.allowed and tuple(words[: len(PALYRA)]) == PALYRA:
+    """``PALYRA`` with arguments, or a longer command line that ends in one. That one, and what is to have more than a
+    folder and streams, is started as it stands."""
+    if Warmth.allowed and tuple(words[: len(PALYRA)]) == PALYRA and options.keys() <= _COPIED_WITH:
         return _Copied(words[len(PALYRA) :], env=env, **options)
     return subprocess.Popen(words, env=env, **options)
 

@@ -77,3 +77,10 @@ def test_attacks_and_whoever_asks_for_it_start_programs_as_people_do(monkeypatch
     assert not Warmth.allowed
     with start_palyra([*PALYRA, "--version"], env=os.environ, stdout=subprocess.PIPE) as process:
         assert type(process) is subprocess.Popen and process.args[: len(PALYRA)] == list(PALYRA)
+
+
+def test_whoever_asks_for_more_than_a_folder_and_streams_gets_a_start(tmp_path: Path) -> None:
+    for more in ({"start_new_session": True}, {"pass_fds": ()}):
+        environment = Place(tmp_path).environment
+        with start_palyra([*PALYRA, "--version"], env=environment, stdout=subprocess.PIPE, **more) as process:
+            assert type(process) is subprocess.Popen
