@@ -7,7 +7,6 @@ on disk are what would be written.
 import re
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from palyra.cli.browserd import browserd
 from palyra.cli.main import root
 from palyra.cli.workerd import workerd
 from palyra.daemons.worker_egress_main import parser as egressd
+from palyra.version import VERSION
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "man"
 DAEMON = """The daemon as a service manager starts it: what `palyra up` starts, with its log on standard error. It takes
@@ -100,7 +100,7 @@ def _page(title: str, about: str, usage: list[str], description: str, body: list
     others = [one for one in SEE_ALSO if one != f"{title}(1)"]
     lines = [
         '.\\" Written by scripts/generate_man.py; change the program, then run it again.',
-        f'.TH "{title.upper()}" "1" "" "Palyra {version("palyra")}" "Palyra"',
+        f'.TH "{title.upper()}" "1" "" "Palyra {VERSION}" "Palyra"',
         ".SH NAME",
         f"{_roff(title)} \\- {_roff(about)}",
         ".SH SYNOPSIS",

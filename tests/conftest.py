@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fakes.order_of_files import put_in_order
+from fakes.started_warm import begin_test
 
 # How fast a machine makes examples says nothing about the code: others may be using it.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,6 +20,11 @@ settings.load_profile("random" if os.environ.get("PALYRA_RANDOM_EXAMPLES") == "1
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     put_in_order(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    begin_test(item.nodeid)
 
 
 def pytest_collection_finish() -> None:

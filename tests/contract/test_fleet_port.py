@@ -19,7 +19,8 @@ from palyra.workers.lease import LeaseState, UnknownLease
 from palyra.workers.lifecycle import WorkerLifecycleState as State
 from palyra.workers.reaper import due
 from palyra.workers.record import StaleSession, UnknownWorker
-from palyra.workers.sqlite_fleet import SCHEMA, SqliteFleet
+from palyra.workers.sqlite_fleet import SqliteFleet
+from palyra.workers.sqlite_schema import SCHEMA
 from palyra.workers.state_port import Beat, FleetLedger
 
 

@@ -1,12 +1,12 @@
 """Walks through the commands of `write-a-skill.md` against a real daemon, as somebody who has never done it."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from fakes.daemon import PALYRA, Place
 from fakes.documented import commands_under
+from fakes.started_warm import run_palyra
 
 PAGE = "how-to/write-a-skill.md"
 TOO_MANY = 10
@@ -39,14 +39,7 @@ def follow_the_page(heading: str, root: Path) -> Any:
 
 
 def _palyra(words: list[str], place: Place, folder: Path) -> Any:
-    done = subprocess.run(
-        [*PALYRA, *words[1:], "--json"],
-        env=place.environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = [*PALYRA, *words[1:], "--json"]
+    done = run_palyra(command, env=place.environment, cwd=folder, given="", text=True, timeout=300)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return json.loads(done.stdout)["data"]

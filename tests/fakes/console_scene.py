@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 
 from fakes.daemon import PALYRA, Daemon, Place
 from fakes.persistent_chromium import CHROMIUM
+from fakes.started_warm import start_palyra
 
 AXE = Path(sys.prefix) / "axe-core" / "node_modules" / "axe-core" / "axe.min.js"
 _ARGUMENTS = [
@@ -76,7 +77,7 @@ class ConsoleScene:
 
     def start_call(self, tool: str, arguments: dict[str, Any], *, principal: str = "agent:bot") -> "WaitingCall":
         """A call of an agent that waits for a person, as long as it takes."""
-        process = subprocess.Popen(
+        process = start_palyra(
             [
                 *PALYRA,
                 "call",

@@ -4,15 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fakes.started_warm import PALYRA as PALYRA
+from fakes.started_warm import run_palyra, start_palyra
 from palyra.client.client import Client
-
-PALYRA = (sys.executable, "-m", "palyra.cli.main")
 
 
 class Answer:
@@ -58,15 +57,7 @@ class Place:
 
     def palyra(self, *arguments: str, stdin: str = "") -> Answer:
         return Answer(
-            subprocess.run(
-                [*self.through, *PALYRA, *arguments],
-                env=self.environment,
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            run_palyra([*self.through, *PALYRA, *arguments], env=self.environment, given=stdin, text=True, timeout=60)
         )
 
     @contextmanager
@@ -83,7 +74,7 @@ class Daemon:
 
     def __init__(self, place: Place, *, browser: bool = False) -> None:
         self.place = place
-        self.process = subprocess.Popen(
+        self.process = start_palyra(
             [*place.through, *PALYRA, "up", "--port", "0", "--json", *([] if browser else ["--no-browser"])],
             env=place.environment,
             stdout=subprocess.PIPE,

@@ -29,7 +29,7 @@ class Pondering:
 def give_tool(house: House, think: Callable[[ExecutionPlan], Awaitable[Any]], **spec: Any) -> Pondering:
     """Puts the tool into a house, whose settings have to allow it."""
     executor = Pondering(think)
-    house.gateway.broker._executors[_EXECUTOR] = executor  # type: ignore[index]
+    house.gateway.executors.makers[_EXECUTOR] = lambda: executor
     tool = ToolSpec(
         name=ToolName(TOOL),
         title="Ponder",

@@ -39,7 +39,8 @@ from palyra.workers.fleet import WorkerFleetManager
 from palyra.workers.lease import WorkerLease
 from palyra.workers.record import WorkerRecord
 from palyra.workers.signed_statement import SignedStatement
-from palyra.workers.sqlite_fleet import SCHEMA, SqliteFleet
+from palyra.workers.sqlite_fleet import SqliteFleet
+from palyra.workers.sqlite_schema import SCHEMA
 
 PATIENCE = 60.0
 

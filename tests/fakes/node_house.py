@@ -22,10 +22,10 @@ from palyra.nodes.records import (
     RequestId,
     StretchedCode,
 )
+from palyra.nodes.sqlite_schema import SCHEMA as SCHEMA
 from palyra.nodes.state_file import NodeRuntimeState
 from palyra.nodes.state_port import NodeState
 
-SCHEMA = (*sqlite_state.SCHEMA, *state_file.SCHEMA)
 BACKENDS = ("file", "sql")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fakes.daemon import PALYRA, Place
 from fakes.processes import eventually
+from fakes.started_warm import start_palyra
 
 # Small intervals: a lost link is seen within a second or two.
 DAEMON_SETTINGS = """
@@ -31,7 +32,7 @@ class NodeProcess:
 
     def __init__(self, place: Place, *arguments: str) -> None:
         self.said = ""
-        self.process = subprocess.Popen(
+        self.process = start_palyra(
             [*place.through, *PALYRA, "node", "run", *arguments],
             env=place.environment,
             stdin=subprocess.DEVNULL,

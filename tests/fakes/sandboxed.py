@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.daemon import PALYRA, Place
+from fakes.started_warm import run_palyra
 
 SHOW_ARGUMENTS = r"""
 #include <stdio.h>
@@ -65,31 +66,16 @@ class Workshop:
 
     def run(self, *words: str | bytes, stdin: bytes = b"", json: bool = False, check: bool = False) -> Ended:
         """``words`` are the options, ``--`` and the command."""
-        done = subprocess.run(
-            self.command(*(("--json",) if json else ()), *words),
-            cwd=self.workspace,
-            env=self._environment,
-            input=stdin,
-            capture_output=True,
-            timeout=100,
-            check=False,
-        )
-        ended = Ended(done)
-        assert not check or ended.status == 0, ended
-        return ended
+        command = self.command(*(("--json",) if json else ()), *words)
+        done = Ended(run_palyra(command, cwd=self.workspace, env=self._environment, given=stdin, timeout=100))
+        assert not check or done.status == 0, done
+        return done
 
     def palyra(self, *words: str, stdin: bytes = b"") -> Ended:
         """Another command of the same Palyra."""
-        done = subprocess.run(
-            [*self._palyra, *words],
-            cwd=self.workspace,
-            env=self._environment,
-            input=stdin,
-            capture_output=True,
-            timeout=100,
-            check=False,
+        return Ended(
+            run_palyra([*self._palyra, *words], cwd=self.workspace, env=self._environment, given=stdin, timeout=100)
         )
-        return Ended(done)
 
     def free(self, *words: str | bytes, **options: Any) -> Ended:
         """An ordinary tool, with the one flag that people give."""

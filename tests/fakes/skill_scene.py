@@ -12,13 +12,13 @@ from palyra.config.state_dir import StateDir
 from palyra.daemons.skill_storage import SkillFolders
 from palyra.journal.sqlite import SqliteStore
 from palyra.signing.ed25519 import Ed25519Signer, Ed25519Verifier
-from palyra.skills import sqlite_publishers, sqlite_skills
 from palyra.skills.artifact import SkillArtifact, pack_artifact
 from palyra.skills.installed import SkillVersion
 from palyra.skills.provenance import make_provenance
 from palyra.skills.registry import SkillRegistry
 from palyra.skills.sbom import make_sbom
 from palyra.skills.signature import sign_artifact
+from palyra.skills.sqlite_schema import SCHEMA
 from palyra.skills.store import ArtifactFiles
 
 SKILL = "acme.notes"
@@ -113,9 +113,7 @@ class SkillHouse:
         folder.mkdir(mode=0o700, exist_ok=True)
         self.journal = JournalHouse(folder)
         self.folder = folder / "artifacts"
-        self.store: SqliteStore = self.journal.open(
-            schema=(*sqlite_skills.SCHEMA, *sqlite_publishers.SCHEMA), clock=SystemClock()
-        )
+        self.store: SqliteStore = self.journal.open(schema=SCHEMA, clock=SystemClock())
 
     def registry(self, **options: Any) -> SkillRegistry:
         return SkillRegistry(

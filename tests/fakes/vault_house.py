@@ -14,7 +14,7 @@ from palyra.vault.key_file import KeyFile
 from palyra.vault.key_source import KeySource
 from palyra.vault.record import UseNote
 from palyra.vault.ref import SecretRef
-from palyra.vault.sqlite_vault import SCHEMA
+from palyra.vault.sqlite_schema import SCHEMA
 from palyra.vault.vault import Vault
 
 NOTE = UseNote(actor="test")

@@ -30,7 +30,7 @@ from palyra.workers.fleet_settings import WorkerFleetSettings
 from palyra.workers.lease import LeaseOutcome
 from palyra.workers.lease_ask import LeaseAsk, LeaseReport
 from palyra.workers.settlement import LeaseSettlement, sign_settlement
-from palyra.workers.sqlite_fleet import SCHEMA
+from palyra.workers.sqlite_schema import SCHEMA
 from palyra.workers.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 
 PATIENCE = 30.0

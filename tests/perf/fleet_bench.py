@@ -25,7 +25,8 @@ from palyra.workers.fleet_policy import WorkerFleetPolicy
 from palyra.workers.lease import WorkerLease
 from palyra.workers.limits import MAX_HEARTBEAT_TIMEOUT_MS
 from palyra.workers.placement import PlacementIndex
-from palyra.workers.sqlite_fleet import SCHEMA, SqliteFleet
+from palyra.workers.sqlite_fleet import SqliteFleet
+from palyra.workers.sqlite_schema import SCHEMA
 from palyra.workers.state_port import Beat
 
 WORKERS = 1_000

@@ -39,6 +39,7 @@ from palyra.api.openapi import TableOfRoutes, openapi_document
 from palyra.api.service import ApiService
 from palyra.api.views.calls import HealthData, ReadyData
 from palyra.identity.api_token import Unauthenticated
+from palyra.version import VERSION
 
 Endpoint = Callable[[ApiService, Request], Awaitable[Response]]
 
@@ -163,10 +164,8 @@ TABLES: tuple[TableOfRoutes, ...] = (ROUTES, PROBES)
 
 def _document(service: ApiService) -> bytes:
     """Made once: routes do not change."""
-    from importlib.metadata import version
-
     if service.openapi is None:
-        document = openapi_document(TABLES, version=version("palyra"), elsewhere=service.described_elsewhere())
+        document = openapi_document(TABLES, version=VERSION, elsewhere=service.described_elsewhere())
         service.openapi = msgspec.json.encode(document)
     return service.openapi
 

@@ -16,14 +16,12 @@ from palyra.policy.decision import Decision, Outcome
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest
-from palyra.skills.registry import SkillRegistry
 from palyra.tools.approval import Approval, ApprovalScope, SelfApproval, UnknownApproval
 from palyra.tools.broker import Broker
 from palyra.tools.call import tool_entity
 from palyra.tools.ports import Store
 from palyra.vault.ref import SecretRef
 from palyra.vault.use import VAULT_MANAGE, VAULT_REVEAL, secret_entity
-from palyra.vault.vault import Vault
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from palyra.mcp.protocol_door import ProtocolDoor
     from palyra.nodes.node_desk import NodeDesk
     from palyra.nodes.pairing_desk import PairingDesk
+    from palyra.skills.registry import SkillRegistry
+    from palyra.vault.vault import Vault
     from palyra.workers.commands import FleetCommand
     from palyra.workers.decision import FleetDecision
     from palyra.workers.output_tails import OutputTails
@@ -178,16 +178,16 @@ class ApiService:
         *,
         store: ApiStore,
         broker: Broker,
-        vault: Vault,
-        skills: SkillRegistry,
+        vault: "Callable[[], Vault]",
+        skills: "Callable[[], SkillRegistry]",
         prepare_skills: Callable[[], Awaitable[None]],
         identity: "Callable[[], IdentityManager]",
         nodes: "Callable[[], Awaitable[DeviceDesks]]",
         workers: "Callable[[], Fleet]",
-        browser: Browsers,
-        channels: Channels,
+        browser: Callable[[], Browsers],
+        channels: Callable[[], Channels],
         mcp: "Callable[[], ProtocolDoor]",
-        mcp_servers: "ServersBehind",
+        mcp_servers: Callable[[], ServersBehind],
         policy: PolicyPort,
         clock: Clock,
         status: Callable[[], dict[str, Any]],
@@ -198,16 +198,17 @@ class ApiService:
     ) -> None:
         self.store = store
         self.broker = broker
-        self.vault = vault
-        self.skills = skills
+        # Made when a request is about them.
+        self._vault = vault
+        self._skills = skills
+        self._browser = browser
+        self._channels = channels
+        self._mcp_servers = mcp_servers
         self.prepare_skills = prepare_skills
         self.identity = identity
         self.nodes = nodes
         self.workers = workers
-        self.browser = browser
-        self.channels = channels
         self.mcp = mcp
-        self.mcp_servers = mcp_servers
         self.policy = policy
         self.clock = clock
         self.status = status
@@ -221,6 +222,26 @@ class ApiService:
         self._rejected = 0
         self._rejections_recorded = float("-inf")
         self._on_rejected = on_rejected
+
+    @property
+    def vault(self) -> "Vault":
+        return self._vault()
+
+    @property
+    def skills(self) -> "SkillRegistry":
+        return self._skills()
+
+    @property
+    def browser(self) -> Browsers:
+        return self._browser()
+
+    @property
+    def channels(self) -> Channels:
+        return self._channels()
+
+    @property
+    def mcp_servers(self) -> ServersBehind:
+        return self._mcp_servers()
 
     def through(self, channel: str) -> "ApiService":
         """The same service for another door: policy is told that requests come through ``channel``."""

@@ -1,14 +1,7 @@
 """What palyrad heard last of the profiles, in its own database: there the browser daemon's folder does not reach."""
 
-from typing import Final
-
 from palyra.browser.session_view import ProfilesHead
 from palyra.tools.ports import Store, Transaction
-
-SCHEMA: Final = (
-    """CREATE TABLE IF NOT EXISTS browser_profiles_heard (
-        one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL, mark TEXT NOT NULL) STRICT""",
-)
 
 
 def read_heard(store: Store) -> ProfilesHead:

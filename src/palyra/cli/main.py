@@ -15,6 +15,7 @@ from palyra.cli.invocation import Invocation, json_option
 from palyra.cli.lazy import LazyCommand, LazyGroup
 from palyra.cli.output import Output
 from palyra.errors import ExitCode, Failed, InternalError, InvalidInput, PalyraError, exit_code_of
+from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,11 +71,9 @@ def _as_path(_: click.Context, _parameter: click.Parameter, value: str | None) -
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from importlib.metadata import version
-
     invocation = ctx.ensure_object(Invocation)
     invocation.output.json |= asks_for_json(invocation.arguments)
-    invocation.output.data({"version": version("palyra")}, lambda data: f"palyra {data['version']}")
+    invocation.output.data({"version": VERSION}, lambda data: f"palyra {data['version']}")
     ctx.exit()
 
 

@@ -1,4 +1,4 @@
-"""Where the ``palyra`` program begins. Its own help is answered from a text that was made ahead; all else by click.
+"""Where the ``palyra`` program begins. Its own help and version are texts that were made ahead; all else is click's.
 
 Importing click takes three times as long as starting Python, and help is what people ask for first.
 """
@@ -11,11 +11,10 @@ WIDTH = 80
 
 
 def main() -> None:
-    if sys.argv[1:] in (["--help"], ["-h"]) and "_PALYRA_COMPLETE" not in os.environ and columns() >= WIDTH:
-        from palyra.cli.root_help import TEXT
-
+    text = "" if "_PALYRA_COMPLETE" in os.environ else made_ahead(sys.argv[1:])
+    if text:
         try:
-            sys.stdout.write(TEXT)
+            sys.stdout.write(text)
             sys.stdout.flush()
             return
         except BrokenPipeError:
@@ -24,6 +23,19 @@ def main() -> None:
     from palyra.cli.main import main as program
 
     program()
+
+
+def made_ahead(arguments: list[str]) -> str:
+    """The answer to this command line where it is the same for everybody, or nothing."""
+    if arguments in (["--help"], ["-h"]) and columns() >= WIDTH:
+        from palyra.cli.root_help import TEXT
+
+        return TEXT
+    if arguments == ["--version"]:
+        from palyra.version import VERSION
+
+        return f"palyra {VERSION}\n"
+    return ""
 
 
 def columns() -> int:

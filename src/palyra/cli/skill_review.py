@@ -172,16 +172,16 @@ def _audited(invocation: Invocation, target: str, version: str | None) -> dict[s
 def _print_sarif(invocation: Invocation, found: dict[str, Any], target: str) -> None:
     """SARIF is a document of its own: it is not put into ours."""
     import json
-    from importlib.metadata import version as version_of
 
     import msgspec
 
     from palyra.skills.findings import AuditReport
     from palyra.skills.sarif import to_sarif
+    from palyra.version import VERSION
 
     fields = {name: found[name] for name in ("digest", "skill_id", "version", "findings")}
     report = msgspec.convert(fields, AuditReport)
-    document = to_sarif(report, tool_version=version_of("palyra"), file=Path(target).name)
+    document = to_sarif(report, tool_version=VERSION, file=Path(target).name)
     click.echo(json.dumps(document, indent=None if invocation.output.json else 2, ensure_ascii=True))
 
 

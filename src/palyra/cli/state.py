@@ -12,6 +12,7 @@ import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.errors import Unavailable
+from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from palyra.backup.manifest import Manifest
@@ -139,9 +140,7 @@ def restore(invocation: Invocation, file: Path, replace: bool, keys: Sequence[Pa
 class _Facts:
     @property
     def palyra_version(self) -> str:
-        from importlib.metadata import version
-
-        return version("palyra")
+        return VERSION
 
     @property
     def created_at(self) -> str:

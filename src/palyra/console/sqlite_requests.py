@@ -10,12 +10,6 @@ from palyra.console.errors import BadIdempotencyKey, KeyInUse, KeyReused
 from palyra.console.limits import IDEMPOTENCY_MS, KEYS_REMOVED_AT_ONCE, MAX_IDEMPOTENCY_KEY_CHARS
 from palyra.tools.ports import Transaction
 
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS console_requests (
-        principal TEXT NOT NULL, key TEXT NOT NULL, request_sha256 TEXT NOT NULL, asked_ms INTEGER NOT NULL,
-        status INTEGER NOT NULL, answer BLOB NOT NULL, PRIMARY KEY (principal, key)) WITHOUT ROWID""",
-    "CREATE INDEX IF NOT EXISTS console_requests_asked ON console_requests (asked_ms)",
-)
 _KEY = re.compile(rf"[!-~]{{1,{MAX_IDEMPOTENCY_KEY_CHARS}}}")
 _UNANSWERED = 0
 

@@ -14,12 +14,6 @@ from palyra.journal.event import NewEvent
 from palyra.secret import Secret
 from palyra.tools.ports import Store, Transaction
 
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS console_sessions (
-        secret_sha256 TEXT PRIMARY KEY, used_ms INTEGER NOT NULL, record BLOB NOT NULL) WITHOUT ROWID""",
-    "CREATE INDEX IF NOT EXISTS console_sessions_used ON console_sessions (used_ms)",
-)
-
 _decode = msgspec.json.Decoder(ConsoleSession)
 
 

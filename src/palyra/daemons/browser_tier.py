@@ -1,32 +1,38 @@
 """The browser of one gateway, put together: its questions to policy, its sessions, and the executor of its tools."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from palyra.browser.socket_place import SOCKET_FOLDER
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.browser_desk import BrowserDesk
-from palyra.daemons.browser_opening import SessionOpening
-from palyra.daemons.browser_parts import BrowserParts
 from palyra.daemons.browser_policy import BrowserQuestions, ceiling_of
 from palyra.daemons.browser_sessions import SessionBook
 from palyra.daemons.browser_specs import ACT, browser_specs
-from palyra.daemons.browser_supply import BrowserSupply, RevealsSecrets
-from palyra.daemons.browser_tools import BrowserTools
 from palyra.daemons.local_browser import LOG_FILE
 from palyra.journal.sqlite import SqliteStore
 from palyra.policy.entities import Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.tools.call import tool_entity
 from palyra.tools.spec import ToolSpec
+from palyra.when_used import when_used
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from palyra.daemons import browser_desk, browser_opening, browser_parts, browser_supply, browser_tools
+else:
+    browser_desk = when_used("palyra.daemons.browser_desk")
+    browser_opening = when_used("palyra.daemons.browser_opening")
+    browser_parts = when_used("palyra.daemons.browser_parts")
+    browser_supply = when_used("palyra.daemons.browser_supply")
+    browser_tools = when_used("palyra.daemons.browser_tools")
+
 
 class BrowserTier:
-    """Made in two steps: its specs belong to the catalog, which the rest of a gateway is made from."""
+    """Made in steps: its specs belong to the catalog, which the rest of a gateway is made from, and what works with
+    browsers is made when somebody does."""
 
     def __init__(self, settings: Settings, state: StateDir, file_specs: Callable[[str], ToolSpec]) -> None:
         self._settings = settings
@@ -48,34 +54,54 @@ class BrowserTier:
         store: SqliteStore,
         policy: PolicyPort,
         directory: EntityDirectory,
-        secrets: RevealsSecrets,
+        secrets: "Callable[[], browser_supply.RevealsSecrets]",
         serving: bool,
         actor: str,
     ) -> None:
-        self.parts = BrowserParts(
+        self._store = store
+        self._policy = policy
+        self._directory = directory
+        self._secrets = secrets
+        self._serving = serving
+        self._actor = actor
+
+    @cached_property
+    def parts(self) -> "browser_parts.BrowserParts":
+        return browser_parts.BrowserParts(
             self._settings.browser,
             self.ceiling,
             self.book,
             folder=self._folder,
             trace=self._trace,
-            store=store,
-            policy=policy,
-            directory=directory,
-            serving=serving,
-            actor=actor,
+            store=self._store,
+            policy=self._policy,
+            directory=self._directory,
+            serving=self._serving,
+            actor=self._actor,
         )
+
+    @cached_property
+    def tools(self) -> "browser_tools.BrowserTools":
         act = next(spec for spec in self.specs if spec.name == ACT)
-        self.tools = BrowserTools(
+        return browser_tools.BrowserTools(
             self.parts,
-            SessionOpening(self.parts, policy, directory),
-            BrowserSupply(
+            browser_opening.SessionOpening(self.parts, self._policy, self._directory),
+            browser_supply.BrowserSupply(
                 self._settings.browser,
-                secrets,
+                self._secrets(),
                 self._settings.workspace.protected_names,
-                tool_entity(directory, act),
+                tool_entity(self._directory, act),
             ),
         )
-        self.desk = BrowserDesk(self.parts)
+
+    @cached_property
+    def desk(self) -> "browser_desk.BrowserDesk":
+        return browser_desk.BrowserDesk(self.parts)
+
+    def policy_changed(self) -> None:
+        """Sessions that a new policy does not allow any more end; where none was ever opened there are none."""
+        if "parts" in self.__dict__:
+            self.parts.policy_changed()
 
 
 def browser_folder(state: StateDir) -> "Path":

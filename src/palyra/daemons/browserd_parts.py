@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +39,7 @@ from palyra.egress.ports import Resolver
 from palyra.sandbox.namespace_sockets import NamespaceSockets
 from palyra.sandbox.network_door import DoorPlan, ListenerKind
 from palyra.telemetry.browser_prometheus import BrowserMetrics
+from palyra.version import VERSION
 
 log = logging.getLogger("palyra.browserd")
 
@@ -188,7 +188,7 @@ class BrowserdParts:
     def health(self) -> HealthView:
         return HealthView(
             protocol_version=PROTOCOL_VERSION,
-            software_version=version("palyra"),
+            software_version=VERSION,
             status=OK,
             sessions=len(self.manager),
             ready_browsers=self.pool.ready,

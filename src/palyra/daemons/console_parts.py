@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palyra.console import sqlite_requests, sqlite_sessions
-from palyra.journal import sqlite_search
-
 if TYPE_CHECKING:
     from palyra.api.openapi import DescribedRoute
     from palyra.daemons.gateway import Gateway
 
-CONSOLE_SCHEMA = (*sqlite_search.SCHEMA, *sqlite_sessions.SCHEMA, *sqlite_requests.SCHEMA)
 # The first word of every path that belongs to the console; all others are the API's.
 CONSOLE_PATHS = frozenset(
     (

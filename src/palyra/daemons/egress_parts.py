@@ -12,7 +12,7 @@ from palyra.config.settings import EgressSettings
 from palyra.daemons.call_grant import call_of, grant_of
 from palyra.daemons.egress_journal import JournalObserver
 from palyra.daemons.policed_egress import GrantedSecrets, GrantsInUse, PolicedEgress, RevealsSecrets
-from palyra.egress.credential import CredentialBindingPlan
+from palyra.egress.bound_hosts import bindings_for
 from palyra.egress.door import Door, Listener
 from palyra.egress.grant import EgressGrant
 from palyra.egress.judge import EgressProxyPolicyService
@@ -20,7 +20,7 @@ from palyra.egress.own_addresses import OwnAddresses
 from palyra.egress.proxy import EgressProxy
 from palyra.egress.proxy_limits import ProxyLimits
 from palyra.egress.resolver import SystemResolver
-from palyra.egress.rules import HostRule, parse_rules
+from palyra.egress.rules import parse_rules
 from palyra.egress.run_ca import RunAuthority
 from palyra.egress.synthetic_names import SyntheticNames
 from palyra.egress.termination import CredentialTermination
@@ -29,7 +29,7 @@ from palyra.policy.entities import EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.sandbox.namespace_sockets import OpenedSockets
 from palyra.sandbox.network_door import DoorUsage, ca_environment
-from palyra.sandbox.profile import EXTRA_FILES_ROOT, EgressEnforcementMode, SandboxProfile
+from palyra.sandbox.profile import EXTRA_FILES_ROOT, SandboxProfile
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan
 from palyra.tools.catalog import Catalog
@@ -104,7 +104,7 @@ class EgressParts:
 
     def sandbox_door(self, plan: ExecutionPlan, profile: SandboxProfile) -> tuple[SandboxProfile, "SandboxDoor | None"]:
         """The door of a sandboxed call and the profile that goes with it; none where no host is allowed."""
-        if profile.egress is not EgressEnforcementMode.STRICT or not profile.allowed_egress_hosts:
+        if not profile.has_a_door:
             return profile, None
         grant = self.grant_for(plan, profile.allowed_egress_hosts)
         door = SandboxDoor(self, plan, grant)
@@ -179,21 +179,6 @@ class SandboxDoor:
             violations=usage.violations,
             refusals=tuple(msgspec.to_builtins(refusal) for refusal in usage.refusals),
         )
-
-
-def bindings_for(
-    bindings: tuple[CredentialBindingPlan, ...], rules: tuple[HostRule, ...]
-) -> tuple[CredentialBindingPlan, ...]:
-    return tuple(each for each in bindings if _concerns(each, rules))
-
-
-def _concerns(binding: CredentialBindingPlan, rules: tuple[HostRule, ...]) -> bool:
-    """Whether a binding may apply to some host that the rules allow."""
-    return any(
-        bound.host == rule.host or bound.names(rule.host) or rule.names(bound.host)
-        for bound in parse_rules(binding.hosts)
-        for rule in rules
-    )
 
 
 def _system_bundle(ca_file: str) -> bytes:

@@ -25,9 +25,11 @@ class _LeavesNothing:
         try:
             await self._app(scope, receive, send)
         finally:
-            await self._gateway.mcp.close()
             await self._gateway.processes.close()
-            await self._gateway.wasm.close()
+            if self._gateway.has("mcp"):
+                await self._gateway.mcp.close()
+            if self._gateway.has("wasm"):
+                await self._gateway.wasm.close()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""http.fetch as this daemon offers it: its spec, and its executor joined to judge, dialler, policy and secrets."""
+"""http.fetch as this daemon offers it: its executor joined to judge, dialler, policy and secrets."""
 
 import asyncio
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,63 +17,22 @@ from palyra.egress.injection import inject, needles_of, plan_injection
 from palyra.egress.judge import EgressProxyPolicyService
 from palyra.egress.meter import Meter
 from palyra.egress.ports import EgressObserver, SecretSource
-from palyra.egress.refusal import EgressRefused, HostNotAllowed, PolicyChanged
+from palyra.egress.refusal import EgressRefused, PolicyChanged
 from palyra.egress.response_scan import ResponseScan
 from palyra.egress.revealing import revealed
-from palyra.egress.rules import find_rule, parse_rules
+from palyra.egress.rules import parse_rules
 from palyra.egress.target import Target
-from palyra.fetch import tool
 from palyra.fetch.client import FetchClient
-from palyra.fetch.executor import EXECUTOR, FetchExecutor
+from palyra.fetch.executor import FetchExecutor
 from palyra.fetch.header_rules import Headers
 from palyra.fetch.ports import Connection, Frame, Prepared
 from palyra.fetch.request import FetchRequest
+from palyra.fetch.tool import EXECUTOR
 from palyra.policy.entities import EntityDirectory
-from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan, Outcome
-from palyra.tools.spec import ToolCapability, ToolMetadata, ToolName, ToolSpec, Touches
+from palyra.tools.spec import ToolSpec
 
-FETCH_EXECUTOR = EXECUTOR
 _REDIRECTED = "/redirected"
-
-
-def fetch_spec(settings: EgressSettings | None) -> ToolSpec:
-    """Without settings the spec describes the tool and judges no host."""
-    capabilities = {ToolCapability.NETWORK}
-    if settings is not None and settings.bindings:
-        capabilities.add(ToolCapability.SECRETS_READ)
-    return ToolSpec(
-        name=ToolName(tool.NAME),
-        title=tool.TITLE,
-        description=tool.DESCRIPTION,
-        input_schema=tool.INPUT_SCHEMA,
-        output_schema=tool.OUTPUT_SCHEMA,
-        metadata=ToolMetadata(capabilities=frozenset(capabilities)),
-        executor=FETCH_EXECUTOR,
-        # Every connection is judged, whatever mode of egress is asked for, and no file is touched.
-        enforceable=frozenset(("timeout_ms", "max_output_bytes", "egress", "read_only")),
-        touches=_touches_of(settings),
-        reserves=lambda arguments: {BudgetKind.EGRESS_BYTES: tool.most_wire_bytes(arguments)},
-    )
-
-
-def _touches_of(settings: EgressSettings | None) -> Callable[[Mapping[str, Any]], Touches]:
-    def touches(arguments: Mapping[str, Any]) -> Touches:
-        """Raises what would refuse the call anyway, so that nobody is asked to approve what cannot happen."""
-        request = FetchRequest.parse(arguments)
-        secrets = dict.fromkeys(request.placeholders)
-        if settings is not None:
-            target = request.address.target
-            if find_rule(parse_rules(settings.allowed_hosts), target.host, target.port) is None:
-                raise HostNotAllowed(
-                    f"{target.authority} is not among the allowed hosts", host=target.host, port=target.port
-                )
-            for binding in settings.bindings:
-                if binding.covers(target, request.method, request.address.path):
-                    secrets[binding.secret_ref] = None
-        return Touches(hosts=(tool.touched_host(request),), secrets=tuple(secrets))
-
-    return touches
 
 
 class DialledDoor:
@@ -145,7 +103,7 @@ class BoundCredentials:
 class FetchTool:
     """The executor of http.fetch with everything it stands on. What happened is in the journal before a call ends."""
 
-    name = FETCH_EXECUTOR
+    name = EXECUTOR
     keeps_deadline = True
 
     def __init__(

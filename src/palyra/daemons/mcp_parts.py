@@ -19,6 +19,7 @@ from palyra.errors import Unavailable
 from palyra.journal.sqlite import SqliteStore
 from palyra.mcp.door_request import USED_FILE
 from palyra.tools.catalog import Catalog
+from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from palyra.api.service import ApiService
@@ -74,12 +75,10 @@ class McpParts:
 
     @cached_property
     def _door(self) -> "ProtocolDoor":
-        from importlib.metadata import version
-
         from palyra.daemons.mcp_desk import McpDesk
         from palyra.mcp.protocol_door import ProtocolDoor
 
-        return ProtocolDoor(McpDesk(self._service(), self._settings.deciders), version("palyra"))
+        return ProtocolDoor(McpDesk(self._service(), self._settings.deciders), VERSION)
 
     @asynccontextmanager
     async def leaving_with_agents(self) -> AsyncIterator[None]:

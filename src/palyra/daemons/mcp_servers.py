@@ -21,8 +21,8 @@ from palyra.daemons.vault_parts import DecidedSecrets
 from palyra.errors import InvalidInput, LimitExceeded
 from palyra.mcp.behind.definition import Listing, ToolDefinition
 from palyra.mcp.behind.pinning import Pin, UnknownServerTool, approve, look, require_in_use
-from palyra.mcp.behind.server_plan import PLACEHOLDER, ServerPlan
-from palyra.mcp.behind.server_tool import MCP_EXECUTOR, result_of_server, spec_of, words_of
+from palyra.mcp.behind.server_plan import MCP_EXECUTOR, PLACEHOLDER, ServerPlan
+from palyra.mcp.behind.server_tool import result_of_server, spec_of, words_of
 from palyra.mcp.behind.sqlite_pins import put_approved, put_seen, read_pins
 from palyra.mcp.limits import MAX_INSTANCES, MAX_SERVER_OUTPUT_BYTES, SERVER_IDLE_SECONDS
 from palyra.sandbox.command import ProcessCommand

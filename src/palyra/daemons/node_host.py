@@ -5,7 +5,6 @@ import platform
 import random
 import signal
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from palyra.clock import SystemClock
@@ -29,6 +28,7 @@ from palyra.nodes.host.system_health import platform_name
 from palyra.nodes.limits import MAX_DEVICE_NAME_CHARS
 from palyra.nodes.pairing_code import PairingCode, ServerAddress
 from palyra.nodes.records import DeviceFacts
+from palyra.version import VERSION
 
 FOLDER = "node"
 
@@ -63,7 +63,7 @@ class NodeHost:
             self._folder.unlock()
 
     async def _join(self, code: PairingCode | None, servers: Sequence[ServerAddress]) -> DeviceRecord:
-        facts = DeviceFacts(name=self._name, platform=platform_name(), software_version=version("palyra"))
+        facts = DeviceFacts(name=self._name, platform=platform_name(), software_version=VERSION)
         joining = Joining(
             self._folder,
             kind=DeviceKind.NODE,
@@ -92,12 +92,12 @@ class NodeHost:
                 runner=commands,
                 person=person,
                 folder=self._root,
-                software_version=version("palyra"),
+                software_version=VERSION,
                 open_url_command=settings.node.open_url_command,
                 notify_command=settings.node.notify_command,
             ),
             person=person,
-            facts=HostFacts(platform=platform_name(), software_version=version("palyra")),
+            facts=HostFacts(platform=platform_name(), software_version=VERSION),
             clock=SystemClock(),
             draw=random.random,
         )

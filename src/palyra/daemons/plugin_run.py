@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from palyra.config.settings import WasmSettings
-from palyra.daemons.skill_tools import ENFORCEABLE, WASM_EXECUTOR, default_limits
+from palyra.daemons.wasm_bounds import ENFORCEABLE, WASM_EXECUTOR, default_limits
 from palyra.errors import Denied, InvalidInput, LimitExceeded, Unavailable
 from palyra.identity.principal import Principal
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES

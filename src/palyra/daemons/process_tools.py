@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palyra.config.settings import EgressSettings, SandboxSettings
-from palyra.daemons.egress_parts import EgressParts, SandboxDoor, bindings_for
+from palyra.egress.bound_hosts import bindings_for
 from palyra.egress.rules import BadHostRule, is_within, parse_rules
 from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
 from palyra.policy.obligations import EGRESS, Obligations
 from palyra.sandbox import schemas
+from palyra.sandbox.launcher import READY_KEEPERS
 from palyra.sandbox.process_executor import ProcessTools
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import (
@@ -32,6 +33,9 @@ from palyra.tools.spec import (
     Touches,
     reserves_nothing,
 )
+
+if TYPE_CHECKING:
+    from palyra.daemons.egress_parts import EgressParts, SandboxDoor
 
 PROCESS_EXECUTOR = "process"
 STARTING = frozenset({"process.run", "process.start"})
@@ -191,13 +195,17 @@ class ProcessExecutor:
         settings: SandboxSettings,
         protected_names: tuple[str, ...],
         scratch: Path,
-        egress: EgressParts | None = None,
+        egress: "Callable[[], EgressParts] | None" = None,
+        *,
+        one_command: bool = False,
     ) -> None:
-        """Without ``egress`` programs that are given hosts are refused: nothing would let just those through."""
+        """Without ``egress`` programs that are given hosts are refused: nothing would let just those through. It is
+        asked for when the first of them is. With ``one_command`` nothing is made ready for a next call."""
         self._settings = settings
         self._protected = protected_names
         self._scratch = scratch
         self._egress = egress
+        self._one_command = one_command
         self._runner: ProcessRunner | None = None
         self._tools: ProcessTools | None = None
 
@@ -210,6 +218,8 @@ class ProcessExecutor:
                     enabled=self._settings.enabled,
                     max_running=self._settings.max_running,
                     max_waiting=self._settings.max_waiting,
+                    warm=not self._one_command,
+                    keepers=1 if self._one_command else READY_KEEPERS,
                     scratch=str(self._scratch),
                 )
             )
@@ -220,8 +230,8 @@ class ProcessExecutor:
         watched = self.tools.sink is not None
         profile = profile_for(plan, self._settings, self._protected, watched=watched)
         door: SandboxDoor | None = None
-        if self._egress is not None and plan.tool in STARTING:
-            profile, door = self._egress.sandbox_door(plan, profile)
+        if self._egress is not None and plan.tool in STARTING and profile.has_a_door:
+            profile, door = self._egress().sandbox_door(plan, profile)
         done = await self.tools.perform(plan, profile, door)
         return Outcome(result=done.result, receipt=done.receipt, error=done.error)
 

@@ -1,17 +1,14 @@
 """The registry of skills as the settings want it."""
 
-from importlib.metadata import version
-
 from palyra.config.settings import SkillsSettings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.skill_storage import SkillFolders
 from palyra.journal.sqlite import SqliteStore
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills import sqlite_publishers, sqlite_skills
 from palyra.skills.registry import SkillRegistry
 from palyra.skills.store import ArtifactFiles
+from palyra.version import VERSION
 
-SKILL_SCHEMA = (*sqlite_skills.SCHEMA, *sqlite_publishers.SCHEMA)
 ARTIFACTS = "skills/artifacts"
 
 
@@ -22,6 +19,6 @@ def make_skills(settings: SkillsSettings, *, store: SqliteStore, state: StateDir
         files=ArtifactFiles(state.path(ARTIFACTS)),
         data=SkillFolders(state),
         verifier_of=Ed25519Verifier.from_public_bytes,
-        palyra_version=version("palyra"),
+        palyra_version=VERSION,
         trust_on_first_use=settings.trust_on_first_use,
     )

@@ -7,6 +7,7 @@ import msgspec
 
 from palyra.config.settings import EgressSettings, WasmSettings
 from palyra.daemons.skill_http import reachable
+from palyra.daemons.wasm_bounds import ENFORCEABLE, WASM_EXECUTOR, default_limits, most_limits
 from palyra.egress.rules import HostRule, parse_rules
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.skills.capabilities import STAR, Capabilities, WasiGroup
@@ -18,8 +19,6 @@ from palyra.tools.spec import SkillOfTool, ToolCapability, ToolMetadata, ToolSpe
 from palyra.wasm.grants import CapabilityGrantSet
 from palyra.wasm.limits import RuntimeLimits
 
-WASM_EXECUTOR: Final = "wasm"
-ENFORCEABLE: Final = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "egress", "read_only"))
 # Where a guest finds what an operator configured, in its input; a caller's own value under this name is replaced.
 CONFIGURATION_KEY: Final = "_config"
 _SEED_BYTES: Final = 32
@@ -108,19 +107,6 @@ def tool_capabilities(asked: Capabilities) -> frozenset[ToolCapability]:
         ToolCapability.DEVICE: asked.device or asked.node,
     }
     return frozenset(capability for capability, wanted in mapped.items() if wanted)
-
-
-def most_limits(wasm: WasmSettings) -> RuntimeLimits:
-    """The most that any guest gets, whatever its manifest asks for."""
-    return RuntimeLimits(
-        fuel_budget=max(wasm.fuel, wasm.max_fuel),
-        max_memory_bytes=wasm.memory_bytes,
-        max_instances=wasm.max_instances,
-    )
-
-
-def default_limits(wasm: WasmSettings) -> RuntimeLimits:
-    return msgspec.structs.replace(most_limits(wasm), fuel_budget=wasm.fuel)
 
 
 def skill_limits(asked: Capabilities, wasm: WasmSettings) -> RuntimeLimits:

@@ -9,8 +9,8 @@ from typing import Any
 
 from palyra.config.settings import EgressSettings, SandboxSettings, WasmSettings
 from palyra.daemons.browser_specs import browser_specs
-from palyra.daemons.fetch_tool import fetch_spec
-from palyra.daemons.node_tool import Devices, node_invoke_spec
+from palyra.daemons.fetch_spec import fetch_spec
+from palyra.daemons.node_spec import Devices, node_invoke_spec
 from palyra.daemons.plugin_run import plugin_run_spec
 from palyra.daemons.process_tools import process_specs
 from palyra.tools import builtin

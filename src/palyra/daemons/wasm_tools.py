@@ -17,14 +17,8 @@ from palyra.daemons.plugin_run import (
 )
 from palyra.daemons.skill_calls import SkillCalls
 from palyra.daemons.skill_services import SkillServices
-from palyra.daemons.skill_tools import (
-    WASM_EXECUTOR,
-    ActiveTool,
-    call_grants,
-    call_limits,
-    guest_input,
-    most_limits,
-)
+from palyra.daemons.skill_tools import ActiveTool, call_grants, call_limits, guest_input
+from palyra.daemons.wasm_bounds import WASM_EXECUTOR, most_limits
 from palyra.daemons.wasm_parts import make_runtime
 from palyra.errors import PalyraError
 from palyra.identity.principal import Principal

@@ -14,8 +14,8 @@ from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
 from palyra.daemons.plugin_run import PLUGIN_RUN, NoModule, WasmPluginRunnerPolicy, read_workspace_module
 from palyra.daemons.process_tools import PROCESS_EXECUTOR, profile_for
-from palyra.daemons.skill_tools import WASM_EXECUTOR, most_limits
 from palyra.daemons.tool_set import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.daemons.wasm_bounds import WASM_EXECUTOR, most_limits
 from palyra.daemons.wasm_parts import make_runtime
 from palyra.daemons.wasm_tools import run_plugin
 from palyra.errors import PalyraError

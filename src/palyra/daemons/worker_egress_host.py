@@ -6,7 +6,6 @@ import platform
 import random
 import signal
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from palyra.nodes.limits import MAX_DEVICE_NAME_CHARS
 from palyra.nodes.pairing_code import PairingCode, ServerAddress
 from palyra.nodes.records import DeviceFacts
 from palyra.signing.p256 import P256Signer
+from palyra.version import VERSION
 from palyra.workers.egress import limits
 from palyra.workers.egress.door_server import DoorServer
 from palyra.workers.egress.policy import WorkerEgressPolicy
@@ -79,7 +79,7 @@ class EgressHost:
         self._folder.lock()
         try:
             chosen = (name or f"egress of {platform.node() or 'a worker'}")[:MAX_DEVICE_NAME_CHARS]
-            facts = DeviceFacts(name=chosen, platform=platform.system().lower(), software_version=version("palyra"))
+            facts = DeviceFacts(name=chosen, platform=platform.system().lower(), software_version=VERSION)
             joining = Joining(
                 self._folder,
                 kind=DeviceKind.EGRESS,

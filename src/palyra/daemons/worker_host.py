@@ -6,7 +6,6 @@ import random
 import secrets
 import signal
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from palyra.nodes.limits import MAX_DEVICE_NAME_CHARS
 from palyra.nodes.pairing_code import PairingCode, ServerAddress
 from palyra.nodes.records import DeviceFacts
 from palyra.sandbox.remove_tree import remove_tree
+from palyra.version import VERSION
 from palyra.workers.agent.agent import End, WorkerAgent
 from palyra.workers.agent.attesting import WorkerFacts
 from palyra.workers.agent.grpc_link import LinkLost, WorkerLink
@@ -58,7 +58,7 @@ class WorkerHost:
 
     async def join(self, code: PairingCode | None, servers: Sequence[ServerAddress]) -> DeviceRecord:
         """Pairs with a daemon as a worker of its fleet; without a code a pairing that was begun goes on."""
-        facts = DeviceFacts(name=self._name, platform=platform_name(), software_version=version("palyra"))
+        facts = DeviceFacts(name=self._name, platform=platform_name(), software_version=VERSION)
         joining = Joining(
             self._folder,
             kind=DeviceKind.WORKER,
@@ -112,7 +112,7 @@ class WorkerHost:
         facts = WorkerFacts(
             boot_id=secrets.token_hex(_BOOT_BYTES),
             platform=platform_name(),
-            software_version=version("palyra"),
+            software_version=VERSION,
             slots=self._settings.worker.slots,
             capabilities=calls.capabilities,
             image_digest_sha256=measured.image_digest_sha256,

@@ -15,10 +15,9 @@ from palyra.fetch.limits import RENDER_THREADS
 from palyra.fetch.ports import Frame
 from palyra.fetch.request import FetchRequest
 from palyra.fetch.result import build_result
+from palyra.fetch.tool import EXECUTOR
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan, Outcome
-
-EXECUTOR = "fetch"
 
 
 class FetchTimedOut(LimitExceeded):

@@ -8,6 +8,7 @@ from palyra.fetch.request import METHODS, ContentFormat, FetchRequest, RedirectM
 from palyra.limits import MAX_CALL_TIMEOUT_MS
 
 NAME: Final = "http.fetch"
+EXECUTOR: Final = "fetch"
 TITLE: Final = "Fetch from the web"
 DESCRIPTION: Final = (
     "Makes one HTTP request to an allowed host and returns the answer: readable text for HTML pages, text for text,"

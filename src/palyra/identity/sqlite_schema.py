@@ -1,4 +1,7 @@
-"""The tables of device identity. In a module of their own, because every store is opened with them and few use them."""
+"""The tables of device identity and of tokens.
+
+In a module of their own, because every store is opened with them and few use them.
+"""
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS identity_state (
@@ -19,3 +22,4 @@ SCHEMA = (
         authority_id TEXT NOT NULL, certificate BLOB NOT NULL, not_before_ms INTEGER NOT NULL,
         not_after_ms INTEGER NOT NULL, UNIQUE (device_id, generation)) STRICT""",
 )
+TOKENS = ("CREATE TABLE IF NOT EXISTS api_tokens (token_id TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID",)

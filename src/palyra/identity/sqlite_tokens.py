@@ -12,8 +12,6 @@ from palyra.ids import TokenId
 from palyra.journal.event import Event, NewEvent
 from palyra.secret import Secret
 
-SCHEMA = ("CREATE TABLE IF NOT EXISTS api_tokens (token_id TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID",)
-
 _decode = msgspec.json.Decoder(TokenRecord)
 
 

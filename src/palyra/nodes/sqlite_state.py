@@ -1,7 +1,7 @@
 """The state of devices in SQL: one transaction with the journal's entries."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -16,11 +16,6 @@ from palyra.nodes.records import (
 from palyra.nodes.state_document import encode_records
 from palyra.nodes.state_port import NodeStateUnreadable, NodeUnit, Store, Transaction
 from palyra.nodes.state_unit import ReadOnlyUnit, keep_within_bounds
-
-SCHEMA: Final = (
-    """CREATE TABLE IF NOT EXISTS node_state (
-        shelf TEXT NOT NULL, id TEXT NOT NULL, record BLOB NOT NULL, PRIMARY KEY (shelf, id)) STRICT, WITHOUT ROWID""",
-)
 
 T = TypeVar("T")
 

@@ -28,10 +28,6 @@ from palyra.nodes.state_unit import DocumentUnit
 FILE_NAME: Final = "node-runtime.v1.json"
 BACKUP_NAME: Final = f"{FILE_NAME}.bak"
 BROKEN_NAME: Final = f"{FILE_NAME}.broken"
-SCHEMA: Final = (
-    """CREATE TABLE IF NOT EXISTS node_state_file (
-        one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL, sha256 TEXT NOT NULL) STRICT""",
-)
 _MARK: Final = "SELECT revision, sha256 FROM node_state_file"
 # The document in force and those of units that wait in the same commit.
 _REMEMBERED: Final = 4

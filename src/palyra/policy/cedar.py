@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-import cedarpy
 import msgspec
 
 from palyra.policy.bundle import Bundle, Policy
 from palyra.policy.cedar_call import NO_POLICIES, NOBODY, Reply, authorize, parse_entities
 from palyra.policy.cedar_check import check_bundle
+from palyra.policy.cedar_library import cedarpy
 from palyra.policy.context_reads import together
 from palyra.policy.decision import Answer, Decision, Evaluation, Judgement, MissingGrant, Outcome, judge
 from palyra.policy.entities import cedar_value

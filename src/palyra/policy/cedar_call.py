@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
-import cedarpy
 import msgspec
+
+from palyra.policy.cedar_library import cedarpy
 
 NO_POLICIES: Final = cedarpy.PolicySet.from_str("")
 

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import cedarpy
 import msgspec
 
 from palyra.policy.blame import Blame, blame_syntax, blame_validation, find
 from palyra.policy.bundle import BadBundle, Bundle, Policy, Scope
+from palyra.policy.cedar_library import cedarpy
 from palyra.policy.context_reads import context_reads
 from palyra.policy.limits import MAX_BUNDLE_BYTES, MAX_POLICIES, MAX_POLICY_FILE_BYTES, MAX_POLICY_FILES, MAX_PROBLEMS
 from palyra.policy.obligations import parse_obligations
@@ -105,12 +105,12 @@ class _Checker:
         if excess := complexity_of(statement):
             yield source.problem(excess.offset, excess.message)
             return
-        if _syntax_error(statement.text) is not None:
+        try:
+            document = _parsed(statement.text)
+        except ValueError:
             blame = blame_syntax(statement, _syntax_error)
             yield source.problem(blame.offset, blame.message)
             return
-        try:
-            document = _parsed(statement.text)
         except RecursionError:
             yield source.problem(statement.start, "too many chained conditions; write them as a set with `contains`")
             return

@@ -27,7 +27,7 @@ from palyra.sandbox.command import ProcessCommand
 from palyra.sandbox.doorway import Doorway, NetworkDoor
 from palyra.sandbox.landlock import abi as landlock_abi
 from palyra.sandbox.launch import Exit, LaunchSpec
-from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.launcher import READY_KEEPERS, Launcher
 from palyra.sandbox.limited import limited_receipt, limited_spec
 from palyra.sandbox.namespace_sockets import NamespaceSockets
 from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded, RuntimeFailure
@@ -59,6 +59,8 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 1024
     # Whether sandboxes are built ahead, once a profile is in use.
     warm: bool = True
+    # Processes that wait to start a program each.
+    keepers: int = READY_KEEPERS
     # Where protected names that appeared are moved to, and where calls get their private folders.
     scratch: str
 
@@ -69,7 +71,7 @@ class ProcessRunner:
     def __init__(self, settings: RunnerSettings) -> None:
         self._settings = settings
         self._cgroups = CgroupPool()
-        self._launcher = Launcher(cgroups=self._cgroups)
+        self._launcher = Launcher(ready=settings.keepers, cgroups=self._cgroups)
         self._namespace_sockets = NamespaceSockets()
         self._slots = asyncio.Semaphore(settings.max_running)
         self._waiting = 0

@@ -113,6 +113,11 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
         _refuse_bad_files(self.extra_files)
 
     @property
+    def has_a_door(self) -> bool:
+        """Whether it reaches hosts, through a door that lets just those through."""
+        return self.egress is EgressEnforcementMode.STRICT and bool(self.allowed_egress_hosts)
+
+    @property
     def required_layers(self) -> frozenset[Layer]:
         """What must hold or the call is refused: the tier's own layers, and those that policy adds."""
         wanted = TIER_C_LAYERS if self.tier is SandboxTier.C else TIER_B_LAYERS

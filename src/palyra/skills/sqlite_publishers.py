@@ -9,15 +9,6 @@ from palyra.skills.ports import Store, Transaction
 from palyra.skills.rotation import VerifiedRotation
 from palyra.skills.trust import KeyNotThePublishers, KeyRevoked, KeySource, KeyState, PublisherKey
 
-SCHEMA: Final = (
-    """CREATE TABLE IF NOT EXISTS skill_keys (
-        publisher TEXT NOT NULL, key_id TEXT NOT NULL, public_key BLOB NOT NULL, source TEXT NOT NULL,
-        state TEXT NOT NULL, replaces TEXT NOT NULL, added_ms INTEGER NOT NULL, added_by TEXT NOT NULL,
-        ended_ms INTEGER, reason TEXT NOT NULL, PRIMARY KEY (publisher, key_id)) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS skill_revoked_keys (
-        key_id TEXT PRIMARY KEY, revoked_ms INTEGER NOT NULL, revoked_by TEXT NOT NULL, reason TEXT NOT NULL
-        ) STRICT, WITHOUT ROWID""",
-)
 _COLUMNS: Final = "publisher, key_id, public_key, source, state, replaces, added_ms, added_by, ended_ms, reason"
 
 

@@ -19,26 +19,6 @@ from palyra.skills.limits import MAX_HISTORY_SHOWN, MAX_SKILLS
 from palyra.skills.ports import Store, StoredValues, Transaction
 from palyra.skills.trust import SkillOwner
 
-SCHEMA: Final = (
-    """CREATE TABLE IF NOT EXISTS skill_versions (
-        skill_id TEXT NOT NULL, digest TEXT NOT NULL, version TEXT NOT NULL, state TEXT NOT NULL, key_id TEXT NOT NULL,
-        decided_seq INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (skill_id, digest)) STRICT, WITHOUT ROWID""",
-    # The database itself keeps two daemons from having two versions of a skill in use.
-    "CREATE UNIQUE INDEX IF NOT EXISTS skill_versions_active ON skill_versions (skill_id) WHERE state = 'approved'",
-    """CREATE UNIQUE INDEX IF NOT EXISTS skill_versions_kept ON skill_versions (skill_id, version)
-        WHERE state IN ('quarantined', 'approved', 'disabled', 'superseded')""",
-    "CREATE INDEX IF NOT EXISTS skill_versions_by_key ON skill_versions (key_id)",
-    """CREATE TABLE IF NOT EXISTS skill_owners (
-        skill_id TEXT PRIMARY KEY, publisher TEXT NOT NULL, key_id TEXT NOT NULL, newest_approved TEXT NOT NULL
-        ) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS skill_configurations (
-        skill_id TEXT NOT NULL, version TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (skill_id, version)
-        ) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS skill_history (
-        seq INTEGER PRIMARY KEY, skill_id TEXT NOT NULL, version TEXT NOT NULL, digest TEXT NOT NULL,
-        kind TEXT NOT NULL, time_ms INTEGER NOT NULL, actor TEXT NOT NULL, reason TEXT NOT NULL) STRICT""",
-    "CREATE INDEX IF NOT EXISTS skill_history_by_skill ON skill_history (skill_id, seq)",
-)
 # The events after which a version runs.
 _PUT_IN_USE: Final = (SkillEvent.APPROVE, SkillEvent.ENABLE, SkillEvent.ROLL_BACK)
 _decode = msgspec.json.Decoder(SkillVersion)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from palyra.tools.record import CallRecord
+from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -28,11 +29,9 @@ def find_tracer(environ: Mapping[str, str] = os.environ) -> "Tracer | None":
         return None
     if API_MODULE not in sys.modules and not environ.get(PROVIDER_VARIABLE):
         return None
-    from importlib.metadata import version
-
     from opentelemetry import trace
 
-    return trace.get_tracer("palyra", version("palyra"))
+    return trace.get_tracer("palyra", VERSION)
 
 
 class CallTracing:

@@ -15,30 +15,8 @@ from palyra.vault.limits import MAX_SECRETS
 from palyra.vault.ports import Store, Transaction
 from palyra.vault.record import SecretInfo
 from palyra.vault.ref import SecretRef, SecretScope
+from palyra.vault.sqlite_schema import CHANGES
 
-# The kinds of journal entry that tell of a change; the vault's state holds the number of the last of them.
-_CHANGES: Final = (
-    "('vault.created', 'vault.secret_put', 'vault.secret_deleted', 'vault.rotation_started', 'vault.rotated')"
-)
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS vault_state (
-        one INTEGER PRIMARY KEY CHECK (one = 1), vault_id TEXT NOT NULL, revision INTEGER NOT NULL,
-        seq INTEGER NOT NULL, live INTEGER NOT NULL, active_key TEXT NOT NULL, previous_key TEXT NOT NULL,
-        buckets BLOB NOT NULL, tag BLOB NOT NULL) STRICT""",
-    """CREATE TABLE IF NOT EXISTS vault_keys (
-        key_id TEXT PRIMARY KEY, source TEXT NOT NULL, parameters TEXT NOT NULL, state TEXT NOT NULL,
-        index_key BLOB NOT NULL, created_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS vault_secrets (
-        scope TEXT NOT NULL, key TEXT NOT NULL, bucket INTEGER NOT NULL, current INTEGER NOT NULL,
-        oldest INTEGER NOT NULL, live INTEGER NOT NULL, created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,
-        updated_by TEXT NOT NULL, tag BLOB NOT NULL, PRIMARY KEY (scope, key)) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX IF NOT EXISTS vault_secrets_by_bucket ON vault_secrets (bucket, scope, key, tag)",
-    """CREATE TABLE IF NOT EXISTS vault_versions (
-        scope TEXT NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL, key_id TEXT NOT NULL, wrapped BLOB NOT NULL,
-        sealed BLOB NOT NULL, PRIMARY KEY (scope, key, version)) STRICT""",
-    "CREATE INDEX IF NOT EXISTS vault_versions_by_key ON vault_versions (key_id, scope, key, version)",
-    f"CREATE INDEX IF NOT EXISTS vault_changes ON events (seq) WHERE kind IN {_CHANGES}",
-)
 _HEAD: Final = "scope, key, current, oldest, live, created_ms, updated_ms, updated_by"
 LIVE: Final = "live"
 RETIRED: Final = "retired"
@@ -67,7 +45,7 @@ class VaultTables:
 
     def newest_change(self) -> int | None:
         """The journal entry of the last change, whatever the vault's own tables say."""
-        newest: int | None = self._tx.execute(f"SELECT MAX(seq) FROM events WHERE kind IN {_CHANGES}")[0][0]  # noqa: S608
+        newest: int | None = self._tx.execute(f"SELECT MAX(seq) FROM events WHERE kind IN {CHANGES}")[0][0]  # noqa: S608
         return newest
 
     def put_state(self, state: VaultState, tag: bytes) -> None:

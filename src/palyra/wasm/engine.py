@@ -1,8 +1,8 @@
 """The one configuration of wasmtime, and the text that names it in the cache."""
 
+import os
 import platform
 import resource
-from importlib.metadata import version
 from typing import Any, Final
 
 import wasmtime
@@ -114,7 +114,19 @@ def _config(*, parallel: bool) -> wasmtime.Config:
     return config
 
 
+def _version() -> str:
+    """Of the library, from the name of the folder beside it that installers make. To ask Python for it takes as long as
+    loading the library."""
+    beside = os.listdir(os.path.dirname(os.path.dirname(wasmtime.__file__)))
+    found = [name for name in beside if name.startswith("wasmtime-") and name.endswith(".dist-info")]
+    if len(found) == 1:
+        return found[0].removeprefix("wasmtime-").removesuffix(".dist-info")
+    from importlib.metadata import version
+
+    return version("wasmtime")
+
+
 def engine_name() -> str:
     """Version, machine and settings: what a compiled module depends on."""
     settings = ",".join(f"{name}={value}" for name, value in sorted(_settings().items()))
-    return f"wasmtime {version('wasmtime')} {platform.machine()} {settings}"
+    return f"wasmtime {_version()} {platform.machine()} {settings}"

@@ -8,6 +8,7 @@ import pytest
 
 from palyra.cli import program
 from palyra.cli.root_help import TEXT
+from palyra.version import VERSION
 
 BEGIN = "from palyra.cli.program import main; import sys; main(); print(sorted(sys.modules), file=sys.stderr)"
 
@@ -35,8 +36,17 @@ def test_it_is_the_same_text_and_imports_next_to_nothing(word: str) -> None:
     assert by_click.stdout == TEXT
 
 
+def test_so_is_the_version() -> None:
+    answered = begin("--version")
+    assert (answered.returncode, answered.stdout) == (0, f"palyra {VERSION}\n")
+    assert "'click'" not in answered.stderr and "'typing'" not in answered.stderr
+    words = [sys.executable, "-m", "palyra.cli.main", "--version"]
+    assert subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout == answered.stdout
+
+
 @pytest.mark.parametrize(
-    ("words", "environment"), [(("--help",), {"COLUMNS": "60"}), (("--version",), {}), (("config", "--help"), {})]
+    ("words", "environment"),
+    [(("--help",), {"COLUMNS": "60"}), (("--version", "--json"), {}), (("config", "--help"), {})],
 )
 def test_anything_else_is_for_click(words: tuple[str, ...], environment: dict[str, str]) -> None:
     answered = begin(*words, **environment)

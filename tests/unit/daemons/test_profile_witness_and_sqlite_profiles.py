@@ -10,7 +10,8 @@ import pytest
 
 from fakes.journal_house import JournalHouse
 from palyra.browser.session_view import Caller, ProfilesHead
-from palyra.browser.sqlite_profiles import SCHEMA, put_heard, read_heard
+from palyra.browser.sqlite_profiles import put_heard, read_heard
+from palyra.browser.sqlite_schema import SCHEMA
 from palyra.daemons.profile_witness import ProfileWitness
 from palyra.journal.sqlite import SqliteStore
 

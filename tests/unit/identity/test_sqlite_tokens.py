@@ -10,6 +10,7 @@ from fakes.journal_house import JournalHouse
 from palyra.identity import sqlite_tokens
 from palyra.identity.api_token import TokenRecord, TokenScope, Unauthenticated, UnknownToken
 from palyra.identity.principal import Principal
+from palyra.identity.sqlite_schema import TOKENS
 from palyra.ids import TokenId
 from palyra.journal.sqlite import SqliteStore
 
@@ -23,7 +24,7 @@ def house(tmp_path: Path) -> JournalHouse:
 
 @pytest.fixture
 def store(house: JournalHouse) -> Iterator[SqliteStore]:
-    opened = house.open(schema=sqlite_tokens.SCHEMA)
+    opened = house.open(schema=TOKENS)
     yield opened
     opened.close()
 

@@ -38,6 +38,14 @@ def test_the_default_is_isolated_with_strict_egress() -> None:
     assert Layer.NETWORK_NAMESPACE in profile.required_layers
 
 
+def test_only_named_hosts_under_strict_egress_have_a_door() -> None:
+    hosts = ("example.org",)
+    assert SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts).has_a_door
+    assert not SandboxProfile(workspace_root="/w").has_a_door
+    shared = EgressEnforcementMode.NONE
+    assert not SandboxProfile(workspace_root="/w", allowed_egress_hosts=hosts, egress=shared).has_a_door
+
+
 def test_shared_network_does_not_demand_a_namespace_and_policy_can_demand_more() -> None:
     shared = SandboxProfile(workspace_root="/w", egress=EgressEnforcementMode.NONE)
     assert Layer.NETWORK_NAMESPACE not in shared.required_layers

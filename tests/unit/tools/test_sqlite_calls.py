@@ -22,7 +22,7 @@ async def test_a_call_cut_off_by_a_crash_is_ended_once_and_its_budget_given_back
             await asyncio.sleep(0.01)
         assert house.run(run_id).budget[BudgetKind.CALLS].reserved == 1
         call_id = house.gateway.store.events_since(0, 100, kind="call.started")[0].call
-        live = {house.gateway._instance}
+        live = {house.gateway.instance}
         store = house.gateway.store
         # While its process lives, nobody may end it.
         assert await store.transact(lambda tx: sqlite_calls.release_abandoned(tx, live, actor="palyrad")) == []

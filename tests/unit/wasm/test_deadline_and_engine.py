@@ -1,6 +1,8 @@
+import os
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import pytest
 import wasmtime
@@ -42,7 +44,13 @@ def test_a_timer_that_was_stopped_did_not_go_off():
 def test_the_engines_name_tells_everything_a_compiled_module_depends_on():
     name = engine_name()
     assert all(setting in name for setting in SETTINGS)
-    assert "wasmtime " in name
+    assert name.startswith(f"wasmtime {version('wasmtime')} ")
+
+
+@pytest.mark.parametrize("beside", [[], ["wasmtime-1.0.dist-info", "wasmtime-2.0.dist-info"]])
+def test_where_the_folders_do_not_tell_the_version_python_is_asked(beside, monkeypatch):
+    monkeypatch.setattr(os, "listdir", lambda _folder: beside)
+    assert engine_name().startswith(f"wasmtime {version('wasmtime')} ")
 
 
 def test_a_limited_address_space_gets_small_reservations_and_another_name():

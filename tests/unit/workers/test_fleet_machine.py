@@ -24,7 +24,8 @@ from palyra.workers.fleet import WorkerFleetManager
 from palyra.workers.lease import LeaseState
 from palyra.workers.lifecycle import WorkerLifecycleState as State
 from palyra.workers.reaper import due
-from palyra.workers.sqlite_fleet import SCHEMA, SqliteFleet
+from palyra.workers.sqlite_fleet import SqliteFleet
+from palyra.workers.sqlite_schema import SCHEMA
 from palyra.workers.state_port import Beat
 
 WORKERS = [numbered(number) for number in (1, 2, 3)]

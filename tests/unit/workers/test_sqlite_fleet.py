@@ -11,7 +11,8 @@ from palyra.journal.sqlite import SqliteStore
 from palyra.workers.commands import FleetCommand
 from palyra.workers.decision import ChangedMeanwhile, FleetDecision, Situation
 from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.sqlite_fleet import SCHEMA, SqliteFleet
+from palyra.workers.sqlite_fleet import SqliteFleet
+from palyra.workers.sqlite_schema import SCHEMA
 
 
 @pytest.fixture

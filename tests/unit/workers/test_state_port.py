@@ -4,7 +4,8 @@ from fakes.fleet_scene import POLICY
 from fakes.journal_house import JournalHouse, StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.sqlite_fleet import SCHEMA, SqliteFleet
+from palyra.workers.sqlite_fleet import SqliteFleet
+from palyra.workers.sqlite_schema import SCHEMA
 from palyra.workers.state_port import FleetLedger, Store
 
 

@@ -16,6 +16,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 RESERVED: Final = frozenset(
     {"browser", "echo", "fs", "http", "mcp", "node", "palyra", "plugin", "process", "skill", "sleep", "vault", "worker"}
 )
+MCP_EXECUTOR: Final = "mcp"
 # Variables of a program that is only looked at: it starts as it would, and has nothing to give away.
 PLACEHOLDER: Final = "not-given-before-review"
 HOST_CHARS: Final = egress.MAX_HOST_CHARS + len("*.:65535")

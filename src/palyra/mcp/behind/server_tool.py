@@ -3,12 +3,11 @@
 from typing import Any, Final
 
 from palyra.mcp.behind.definition import ToolDefinition
-from palyra.mcp.behind.server_plan import ServerPlan
+from palyra.mcp.behind.server_plan import MCP_EXECUTOR, ServerPlan
 from palyra.mcp.offered_tool import PROTOCOL_CONTENT
 from palyra.tools.budget import BudgetKind
 from palyra.tools.spec import ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches
 
-MCP_EXECUTOR: Final = "mcp"
 MAX_MESSAGE_CHARS: Final = 500
 OUTPUT: Final[dict[str, Any]] = {
     "type": "object",

@@ -6,10 +6,6 @@ from palyra.journal.event import NewEvent
 from palyra.mcp.behind.pinning import Pin, PinState
 from palyra.tools.ports import Store, Transaction
 
-SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS mcp_pins (
-        server TEXT NOT NULL, tool TEXT NOT NULL, record BLOB NOT NULL, PRIMARY KEY (server, tool)) WITHOUT ROWID""",
-)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Pin).decode
 

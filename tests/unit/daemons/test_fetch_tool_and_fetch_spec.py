@@ -12,7 +12,7 @@ import pytest
 from fakes.fetch_scene import Authority, answer, redirect
 from fakes.house import House, open_house
 from fakes.loopback import Script, ScriptedServer, read_request
-from palyra.daemons.fetch_tool import fetch_spec
+from palyra.daemons.fetch_spec import fetch_spec
 from palyra.secret import Secret
 from palyra.tools.budget import BudgetKind
 from palyra.tools.spec import ToolCapability

@@ -12,7 +12,7 @@ import pytest
 from fakes.house import House, open_house
 from fakes.house_devices import HouseDevices, answer_all
 from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, code_of
-from palyra.daemons.node_tool import NAME, node_invoke_spec
+from palyra.daemons.node_spec import NAME, node_invoke_spec
 from palyra.nodes.records import DeviceCapabilityView
 from palyra.tools.call import CallState
 from palyra.tools.sqlite_approvals import read_approval

@@ -1,0 +1,323 @@
+"""The parts of a gateway that are made when they are first used: a command imports and makes what it needs.
+
+A daemon makes all of them at its start (``make_all``): nobody's first call waits for one, and every error that a record
+may name is known.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from palyra.clock import Clock
+from palyra.config.settings import Settings
+from palyra.config.state_dir import StateDir
+from palyra.daemons.browser_tier import BrowserTier
+from palyra.daemons.policy_watch import LivePolicy
+from palyra.daemons.tool_set import FilesExecutor
+from palyra.fetch.tool import NAME as FETCH
+from palyra.journal.redact import Redactor
+from palyra.journal.sqlite import SqliteStore
+from palyra.policy.entities import EntityDirectory
+from palyra.telemetry.unread import UnreadMetrics
+from palyra.tools import sqlite_approvals
+from palyra.tools.broker import Broker
+from palyra.tools.catalog import Catalog
+from palyra.tools.execution import Executor
+from palyra.version import VERSION
+from palyra.when_used import when_used
+
+if TYPE_CHECKING:
+    from palyra.api import service as api_service
+    from palyra.daemons import (
+        active_skills,
+        channel_hub,
+        egress_journal,
+        egress_parts,
+        fetch_tool,
+        identity_parts,
+        mcp_parts,
+        node_parts,
+        node_tool,
+        skill_calls,
+        skill_parts,
+        vault_parts,
+        wasm_tools,
+        worker_parts,
+    )
+    from palyra.identity.identity_manager import IdentityManager
+    from palyra.skills.registry import SkillRegistry
+    from palyra.telemetry.prometheus import PrometheusMetrics
+    from palyra.vault.key_source import KeySource
+    from palyra.vault.vault import Vault
+else:
+    api_service = when_used("palyra.api.service")
+    active_skills = when_used("palyra.daemons.active_skills")
+    channel_hub = when_used("palyra.daemons.channel_hub")
+    egress_journal = when_used("palyra.daemons.egress_journal")
+    egress_parts = when_used("palyra.daemons.egress_parts")
+    fetch_tool = when_used("palyra.daemons.fetch_tool")
+    identity_parts = when_used("palyra.daemons.identity_parts")
+    mcp_parts = when_used("palyra.daemons.mcp_parts")
+    node_parts = when_used("palyra.daemons.node_parts")
+    node_tool = when_used("palyra.daemons.node_tool")
+    skill_calls = when_used("palyra.daemons.skill_calls")
+    skill_parts = when_used("palyra.daemons.skill_parts")
+    vault_parts = when_used("palyra.daemons.vault_parts")
+    wasm_tools = when_used("palyra.daemons.wasm_tools")
+    worker_parts = when_used("palyra.daemons.worker_parts")
+
+ACTOR: Final = "palyrad"
+
+
+class Executors(Mapping[str, Executor]):
+    """Who runs tools, by name; each is made when the first call for it comes."""
+
+    def __init__(self, makers: dict[str, Callable[[], Executor]]) -> None:
+        self.makers = makers
+        self._made: dict[str, Executor] = {}
+
+    def __getitem__(self, name: str) -> Executor:
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = self.makers[name]()
+        return made
+
+    @property
+    def made(self) -> list[str]:
+        return list(self._made)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+
+class GatewayParts:
+    settings: Settings
+    state: StateDir
+    policy_dir: Path
+    channel: str
+    clock: Clock
+    redactor: Redactor
+    browser: BrowserTier
+    catalog: Catalog
+    metrics: "PrometheusMetrics | UnreadMetrics"
+    store: SqliteStore
+    directory: EntityDirectory
+    policy: LivePolicy
+    instance: str
+    broker: Broker
+    executors: Executors
+
+    def has(self, part: str) -> bool:
+        """Whether a part was made. What was not has nothing open."""
+        return part in self.__dict__
+
+    @cached_property
+    def key_sources(self) -> "Mapping[str, KeySource]":
+        return vault_parts.key_sources(
+            self.settings.vault,
+            state=self.state,
+            config_dir=self.policy_dir.parent,
+            # A daemon has no person in front of it to ask.
+            at_terminal=self.channel == "cli",
+        )
+
+    @cached_property
+    def vault(self) -> "Vault":
+        return vault_parts.make_vault(
+            self.settings.vault, store=self.store, sources=self.key_sources, learn=self.redactor.register
+        )
+
+    @cached_property
+    def secrets(self) -> "vault_parts.DecidedSecrets":
+        return vault_parts.DecidedSecrets(self.vault, self.policy, self.directory, self.store, actor=ACTOR)
+
+    @cached_property
+    def egress(self) -> "egress_parts.EgressParts":
+        return egress_parts.EgressParts(
+            self.settings.egress,
+            policy=self.policy,
+            directory=self.directory,
+            catalog=self.catalog,
+            secrets=self.secrets,
+            observer=egress_journal.JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
+        )
+
+    @cached_property
+    def files(self) -> FilesExecutor:
+        return FilesExecutor(self.settings.workspace.protected_names)
+
+    @cached_property
+    def fetch(self) -> "fetch_tool.FetchTool":
+        made = fetch_tool.FetchTool(
+            self.settings.egress,
+            spec=self.catalog.entry(FETCH).spec,
+            directory=self.directory,
+            dialler=self.egress.proxy.dialler,
+            grants=self.egress.grants,
+            secrets=self.egress.secrets,
+            observer=self.egress.observer,
+        )
+        self.egress.reconsidering.append(made.reconsider)
+        return made
+
+    @cached_property
+    def channels(self) -> "channel_hub.ChannelHub":
+        return channel_hub.ChannelHub(self.store, actor=ACTOR)
+
+    @cached_property
+    def skills(self) -> "SkillRegistry":
+        made = skill_parts.make_skills(self.settings.skills, store=self.store, state=self.state)
+        made.on_change = self._skills_changed
+        return made
+
+    def _skills_changed(self) -> None:
+        if self.has("wasm"):
+            self.wasm.skills_changed()
+
+    @cached_property
+    def skills_in_use(self) -> "active_skills.ActiveSkills":
+        return active_skills.ActiveSkills(
+            self.skills, self.catalog, self.settings.wasm, self.settings.egress, actor=ACTOR
+        )
+
+    @cached_property
+    def wasm(self) -> "wasm_tools.WasmTools":
+        calls = skill_calls.SkillCalls(
+            self.settings.egress,
+            self.state,
+            egress=self.egress,
+            directory=self.directory,
+            secrets=self.secrets,
+            channels=self.channels,
+            redactor=self.redactor,
+            require_kept=self.skills.index.require_kept,
+        )
+        return wasm_tools.WasmTools(
+            self.settings.wasm,
+            self.state,
+            skills=self.skills_in_use,
+            calls=calls,
+            policy=self.policy,
+            directory=self.directory,
+            protected_names=self.settings.workspace.protected_names,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def mcp(self) -> "mcp_parts.McpParts":
+        return mcp_parts.McpParts(
+            self.settings,
+            self.state,
+            lambda: self.service,
+            store=self.store,
+            catalog=self.catalog,
+            egress=self.egress,
+            secrets=self.secrets,
+            actor=ACTOR,
+        )
+
+    @cached_property
+    def nodes(self) -> "node_parts.NodeParts":
+        return node_parts.NodeParts(
+            self.settings.nodes,
+            store=self.store,
+            state=self.state,
+            clock=self.clock,
+            identity=lambda: self.identity,
+            calls=node_tool.DeviceCalls(lambda: self.broker),
+            learn=self.redactor.register,
+            instance=self.instance,
+            metrics=self.metrics,
+            actor=ACTOR,
+        )
+
+    @cached_property
+    def identity(self) -> "IdentityManager":
+        return identity_parts.make_identity(
+            self.settings.identity,
+            store=self.store,
+            clock=self.clock,
+            sources=self.key_sources,
+            source=self.settings.vault.key_source,
+            actor=ACTOR,
+            server_names=node_parts.advertised_names(self.settings.nodes),
+        )
+
+    @cached_property
+    def workers(self) -> "worker_parts.WorkerParts":
+        return worker_parts.WorkerParts(
+            self.settings.workers,
+            store=self.store,
+            state=self.state,
+            clock=self.clock,
+            identity=lambda: self.identity,
+            unpair=self._unpair,
+            instance=self.instance,
+            metrics=self.metrics,
+        )
+
+    async def _unpair(self, device_id: str, *, reason: str, actor: str) -> None:
+        await (await self.nodes.opened()).desk.revoke(device_id, reason=reason, actor=actor)
+
+    @cached_property
+    def service(self) -> "api_service.ApiService":
+        return api_service.ApiService(
+            store=self.store,
+            broker=self.broker,
+            vault=lambda: self.vault,
+            skills=lambda: self.skills,
+            prepare_skills=lambda: self.wasm.prepare(),
+            identity=lambda: self.identity,
+            nodes=lambda: self.nodes.opened(),
+            workers=lambda: self.workers,
+            browser=lambda: self.browser.desk,
+            channels=lambda: self.channels,
+            mcp=lambda: self.mcp.door(),
+            mcp_servers=lambda: self.mcp.servers,
+            policy=self.policy,
+            clock=self.clock,
+            status=self.status,
+            metrics=self.metrics.render,
+            ready=self.missing,
+            on_rejected=self.metrics.token_rejected,
+            channel=self.channel,
+        )
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "instance": self.instance,
+            "policy": self.policy.status(),
+            "journal": {"head": self.store.head()[0], "degraded": self.store.degraded},
+            "workspace": self.broker.config.workspace,
+            "running_calls": self.broker.running(),
+            "pending_approvals": self.pending(),
+            "nodes": self.nodes.status(),
+            "workers": self.workers.status(),
+            "browser": self.browser.parts.status(),
+        }
+
+    def missing(self) -> list[str]:
+        """What keeps this daemon from taking calls; nothing when it is ready."""
+        return [f"journal: {self.store.degraded}"] if self.store.degraded else []
+
+    def pending(self) -> int:
+        return sqlite_approvals.count_pending(self.store)
+
+    def make_all(self) -> None:
+        """All but the identities of devices, which are made when there is one."""
+        for name in self.executors:
+            self.executors[name]
+        for part in ("channels", "nodes", "service", "skills_in_use", "workers"):
+            getattr(self, part)
+        self.browser.desk  # noqa: B018
+
+    def policy_changed(self) -> None:
+        """What a new policy no longer allows is cut, not only refused from the next connection on."""
+        if self.has("egress"):
+            self.egress.policy_changed()
+        self.browser.policy_changed()

@@ -1,0 +1,11 @@
+"""The tables of devices, for either place that their state can be in.
+
+In a module of their own, because every store is opened with them and few use them.
+"""
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS node_state (
+        shelf TEXT NOT NULL, id TEXT NOT NULL, record BLOB NOT NULL, PRIMARY KEY (shelf, id)) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS node_state_file (
+        one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL, sha256 TEXT NOT NULL) STRICT""",
+)

@@ -1,0 +1,86 @@
+"""A command makes what it uses; a daemon makes everything before it says that it is ready."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.house import open_house
+from palyra.daemons.database_schema import SCHEMA
+from palyra.daemons.gateway_parts import Executors
+from palyra.tools.builtin import BuiltinExecutor
+
+# What a sandboxed command has no use for, by the modules that only it needs.
+NOT_FOR_A_COMMAND = (
+    "palyra.api.service",
+    "palyra.browser.download",
+    "palyra.daemons.browser_parts",
+    "palyra.daemons.egress_parts",
+    "palyra.daemons.fetch_tool",
+    "palyra.daemons.mcp_parts",
+    "palyra.daemons.node_parts",
+    "palyra.daemons.skill_parts",
+    "palyra.daemons.vault_parts",
+    "palyra.daemons.wasm_tools",
+    "palyra.daemons.worker_parts",
+    "palyra.egress.proxy",
+    "palyra.skills.registry",
+    "palyra.vault.vault",
+    "palyra.wasm.runtime",
+    "palyra.workers.fleet",
+    "grpc",
+    "importlib.metadata",
+    "jinja2",
+    "mcp",
+    "prometheus_client",
+    "starlette",
+    "uvicorn",
+    "wasmtime",
+)
+COMMAND = """
+import sys
+from palyra.cli.main import run
+status = run(["--state-dir", sys.argv[1], "run", "--", "true"])
+print(status, sorted(sys.modules))
+"""
+
+
+def test_a_sandboxed_command_loads_no_part_that_it_does_not_use(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", COMMAND, str(tmp_path / "state")]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("0 "), ended.stdout + ended.stderr
+    assert [name for name in NOT_FOR_A_COMMAND if f"'{name}'" in ended.stdout] == []
+
+
+async def test_a_daemon_has_made_everything_before_anybody_asks(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        gateway = house.gateway
+        made = ("egress", "fetch", "files", "mcp", "nodes", "service", "skills", "vault", "wasm", "workers")
+        assert [name for name in made if not gateway.has(name)] == []
+        assert gateway.executors.made == list(gateway.executors)
+        assert all(gateway.executors[name] is gateway.executors[name] for name in gateway.executors)
+        assert len(gateway.executors) == 9
+
+
+def test_an_executor_is_made_once_when_it_is_first_asked_for() -> None:
+    asked: list[str] = []
+
+    def make() -> BuiltinExecutor:
+        asked.append("made")
+        return BuiltinExecutor()
+
+    executors = Executors({"builtin": make})
+    assert list(executors) == ["builtin"] and executors.made == [] and asked == []
+    assert executors["builtin"] is executors["builtin"]
+    assert asked == ["made"]
+    with pytest.raises(KeyError):
+        executors["other"]
+
+
+def test_every_table_is_made_by_whoever_opens_the_database_first() -> None:
+    made = " ".join(SCHEMA)
+    tables = ("api_tokens", "browser_profiles_heard", "console_sessions", "console_requests", "fleet_leases")
+    tables += ("identity_devices", "mcp_pins", "node_state", "node_state_file", "skill_keys", "skill_versions")
+    for table in (*tables, "vault_secrets", "events_rare"):
+        assert f" IF NOT EXISTS {table} " in made

@@ -1,0 +1,13 @@
+import inspect
+
+from palyra.telemetry.prometheus import PrometheusMetrics
+from palyra.telemetry.unread import UnreadMetrics
+
+
+def test_it_takes_whatever_the_counters_take() -> None:
+    def methods(of: type) -> dict[str, list[str]]:
+        found = inspect.getmembers(of, inspect.isfunction)
+        return {name: list(inspect.signature(each).parameters) for name, each in found if not name.startswith("_")}
+
+    assert methods(UnreadMetrics) == methods(PrometheusMetrics)
+    assert UnreadMetrics().render() == b""
