@@ -16,7 +16,8 @@ from palyra.workers.decision import ChangedMeanwhile
 from palyra.workers.fleet import WorkerFleetManager
 from palyra.workers.lease import LeaseState
 from palyra.workers.sqlite_batch import SIZES, SqliteBatch, chunks
-from palyra.workers.sqlite_fleet import SCHEMA, SqliteFleet
+from palyra.workers.sqlite_fleet import SqliteFleet
+from palyra.workers.sqlite_schema import SCHEMA
 from palyra.workers.state_port import Beat
 
 WORKERS = [numbered(number + 1) for number in range(23)]
