@@ -90,7 +90,8 @@ class SqliteBatch:
 
     def decide(self, commands: Sequence[FleetCommand]) -> list[FleetDecision]:
         """In order, each seeing what those before it did."""
-        self._leases.load(one.lease_id for one in commands if not one.with_fence)
+        # Also those that are to begin: a statement between two decisions would write down the entries of the first.
+        self._leases.load(one.lease_id for one in commands)
         self._workers.load(self._worker_id(one) for one in commands)
         self._grants.load(one.grant_id for one in commands)
         fences = self._fences(sum(one.with_fence for one in commands))

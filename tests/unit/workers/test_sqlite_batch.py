@@ -105,6 +105,25 @@ async def test_what_is_begun_in_a_batch_can_end_in_it(both: Both) -> None:
     assert both.sqlite.worker(known[0].worker_id).written_off == (begins.lease_id,)
 
 
+@pytest.mark.parametrize("what", ["begins", "ends"])
+async def test_a_whole_batch_takes_a_few_statements(both: Both, what: str) -> None:
+    known = (await both.attested())[:16]
+    these: list[Any] = [both.lease(worker.worker_id) for worker in known]
+    if what == "ends":
+        leases = [one.lease() for one in await both.decide_all(these)]
+        these = [both.scene.settle(lease, both.clock.now, 1) for lease in leases]
+    said: list[str] = []
+
+    def work(tx: Any) -> None:
+        execute = tx.execute
+        tx.execute = lambda sql, values=(): said.append(sql) or execute(sql, values)
+        assert all(one.refusal is None for one in SqliteBatch(tx, MANAGER).decide(these))
+
+    await both.store.transact(work)
+    first_write = next(number for number, sql in enumerate(said) if "fleet_fence" not in sql and sql[0] in "IU")
+    assert len(said) <= 7 and not any(sql.startswith("SELECT") for sql in said[first_write:]), said
+
+
 async def test_heartbeats_of_many_are_told_apart(both: Both) -> None:
     known = await both.attested()
     both.clock.now += 1_000
