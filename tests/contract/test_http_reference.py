@@ -9,6 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from fakes.house import open_house
 from palyra.api.app import PROTOCOL, ROUTES, create_app
 from palyra.api.browser import NewProfileBody, TakeOverBody
 from palyra.api.calls import CallBody, RunBody
@@ -105,11 +106,14 @@ def test_every_body_of_the_api_is_covered_above() -> None:
     assert bodies == first | of_skills | of_devices | {"ServerApprovalBody"}
 
 
-def test_every_code_that_is_named_exists() -> None:
-    import palyra.daemons.gateway
+async def test_every_code_that_is_named_exists(tmp_path: Path) -> None:
     import palyra.daemons.server
     import palyra.mcp.behind.server_session
     import palyra.mcp.protocol_door  # noqa: F401
+
+    async with open_house(tmp_path):
+        # A daemon has loaded every part that it can speak for.
+        pass
 
     named = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", TEXT))
     others = {"approval.decide", "config.change", "status.read", "daemon.port", "tools.timeout_ms"}
