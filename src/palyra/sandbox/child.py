@@ -33,6 +33,8 @@ class KeeperEnd:
         self.native = False
         self.prepared = NOTHING_AHEAD
         self.prepared_at = 0.0
+        # The control groups that the keeper ends with the program, as it was told last.
+        self.groups: tuple[str, ...] = ()
         # Whether somebody listens to the orders' socket, and so closes it.
         self.confirming = False
         self.failure: LaunchFailed | None = None
@@ -60,6 +62,13 @@ class KeeperEnd:
         """A keeper that is gone has nothing left to be told."""
         with contextlib.suppress(OSError):
             self.control.send(message, socket.MSG_NOSIGNAL)
+
+    def tell_groups(self, procs: tuple[str, ...]) -> None:
+        """Which control groups end with the program, if that is another thing than it knows. Told before they are
+        needed, it does not take the processor from a program that starts."""
+        if procs != self.groups:
+            self.groups = procs
+            self.tell(launch_wire.GROUPS_TAG + b"\0".join(os.fsencode(path) for path in procs))
 
     def heard(self) -> bytes:
         """One message. A keeper that ended without reading our last one, which came as its program ended, makes the

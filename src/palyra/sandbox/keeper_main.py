@@ -145,7 +145,7 @@ class Keeper:
                 return True
             return True
         if tag == launch_wire.GROUPS_TAG:
-            self._groups = [os.path.dirname(path) for path in message[1:].split(b"\0")]
+            self._groups = [os.path.dirname(path) for path in message[1:].split(b"\0") if path]
             return True
         return False
 
