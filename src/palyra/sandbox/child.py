@@ -38,6 +38,8 @@ class KeeperEnd:
         # Whether somebody listens to the orders' socket, and so closes it.
         self.confirming = False
         self.failure: LaunchFailed | None = None
+        # Called when the keeper has said how its program ended.
+        self.listeners: list[Callable[[object], None]] = []
 
     def greeted(self) -> bool:
         """Takes the greeting. False when the keeper ended instead, or is of another release."""
@@ -124,11 +126,14 @@ class Child:
         return self._ended.done()
 
     def when_ended(self, do: Callable[[object], None]) -> None:
-        """Calls it, with something of no interest, when the program has ended."""
+        """Calls it, with something of no interest, when the program has ended; once or twice. The first time without
+        a turn of the loop between."""
         self._ended.add_done_callback(do)
+        self._keeper.listeners.append(do)
 
     def forget(self, do: Callable[[object], None]) -> None:
         self._ended.remove_done_callback(do)
+        self._keeper.listeners.remove(do)
 
     @property
     def failure(self) -> LaunchFailed | None:

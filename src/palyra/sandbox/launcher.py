@@ -189,6 +189,8 @@ class Launcher:
                 ended.set_exception(keeper.failure)
             else:
                 ended.set_result(exit_of(message))
+            for listener in keeper.listeners:
+                listener(ended)
             return
         # Killed: the zygote ends what it left behind, and says so.
         self._lost[keeper.pid] = ended

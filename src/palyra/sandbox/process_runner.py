@@ -141,7 +141,12 @@ class ProcessRunner:
         so.
         """
         host = self._guard_host(profile)
-        async with self._slot(command, wait_seconds):
+        # Written out: a generator around a generator costs every call as much as looking for its program.
+        if self._slots.locked():
+            await self._turn(command, wait_seconds)
+        else:
+            await self._slots.acquire()
+        try:
             doorway = Doorway(door, self._namespace_sockets)
             doorway.begin(profile)
             prepared = await self._calls.prepare(Call(profile=profile, command=command, host=host, doorway=doorway))
@@ -161,6 +166,8 @@ class ProcessRunner:
                 # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
                 if running is None or not self._calls.finish_at_once(prepared, running):
                     await asyncio.shield(self._calls.finish(prepared, running))
+        finally:
+            self._slots.release()
 
     async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
         if profile.tier is SandboxTier.B:
@@ -210,17 +217,6 @@ class ProcessRunner:
                 self._hosts.clear()
             self._hosts[key] = guard_host(profile, enabled=self._settings.enabled)
         return self._hosts[key]
-
-    @asynccontextmanager
-    async def _slot(self, command: ProcessCommand, wait_seconds: float | None) -> AsyncIterator[None]:
-        if self._slots.locked():
-            await self._turn(command, wait_seconds)
-        else:
-            await self._slots.acquire()
-        try:
-            yield
-        finally:
-            self._slots.release()
 
     async def _turn(self, command: ProcessCommand, wait_seconds: float | None) -> None:
         if self._waiting >= self._settings.max_waiting:

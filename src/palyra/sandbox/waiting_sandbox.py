@@ -266,18 +266,18 @@ class WaitingSandbox:
             index, number = launch_wire.FAILED.unpack(answer)
             raise failure_of(self._order.steps[index], number)
 
-    def close(self) -> None:
-        """Closes what is held of it but the last hold on its mounts: to give those up takes the kernel a while."""
-        self._orders.close()
+    def close_sockets(self) -> None:
+        """Those that its door served. All else that is held of it reaches nobody any more, and to give it up takes the
+        kernel a while."""
         if self.sockets is not None:
             self.sockets.close()
-        if self._inside is not None:
-            self._inside.close()
 
     def let_go(self) -> None:
         """Closes everything. For a thread, if the program has run."""
-        self.close()
+        self._orders.close()
+        self.close_sockets()
         if self._inside is not None:
+            self._inside.close()
             self._inside.let_go()
 
     async def end(self) -> None:

@@ -154,7 +154,7 @@ async def test_its_network_and_queues_are_kept_until_there_is_time_to_take_them_
 
     with contextlib.suppress(KeeperLost):
         await sandbox.child.kill()
-    sandbox.close()
+    sandbox.close_sockets()
     assert kept() == own
     sandbox.let_go()
     assert kept() == set()
