@@ -231,10 +231,12 @@ def applied_by(spec: LaunchSpec, abi: int) -> Applied:
 
 
 def exit_of(message: bytes) -> Exit:
-    _, status, user, system, *counters = launch_wire.DONE.unpack(message)
-    orphans, survivors = counters[-2:]
-    usage: dict[str, float] = {"user_seconds": user, "system_seconds": system}
-    usage.update(zip(launch_wire.RUSAGE_COUNTERS, counters, strict=False))
+    _, status, *used, orphans, survivors = launch_wire.DONE.unpack(message)
+    usage: dict[str, float] = {
+        "user_seconds": used[0] + used[1] / 1_000_000,
+        "system_seconds": used[2] + used[3] / 1_000_000,
+        **{name: used[place] for name, place in launch_wire.RUSAGE_COUNTERS.items()},
+    }
     died = os.WIFSIGNALED(status)
     return Exit(
         exit_code=None if died else os.waitstatus_to_exitcode(status),

@@ -91,7 +91,12 @@ async def test_the_end_of_a_program_wakes_nobody_to_read_nothing(monkeypatch: py
     capture = OutputCapture(3)
     capture.listen()
     theirs = [os.dup(writer) for writer in capture.writers()]
-    monkeypatch.setattr(os, "read", lambda descriptor, size: reads.append(descriptor) or read(descriptor, size))
+
+    def noted(descriptor: int, size: int) -> bytes:
+        reads.append(descriptor)
+        return read(descriptor, size)
+
+    monkeypatch.setattr(os, "read", noted)
     for writer in theirs:
         os.close(writer)
     await asyncio.sleep(0.01)
