@@ -10,11 +10,28 @@ from markupsafe import Markup
 from palyra.clock import rfc3339
 from palyra.console.assets import Assets
 from palyra.console.charts import bars, meter, span
-from palyra.console.event_words import said
+from palyra.console.event_words import said, said_in_session
 from palyra.console.limits import MAX_SHOWN_CHARS
 
 KIB = 1024
-_BUDGET_NAMES = {"wall_ms": "running time", "egress_bytes": "sent and received", "wasm_fuel": "WASM fuel"}
+_BUDGET_NAMES = {
+    "wall_ms": "running time",
+    "egress_bytes": "sent and received",
+    "wasm_fuel": "WASM fuel",
+    "max_network_bytes": "sent and received",
+    "max_actions_per_session": "actions",
+    "max_session_download_bytes": "downloaded",
+    "max_session_downloads": "downloads",
+    "max_tabs_per_session": "tabs",
+}
+_REASONS = {
+    "policy.permitted": "a policy permits it",
+    "policy.forbidden": "a policy forbids it",
+    "policy.no_permit": "no policy permits it",
+    "policy.approval_required": "a policy asks for a person's yes",
+}
+_TRUST = {"allowlisted": "on the list of trusted ones", "pinned": "pinned", "first_use": "not known yet"}
+_SCOPES = {"call": "make calls"}
 
 
 def environment(assets: Assets) -> Environment:
@@ -26,9 +43,13 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(asset=assets.url, said=said, bars=bars, meter=meter, span=span)
+    made.globals.update(
+        asset=assets.url, said=said, said_in_session=said_in_session, bars=bars, meter=meter, span=span
+    )
     made.filters.update(
         when=when,
+        when_said=when_said,
+        moment=moment,
         shown_json=shown_json,
         clipped=clipped,
         short_id=short_id,
@@ -39,6 +60,10 @@ def environment(assets: Assets) -> Environment:
         budget_name=budget_name,
         sentence=sentence,
         first_sentence=first_sentence,
+        after_verdict=after_verdict,
+        reason=lambda code: _REASONS.get(code, code),
+        trust=lambda level: _TRUST.get(level, level),
+        scope=lambda name: _SCOPES.get(name, name),
         stamp=rfc3339,
     )
     return made
@@ -48,8 +73,24 @@ def when(instant_ms: int | None) -> Markup:
     """An instant. The page's script says how long ago that is; the whole is always there to point at."""
     if instant_ms is None:
         return Markup('<span class="muted">–</span>')
+    return when_said(rfc3339(instant_ms))
+
+
+def when_said(stamp: str) -> Markup:
+    """The same for an instant that is written down already."""
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(stamp, _read_out(stamp))
+
+
+def moment(instant_ms: int | None) -> Markup:
+    """An instant of its own: to the second, and how long ago that is."""
+    if instant_ms is None:
+        return when(None)
     stamp = rfc3339(instant_ms)
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(stamp, f"{stamp[:10]} {stamp[11:19]}")
+    return Markup('{0} <span class="muted">{1}</span>').format(_read_out(stamp), when_said(stamp))
+
+
+def _read_out(stamp: str) -> str:
+    return f"{stamp[:10]} {stamp[11:19]} UTC"
 
 
 def shown_json(value: Any) -> str:
@@ -97,6 +138,11 @@ def sentence(text: str) -> str:
     """What an error says, where it stands alone."""
     plain = text[:1].upper() + text[1:]
     return plain if plain.endswith((".", "?", "!")) else f"{plain}."
+
+
+def after_verdict(text: str, verdict: str) -> str:
+    """What is said after the verdict, which stands beside it already."""
+    return text.removeprefix(f"{words(verdict)}: ")
 
 
 def first_sentence(text: str) -> str:

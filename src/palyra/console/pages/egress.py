@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from palyra.console.console import Console
+from palyra.console.event_words import said
 from palyra.console.limits import PAGE_ROWS
 from palyra.console.page import Listing, Page, Section
 from palyra.console.visit import Visit
@@ -31,7 +32,14 @@ async def show_egress(console: Console, visit: Visit) -> dict[str, Any]:
     counted, refused = await asyncio.gather(
         asyncio.to_thread(_hosts, console), asyncio.to_thread(_refusals, console, before)
     )
-    return {"hosts": counted, "refused": refused.events, "next": refused.next, "rules": console.egress_rules}
+    return {
+        "hosts": counted,
+        "refused": refused.events,
+        "next": refused.next,
+        "rules": console.egress_rules,
+        "where_to": host_of,
+        "why_not": why_not,
+    }
 
 
 async def list_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
@@ -96,7 +104,29 @@ def host_of(event: Event) -> str:
         case str():
             return target
         case _:
+            return _named_in(payload.get("error"))
+
+
+def _named_in(error: Any) -> str:
+    """A call that was not even begun: its refusal names the host."""
+    match error:
+        case {"host": str(host), "port": int(port)}:
+            return f"{host}:{port}"
+        case {"host": str(host)}:
+            return host
+        case _:
             return "unknown"
+
+
+def why_not(event: Event) -> str:
+    payload = event.payload_value()
+    match payload:
+        case {"error": {"message": str(message)}}:
+            return message
+        case {"refusal": {"code": str(code), **more}}:
+            return f"{code}: {more['detail']}" if more.get("detail") else code
+        case _:
+            return said(event)
 
 
 SECTION = Section(

@@ -29,7 +29,7 @@ REFUSED = (CallState.DENIED, CallState.REFUSED)
 TROUBLE = (
     *("egress.refused", "worker.quarantined", "worker.violation_reported", "policy.rejected", "vault.use_denied"),
     *("credential.rejected", "call.abandoned", "nodes.state_recovered", "skill.failed", "console.action_failed"),
-    "console.request_refused",
+    *("console.request_refused", "browser.profiles_folder_rolled_back", "browser.handoff_requested"),
 )
 _GROUP_OF = {
     CallState.SUCCEEDED: "succeeded",
@@ -83,6 +83,8 @@ def problems_of(status: dict[str, Any], missing: list[str]) -> list[str]:
     rejected = status["policy"]["rejected"]
     if rejected is not None:
         found.append(f"The newest policies were refused, the old ones are in force: {rejected['errors'][0]}")
+    if status.get("browser", {}).get("profiles_rolled_back"):
+        found.append("Nobody can use the browser profiles: they are an older copy. Browser says what to do.")
     return found
 
 
@@ -131,7 +133,7 @@ SECTION = Section(
             menu="Overview",
             icon="overview",
             show=show_overview,
-            live=("call.", "approval.", "run.", "policy.", "egress.", "worker.", "node", "vault."),
+            live=("call.", "approval.", "run.", "policy.", "egress.", "worker.", "node", "vault.", "browser."),
         ),
     ),
     listings=(Listing(path="/console/v1/overview", show=show_as_json),),

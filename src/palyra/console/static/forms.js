@@ -77,14 +77,20 @@ function typed(field) {
 
 function tell(place, message, hint) {
   if (!place) return;
-  place.textContent = message;
+  place.textContent = sentence(message);
   place.hidden = !message;
   if (hint) {
     const more = document.createElement("span");
     more.className = "hint";
-    more.textContent = hint;
+    more.textContent = sentence(hint);
     place.append(" ", more);
   }
+}
+
+function sentence(text) {
+  if (!text) return "";
+  const begun = text[0].toUpperCase() + text.slice(1);
+  return /[.?!]$/.test(begun) ? begun : `${begun}.`;
 }
 
 function show(place, message) {
