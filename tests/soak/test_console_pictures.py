@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from http import HTTPStatus
 from itertools import product
 from pathlib import Path
 
@@ -40,7 +41,8 @@ class Album:
             self._scene.close_pages()
 
     def _open(self, page: Page, path: str) -> None:
-        page.goto(f"{self._scene.daemon.url}{path}")
+        answer = page.goto(f"{self._scene.daemon.url}{path}")
+        assert answer is not None and answer.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND), path
         if path.startswith("/browser/"):
             page.wait_for_selector("canvas[data-frames]")
 

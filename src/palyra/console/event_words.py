@@ -8,12 +8,37 @@ from palyra.journal.event import Event
 
 # Keys of payloads that say the most, the first that is there first.
 _TELLING: Final = (
-    *("error", "refusal", "reason", "meaning", "outcome", "state", "target", "tool", "skill_id", "name", "ref"),
-    *("action", "count", "errors", "address", "code", "text", "capability", "publisher", "kind", "worker_id"),
-    *("device_id", "version"),
+    *(
+        "error",
+        "refusal",
+        "reason",
+        "meaning",
+        "outcome",
+        "state",
+        "target",
+        "tool",
+        "skill_id",
+        "name",
+        "ref",
+        "version",
+    ),
+    *(
+        "action",
+        "count",
+        "errors",
+        "address",
+        "code",
+        "text",
+        "capability",
+        "publisher",
+        "kind",
+        "worker_id",
+        "device_id",
+    ),
 )
 _MOST = 3
 _LONGEST = 160
+_STAMP: Final = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d\.\d+Z")
 _ULID: Final = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{18}([0-9A-HJKMNP-TV-Z]{8})\b")
 _SHA256: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 # How the text of a download begins: its id and its digest, which the list of downloads has.
@@ -38,8 +63,8 @@ def said_in_session(event: Said) -> str:
 
 
 def short_ids(text: str) -> str:
-    """As the pages show them: the end of an id, the beginning of a digest."""
-    return _SHA256.sub(r"\1", _ULID.sub(r"\1", text))
+    """As the pages show them: the end of an id, the beginning of a digest, an instant to the minute."""
+    return _STAMP.sub(r"\1 \2 UTC", _SHA256.sub(r"\1", _ULID.sub(r"\1", text)))
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -115,6 +140,32 @@ def _session_opened(payload: Said) -> str:
     return f"may reach {', '.join(str(each) for each in payload.get('hosts') or ()) or 'nothing'}"
 
 
+def _action_failed(payload: Said) -> str:
+    match payload.get("error"):
+        case {"message": str(message)}:
+            return f"{payload.get('action', '')}: {message}"
+        case _:
+            return _most_telling(payload)
+
+
+def _action(payload: Said) -> str:
+    return f"{payload.get('action', '')} {payload.get('target') or ''}".strip()
+
+
+def _code_made(payload: Said) -> str:
+    how = {"qr": "a QR code", "pin": "a PIN"}.get(str(payload.get("method")), "a code")
+    return f"{how} for a {payload.get('kind', 'device')}"
+
+
+def _bad_tokens(payload: Said) -> str:
+    return f"{counted(int(payload.get('count') or 1), 'request')} with no token or a bad one"
+
+
+def _policies_rejected(payload: Said) -> str:
+    errors = payload.get("errors") or [payload.get("code", "")]
+    return str(errors[0]).partition("\n")[0]
+
+
 def _of_browser(payload: Said) -> str:
     return _joined(payload.get("code"), said_in_session(payload))
 
@@ -122,11 +173,19 @@ def _of_browser(payload: Said) -> str:
 _OWN_WORDS: Final[dict[str, Callable[[Said], str]]] = {
     "approval.requested": _with_tool("waits for a person"),
     "approval.consumed": _with_tool("starts: this was its one yes"),
+    "approval.approved": lambda payload: _joined(payload.get("reason"), payload.get("meaning")),
     "approval.denied": _with_tool("may not"),
     "approval.expired": _with_tool("was not answered in time"),
     "run.opened": _run_opened,
     "credential.created": _token,
     "credential.revoked": _token,
+    "credential.rejected": _bad_tokens,
+    "console.action_failed": _action_failed,
+    "console.action_requested": _action,
+    "console.action_done": _action,
+    "pairing.code_created": _code_made,
+    "browser.profiles_folder_rolled_back": lambda _: "the profiles of all browsers are an older copy",
+    "policy.rejected": _policies_rejected,
     "console.logged_in": lambda payload: f"as {payload.get('role', 'somebody')}",
     "vault.created": lambda payload: f"its key is kept in: {payload.get('key_source', 'unknown')}",
     "skill.audited": _audited,

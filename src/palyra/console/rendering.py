@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from palyra.clock import rfc3339
 from palyra.console.assets import Assets
@@ -43,13 +43,14 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(
-        asset=assets.url, said=said, said_in_session=said_in_session, bars=bars, meter=meter, span=span
-    )
+    made.globals.update(asset=assets.url, said=said, said_in_session=said_in_session, bars=bars, meter=meter, span=span)
     made.filters.update(
         when=when,
         when_said=when_said,
         moment=moment,
+        ticked=ticked,
+        texts=texts,
+        cedar_name=cedar_name,
         shown_json=shown_json,
         clipped=clipped,
         short_id=short_id,
@@ -86,11 +87,37 @@ def moment(instant_ms: int | None) -> Markup:
     if instant_ms is None:
         return when(None)
     stamp = rfc3339(instant_ms)
-    return Markup('{0} <span class="muted">{1}</span>').format(_read_out(stamp), when_said(stamp))
+    ago = Markup('<time datetime="{0}" data-ago></time>').format(stamp)
+    return Markup('<span class="instant">{0}</span> <span class="muted">{1}</span>').format(_read_out(stamp), ago)
 
 
 def _read_out(stamp: str) -> str:
     return f"{stamp[:10]} {stamp[11:19]} UTC"
+
+
+def ticked(text: str) -> Markup:
+    """What an error or a hint says, with what it sets in backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
+    )
+
+
+def texts(value: Any) -> list[tuple[str, str]]:
+    """Of an object, what is text of several lines: in JSON that is one long line."""
+    if not isinstance(value, Mapping):
+        return []
+    return [(str(name), text) for name, text in value.items() if isinstance(text, str) and "\n" in text.strip("\n")]
+
+
+def cedar_name(entity: str) -> str:
+    """``Agent::"coder"`` as everything else calls it."""
+    kind, quoted, name = entity.partition('::"')
+    if not quoted:
+        return entity
+    return f"{kind.lower()}:{name[:-1]}" if kind in ("Agent", "User") else name[:-1]
 
 
 def shown_json(value: Any) -> str:
@@ -135,8 +162,8 @@ def duration(milliseconds: int | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """What an error says, where it stands alone."""
-    plain = text[:1].upper() + text[1:]
+    """What an error says, where it stands alone. What begins with a name, such as that of a host, keeps it as it is."""
+    plain = text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
     return plain if plain.endswith((".", "?", "!")) else f"{plain}."
 
 

@@ -12,7 +12,7 @@ export function tellTimes(root) {
 export function say(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
-    if (seconds < -LONG_AGO_SECONDS) {
+    if (seconds < -LONG_AGO_SECONDS && time.dataset.ago === undefined) {
       time.textContent = `${time.dateTime.slice(0, 10)} ${time.dateTime.slice(11, 16)} UTC`;
       continue;
     }
