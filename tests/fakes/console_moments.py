@@ -34,6 +34,7 @@ class Moments:
         self.viewer: str = made.token.reveal()
         self._bundle: str = self._client.status().document["policy"]["bundle_digest"]
         self._calls: dict[str, str] = {}
+        self._runs = 0
         self._make_calls()
 
     def close(self) -> None:
@@ -52,8 +53,8 @@ class Moments:
             "refused-call": lambda page: self._open(page, f"/calls/{self._calls['refused']}"),
             "process-call": lambda page: self._open(page, f"/calls/{self._calls['process']}"),
             "fetched-call": lambda page: self._open(page, f"/calls/{self._calls['fetched']}"),
-            "running": lambda page: self._open(page, "/"),
-            "running-call": lambda page: self._open(page, f"/calls/{self._calls['running']}"),
+            "running": lambda page: self._watch_running(page, "/"),
+            "running-call": lambda page: self._watch_running(page, "/calls/{}"),
             "own-request": lambda page: self._open(page, "/approvals"),
             "decided-as": lambda page: self._open(page, "/approvals?state=denied"),
             "verified": self._verify,
@@ -104,16 +105,20 @@ class Moments:
         self._calls["process"] = call("process.run", listed).call_id
         self._calls["fetched"] = call("http.fetch", {"url": self._gallery.site}).call_id
         call("fs.write", {"path": "mine.md", "content": "x"}, principal="user:operator")
-        self._scene.start_call("sleep", {"seconds": 300}, principal="agent:patient")
 
-        self._calls["running"] = self._running_call()
+    def _watch_running(self, page: Page, path: str) -> None:
+        """A call that runs now; it ends with its own deadline, so each look has one of its own."""
+        self._runs += 1
+        principal = f"agent:patient-{self._runs}"
+        self._scene.start_call("sleep", {"seconds": 300}, principal=principal)
+        self._open(page, path.format(self._running_call(principal)))
 
-    def _running_call(self) -> str:
+    def _running_call(self, principal: str) -> str:
         found: list[str] = []
 
         def runs() -> bool:
             told = self._scene.palyra("journal", "tail", "-n", "20", "--kind", "call.started")["data"]["events"]
-            found.extend(str(event["call"]) for event in told if event["principal"] == "agent:patient")
+            found.extend(str(event["call"]) for event in told if event["principal"] == principal)
             return bool(found)
 
         eventually(runs, seconds=30)
