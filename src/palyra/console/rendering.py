@@ -66,6 +66,7 @@ def environment(assets: Assets) -> Environment:
         trust=lambda level: _TRUST.get(level, level),
         scope=lambda name: _SCOPES.get(name, name),
         stamp=rfc3339,
+        instant=_read_out,
     )
     return made
 
