@@ -101,5 +101,5 @@ def test_depth_and_halves_of_pairs_are_found_whichever_way_they_are_written() ->
 
 
 def test_what_is_wrong_is_said_once() -> None:
-    with pytest.raises(MalformedJson, match="Invalid control character at line 1, column 3$"):
+    with pytest.raises(MalformedJson, match=r"Invalid control character at line 1, column 3$"):
         parse_strict('["\n"]')
