@@ -53,7 +53,8 @@ def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
     except UnicodeDecodeError as error:
         raise MalformedJson(f"not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
-        raise MalformedJson(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+        what = error.msg.removesuffix(" at")
+        raise MalformedJson(f"not JSON: {what} at line {error.lineno}, column {error.colno}") from error
     except ValueError as error:
         raise AmbiguousNumber("an integer has thousands of digits") from error
     except RecursionError as error:

@@ -56,7 +56,7 @@ def test_the_printed_token_logs_in_and_logging_out_ends_it(scene: ConsoleScene) 
     assert page.url.endswith("/login")
     page.fill("#token", scene.daemon.token[:-1] + ("A" if scene.daemon.token[-1] != "A" else "B"))
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("the token is not accepted")
+    expect(page.get_by_role("alert")).to_contain_text("The token is not accepted.")
     page.fill("#token", f"  {scene.daemon.token}\n")
     page.keyboard.press("Enter")
     page.wait_for_url(f"{scene.daemon.url}/")
@@ -138,7 +138,7 @@ def test_a_pattern_lets_the_next_calls_run_and_the_difference_to_them_is_shown(s
     request.get_by_label("Approve", exact=True).select_option("pattern")
     request.get_by_label("Pattern").fill('{"path": "not a pattern for it"}')
     request.get_by_role("button", name="Approve").click()
-    expect(request.get_by_role("alert")).to_contain_text("the pattern does not even cover the call")
+    expect(request.get_by_role("alert")).to_contain_text("The pattern does not even cover the call")
     request.get_by_label("Pattern").fill('{"path": "note*"}')
     request.get_by_role("button", name="Approve").click()
     call.document()
@@ -269,7 +269,7 @@ def test_a_worker_joins_with_the_payload_of_the_qr_code(scene: ConsoleScene, tmp
         digits = joining.said.partition("shows the code ")[2][:6]
         request = page.locator("#asking article")
         expect(request.locator(".compare")).to_have_text(digits)
-        request.get_by_label("Digits that the device shows").fill(digits)
+        request.get_by_label("Digits on the device").fill(digits)
         request.get_by_role("button", name="Let it in").click()
         assert joining.wait() == 0, joining.said
     finally:

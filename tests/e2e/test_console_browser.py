@@ -83,7 +83,7 @@ def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleSc
     expect(page.get_by_text("You have this session")).to_be_visible()
     page.locator("#picture").click()
     assert place.clicked.wait(45)
-    expect(page.locator("#session")).to_contain_text("taken_over")
+    expect(page.locator("#session")).to_contain_text("taken over")
     assert violations_of(page) == [] and overflow_of(page) <= 0
     page.get_by_role("button", name="Hand it back").click()
     expect(page.get_by_role("button", name="Take over")).to_be_visible()

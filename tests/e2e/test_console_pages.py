@@ -87,7 +87,7 @@ def test_a_run_shows_what_was_asked_and_what_was_said_to_it(gallery: Gallery) ->
     page = gallery.scene.page(gallery.paths["run"])
     rows = page.locator("#timeline tbody tr")
     expect(rows.filter(has_text="asked denied")).to_have_count(1)
-    expect(rows.filter(has_text="asked used")).to_have_count(2)
+    expect(rows.filter(has_text="asked approved")).to_have_count(2)
     expect(rows.filter(has_text="needs approval")).to_have_count(1)
     expect(page.locator("#budget")).to_contain_text("of 40")
     page.locator("#timeline").get_by_role("link", name="asked").last.click()

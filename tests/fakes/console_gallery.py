@@ -80,7 +80,7 @@ class Gallery:
     def __init__(self, scene: ConsoleScene, port: int, root: Path) -> None:
         self.scene = scene
         self.paths: dict[str, str] = dict(FIXED)
-        self._url = f"http://127.0.0.1:{port}/"
+        self.site = f"http://127.0.0.1:{port}/"
         self._root = root
         self._client = scene.daemon.client()
 
@@ -130,7 +130,7 @@ class Gallery:
         for tool, arguments in (
             ("fs.read", {"path": "plan.md"}),
             ("fs.read", {"path": "../../etc/passwd"}),
-            ("http.fetch", {"url": self._url}),
+            ("http.fetch", {"url": self.site}),
             ("http.fetch", {"url": "http://169.254.169.254/latest/meta-data/"}),
             ("sleep", {"seconds": 0.2}),
             ("no.such.tool", {}),
@@ -164,7 +164,7 @@ class Gallery:
 
         def opened() -> bool:
             with suppress(ApiError):
-                client.call("browser.open", {"url": self._url}, principal=RESEARCHER)
+                client.call("browser.open", {"url": self.site}, principal=RESEARCHER)
                 return True
             return False
 

@@ -98,3 +98,8 @@ def test_depth_and_halves_of_pairs_are_found_whichever_way_they_are_written() ->
             parse_strict(text)
     with pytest.raises(MalformedJson):
         parse_strict('["\\ud800"]')
+
+
+def test_what_is_wrong_is_said_once() -> None:
+    with pytest.raises(MalformedJson, match=r"Invalid control character at line 1, column 3$"):
+        parse_strict('["\n"]')

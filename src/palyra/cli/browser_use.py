@@ -235,7 +235,8 @@ def _call(
     approve: bool,
     wait: float | None,
 ) -> "CallView":
-    from palyra.client.protocol import NeedsApprovalError
+    from palyra.cli.door import tell_of_newer_settings
+    from palyra.client.protocol import ApiError, NeedsApprovalError
 
     def ask(run_id: str | None) -> "CallView":
         return client.call(
@@ -258,6 +259,9 @@ def _call(
             f"a person can approve it with `{command}`; then give the same command again, or add --approve to"
             " approve it yourself"
         )
+        raise
+    except ApiError:
+        tell_of_newer_settings(invocation)
         raise
 
 

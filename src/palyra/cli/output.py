@@ -20,6 +20,9 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
 )
 _UNSAFE_OR_OUR_STYLE = re.compile(rf"\x1b\[(?:0|1|31|32|33|36)m|{_UNSAFE.pattern}")
+# The longest word that a drawn table does not break: an id has 26 characters, an instant 24.
+LONGEST_KEPT_WHOLE = 32
+_BETWEEN_COLUMNS = 3
 _STYLES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -166,11 +169,21 @@ class Output:
 
         heads, *rows = ([Text(cell, overflow="fold") for cell in row] for row in cells)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for head in heads:
-            table.add_column(head, overflow="fold")
+        least = [_least_width(column) for column in zip(*cells, strict=True)]
+        for head, width in zip(heads, least, strict=True):
+            table.add_column(head, overflow="fold", min_width=width)
         for row in rows:
             table.add_row(*row)
-        Console(file=self._out, no_color=not self._shows_color(self._out)).print(table)
+        console = Console(file=self._out, no_color=not self._shows_color(self._out))
+        # Beyond the edge the terminal breaks the line itself: an id can still be marked and copied in one piece.
+        console.width = max(console.width, sum(least) + _BETWEEN_COLUMNS * len(least))
+        console.print(table)
+
+
+def _least_width(column: Sequence[str]) -> int:
+    """What a column is never narrower than: ids and instants stay whole, prose and what is longer is folded."""
+    words = [word for cell in column for word in cell.split()]
+    return max((len(word) for word in words if len(word) <= LONGEST_KEPT_WHOLE), default=1)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

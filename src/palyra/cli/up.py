@@ -1,6 +1,9 @@
 """``palyra up``: everything embedded, in the foreground, until Ctrl-C."""
 
 import asyncio
+import os
+import shutil
+import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -112,6 +115,7 @@ def run_daemon(
 
 
 def _greeting(started: dict[str, str]) -> str:
+    palyra = command_of(sys.argv[0])
     return (
         f"Palyra is up.\n"
         f"  console    {started['url']}/\n"
@@ -119,6 +123,13 @@ def _greeting(started: dict[str, str]) -> str:
         f"  workspace  {started['workspace']}\n"
         f"  policies   {started['policy_dir']}\n"
         f"  state      {started['state_dir']}\n"
-        f"Open the console and log in with the token. In another terminal: palyra tour, or\n"
-        f'palyra call echo --input \'{{"text": "hi"}}\'. Ctrl-C stops.'
+        f"Open the console and log in with the token. In another terminal: {palyra} tour, or\n"
+        f'{palyra} call echo --input \'{{"text": "hi"}}\'. Ctrl-C stops.'
     )
+
+
+def command_of(program: str, path: str | None = None) -> str:
+    """How whoever reads this can call the command line: by its name where the shell finds it, else as it was called
+    now, such as ``.venv/bin/palyra`` in a checkout."""
+    name = os.path.basename(program)
+    return program if name == "palyra" and shutil.which(name, path=path) is None else "palyra"

@@ -91,7 +91,8 @@ class ConsoleApp:
             visit = await authenticate(self._console, request)
             visit.require(page.role)
             shown = await page.show(self._console, visit)
-            return self._render(page.template, visit, page=page, title=shown.pop("title", page.title), **shown)
+            shown |= {"page": page, "title": shown.get("title", page.title), "counts": await self._console.counts()}
+            return self._render(page.template, visit, **shown)
 
         return handle
 
@@ -135,7 +136,6 @@ class ConsoleApp:
             visit=visit,
             csrf=visit.secret.csrf(),
             menu=[page for page in self.pages if page.menu],
-            counts=self._console.counts(),
             query=lambda **changes: query_of(given, **changes),
             **shown,
         )

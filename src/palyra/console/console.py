@@ -1,6 +1,7 @@
 """The console's parts as its pages use them."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
@@ -10,7 +11,9 @@ from palyra.api.service import ApiService, ApiStore
 from palyra.console.forgeries import Forgeries
 from palyra.console.login_throttle import LoginThrottle
 from palyra.doctor.report import Report
+from palyra.errors import PalyraError
 from palyra.journal.verify import VerifyReport
+from palyra.nodes.pairing import PairingState
 from palyra.policy.explain import Explanation
 from palyra.policy.replay import NotReplayable, RecordedDecision, VerdictChanged
 from palyra.policy.request import PolicyRequest
@@ -86,9 +89,13 @@ class Console:
         self.examining = asyncio.Lock()
         self.examined: tuple[int, Report] | None = None
 
-    def counts(self) -> dict[str, int]:
-        """What the menu shows beside its words."""
-        return {"/approvals": count_pending(self.store)}
+    async def counts(self) -> dict[str, int]:
+        """What waits for a person on each page, which the menu shows beside its words."""
+        waiting = {"/approvals": count_pending(self.store), "/skills": self.service.skills.index.count_waiting()}
+        with contextlib.suppress(PalyraError):
+            desks = await self.service.nodes()
+            waiting["/devices"] = len(await desks.pairing.pairings(PairingState.PENDING_APPROVAL))
+        return waiting
 
     @property
     def store(self) -> ApiStore:

@@ -46,7 +46,7 @@ class JsonOnly(InvalidInput):
 
 class NoSuchPage(InvalidInput):
     code = "console.no_such_page"
-    hint = "the menu leads to every page there is"
+    hint = "from the overview the menu leads to every page there is"
     http_status = 404
 
 

@@ -5,16 +5,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from palyra.clock import rfc3339
 from palyra.console.assets import Assets
 from palyra.console.charts import bars, meter, span
-from palyra.console.event_words import said
+from palyra.console.event_words import said, said_in_session
 from palyra.console.limits import MAX_SHOWN_CHARS
 
 KIB = 1024
-_BUDGET_NAMES = {"wall_ms": "running time", "egress_bytes": "sent and received", "wasm_fuel": "WASM fuel"}
+_BUDGET_NAMES = {
+    "wall_ms": "running time",
+    "egress_bytes": "sent and received",
+    "wasm_fuel": "WASM fuel",
+    "max_network_bytes": "sent and received",
+    "max_actions_per_session": "actions",
+    "max_session_download_bytes": "downloaded",
+    "max_session_downloads": "downloads",
+    "max_tabs_per_session": "tabs",
+}
+_REASONS = {
+    "policy.permitted": "a policy permits it",
+    "policy.forbidden": "a policy forbids it",
+    "policy.no_permit": "no policy permits it",
+    "policy.approval_required": "a policy asks for a person's yes",
+}
+_TRUST = {"allowlisted": "on the list of trusted ones", "pinned": "pinned", "first_use": "not known yet"}
+_SCOPES = {"call": "make calls"}
 
 
 def environment(assets: Assets) -> Environment:
@@ -26,9 +43,14 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(asset=assets.url, said=said, bars=bars, meter=meter, span=span)
+    made.globals.update(asset=assets.url, said=said, said_in_session=said_in_session, bars=bars, meter=meter, span=span)
     made.filters.update(
         when=when,
+        when_said=when_said,
+        moment=moment,
+        ticked=ticked,
+        texts=texts,
+        cedar_name=cedar_name,
         shown_json=shown_json,
         clipped=clipped,
         short_id=short_id,
@@ -39,7 +61,12 @@ def environment(assets: Assets) -> Environment:
         budget_name=budget_name,
         sentence=sentence,
         first_sentence=first_sentence,
+        after_verdict=after_verdict,
+        reason=lambda code: _REASONS.get(code, code),
+        trust=lambda level: _TRUST.get(level, level),
+        scope=lambda name: _SCOPES.get(name, name),
         stamp=rfc3339,
+        instant=_read_out,
     )
     return made
 
@@ -48,8 +75,50 @@ def when(instant_ms: int | None) -> Markup:
     """An instant. The page's script says how long ago that is; the whole is always there to point at."""
     if instant_ms is None:
         return Markup('<span class="muted">–</span>')
+    return when_said(rfc3339(instant_ms))
+
+
+def when_said(stamp: str) -> Markup:
+    """The same for an instant that is written down already."""
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(stamp, _read_out(stamp))
+
+
+def moment(instant_ms: int | None) -> Markup:
+    """An instant of its own: to the second, and how long ago that is."""
+    if instant_ms is None:
+        return when(None)
     stamp = rfc3339(instant_ms)
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(stamp, f"{stamp[:10]} {stamp[11:19]}")
+    ago = Markup('<time datetime="{0}" data-ago></time>').format(stamp)
+    return Markup('<span class="instant">{0}</span> <span class="muted">{1}</span>').format(_read_out(stamp), ago)
+
+
+def _read_out(stamp: str) -> str:
+    return f"{stamp[:10]} {stamp[11:19]} UTC"
+
+
+def ticked(text: str) -> Markup:
+    """What an error or a hint says, with what it sets in backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(parts)
+    )
+
+
+def texts(value: Any) -> list[tuple[str, str]]:
+    """Of an object, what is text of several lines: in JSON that is one long line."""
+    if not isinstance(value, Mapping):
+        return []
+    return [(str(name), text) for name, text in value.items() if isinstance(text, str) and "\n" in text.strip("\n")]
+
+
+def cedar_name(entity: str) -> str:
+    """``Agent::"coder"`` as everything else calls it."""
+    kind, quoted, name = entity.partition('::"')
+    if not quoted:
+        return entity
+    return f"{kind.lower()}:{name[:-1]}" if kind in ("Agent", "User") else name[:-1]
 
 
 def shown_json(value: Any) -> str:
@@ -94,9 +163,14 @@ def duration(milliseconds: int | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """What an error says, where it stands alone."""
-    plain = text[:1].upper() + text[1:]
+    """What an error says, where it stands alone. What begins with a name, such as that of a host, keeps it as it is."""
+    plain = text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
     return plain if plain.endswith((".", "?", "!")) else f"{plain}."
+
+
+def after_verdict(text: str, verdict: str) -> str:
+    """What is said after the verdict, which stands beside it already."""
+    return text.removeprefix(f"{words(verdict)}: ")
 
 
 def first_sentence(text: str) -> str:

@@ -182,6 +182,10 @@ class InstalledSkillsIndex:
         rows = self._store.read("SELECT record FROM skill_versions WHERE state = 'approved' ORDER BY skill_id")
         return [_decode.decode(row[0]) for row in rows]
 
+    def count_waiting(self) -> int:
+        """Versions that a person has to look at."""
+        return int(self._store.read("SELECT COUNT(*) FROM skill_versions WHERE state = 'quarantined'")[0][0])
+
     def digests_kept(self) -> set[str]:
         rows = self._store.read(
             "SELECT digest FROM skill_versions WHERE state IN ('quarantined', 'approved', 'disabled', 'superseded')"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.command_line import CommandLine, command_line_in
+from fakes.daemon import Place
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "use-the-browser.md"
 COMMANDS = re.findall(r"^palyra (browser .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -33,3 +34,13 @@ def test_mistakes_are_told_as_such(palyra: CommandLine) -> None:
     assert palyra("browser", "act", "S", "--input", "{nonsense").status == USAGE
     assert palyra("browser", "lst").status == USAGE
     assert "list" in palyra("browser", "lst").err
+
+
+def test_a_refusal_tells_of_settings_that_are_newer_than_the_daemon(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    with place.daemon():
+        refused = place.palyra("browser", "open", "https://shop.example/")
+        assert "browser.host_beyond_settings" in refused.stderr and "was changed after" not in refused.stderr
+        place.config.write_text('[egress]\nallowed_hosts = ["shop.example"]\n')
+        again = place.palyra("browser", "open", "https://shop.example/")
+    assert "browser.host_beyond_settings" in again.stderr and "was changed after the daemon started" in again.stderr

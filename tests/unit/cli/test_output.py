@@ -221,3 +221,17 @@ def test_the_standard_streams_are_looked_up_when_used(
     output.flush()
     assert stream.getvalue() == "here\n"
     assert os.environ["TERM"] == "xterm"
+
+
+def test_an_id_stays_in_one_piece_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = Shown(terminal=True, color=False)
+    calls = [CallId.parse("01M7MK41GXQYSFC0GBMT4QY793"), CallId.parse("01M7MK41GXQYSFC0GBMT4QY794")]
+    shown.output.table(
+        ("call", "who asks", "until", "why"),
+        [(call, "agent:ada", "2026-11-17T11:23:52.125Z", "a reason of several words " * 4) for call in calls],
+    )
+    lines = shown.out.getvalue().splitlines()
+    for call in calls:
+        assert any(str(call) in line and "2026-11-17T11:23:52.125Z" in line for line in lines)
+    assert sum("reason" in line for line in lines) > len(calls)

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from fakes.daemon import PALYRA, Place
+from palyra.cli.up import command_of
 
 
 def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) -> None:
@@ -29,6 +30,15 @@ def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) ->
     process.send_signal(signal.SIGTERM)
     rest, _ = process.communicate(timeout=30)
     assert process.returncode == 0 and rest == ""
+
+
+def test_whoever_has_no_palyra_on_the_path_is_told_where_it_is(tmp_path: Path) -> None:
+    nowhere, somewhere = tmp_path / "nowhere", tmp_path / "bin"
+    somewhere.mkdir()
+    (somewhere / "palyra").touch(0o755)
+    assert command_of(".venv/bin/palyra", str(nowhere)) == ".venv/bin/palyra"
+    assert command_of(".venv/bin/palyra", str(somewhere)) == "palyra"
+    assert command_of("/lib/palyra/cli/main.py", str(nowhere)) == "palyra"
 
 
 def test_an_unusable_start_is_one_document_with_its_exit_code(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import binascii
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
 
 from palyra.console.charts import Span
 from palyra.console.console import Console
 from palyra.console.errors import BadQuery
 from palyra.console.limits import PAGE_ROWS, SEARCH_CALLS
-from palyra.console.page import Listing, Page, Section, Write
+from palyra.console.page import Download, Listing, Page, Section, Write
 from palyra.console.roles import Role
 from palyra.console.visit import Visit
 from palyra.ids import CallId, RunId
@@ -84,7 +85,20 @@ async def show_call(console: Console, visit: Visit) -> dict[str, Any]:
         "by_worker": statement_of(record.worker_attestation),
         "policies": [console.policy.policy_text(name) for name in (record.decision or {}).get("policies", ())],
         "ended": record.state in FINAL_STATES,
+        "said_yes": _yes_to(record, await asyncio.to_thread(_questions_of, console, [record])),
     }
+
+
+async def hand_out_call(console: Console, visit: Visit) -> Response:
+    """The call as ``palyra call --json`` prints it, which ``palyra attest verify`` checks."""
+    call_id = CallId.parse(visit.path("call_id"))
+    record = await asyncio.to_thread(read_call, console.store, call_id, None)
+    document = {"ok": True, "data": record.view()}
+    return Response(
+        msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n",
+        media_type="application/json",
+        headers={"Content-Disposition": f'attachment; filename="call-{call_id}.json"', "Cache-Control": "no-store"},
+    )
 
 
 async def show_runs(console: Console, visit: Visit) -> dict[str, Any]:
@@ -125,6 +139,12 @@ def _answer_to(record: CallRecord, asked: dict[str, Approval]) -> Approval | Non
     approval = asked.get(record.approval_id or "")
     answered = record.state is CallState.NEEDS_APPROVAL and approval is not None
     return approval if answered and approval is not None and approval.state is not ApprovalState.PENDING else None
+
+
+def _yes_to(record: CallRecord, asked: dict[str, Approval]) -> Approval | None:
+    """A person's yes that a call ran on."""
+    approval = asked.get(record.approval_id or "")
+    return approval if approval is not None and record.started_ms is not None else None
 
 
 def spans_of(calls: list[CallRecord], now_ms: int, asked: dict[str, Approval] | None = None) -> list[Span]:
@@ -225,4 +245,5 @@ SECTION = Section(
             role=Role.OPERATOR,
         ),
     ),
+    downloads=(Download(path="/console/v1/calls/{call_id}/document", name="call.save", make=hand_out_call),),
 )

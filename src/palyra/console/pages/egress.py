@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from palyra.console.console import Console
+from palyra.console.event_words import said
 from palyra.console.limits import PAGE_ROWS
 from palyra.console.page import Listing, Page, Section
 from palyra.console.visit import Visit
@@ -15,6 +16,8 @@ from palyra.journal.sqlite_search import EventQuery, Found, search_events
 
 # Entries that the table of hosts is made of; older ones are in the journal.
 COUNTED = 2_000
+# Calls that were not even begun for where they wanted to go.
+_NOT_BEGUN = EventQuery(kind="call.refused", text='"egress.')
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +34,14 @@ async def show_egress(console: Console, visit: Visit) -> dict[str, Any]:
     counted, refused = await asyncio.gather(
         asyncio.to_thread(_hosts, console), asyncio.to_thread(_refusals, console, before)
     )
-    return {"hosts": counted, "refused": refused.events, "next": refused.next, "rules": console.egress_rules}
+    return {
+        "hosts": counted,
+        "refused": refused.events,
+        "next": refused.next,
+        "rules": console.egress_rules,
+        "where_to": host_of,
+        "why_not": why_not,
+    }
 
 
 async def list_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
@@ -44,7 +54,7 @@ def _refusals(console: Console, before: int | None) -> Found:
         search_events(console.store, query, limit=PAGE_ROWS, look_at=look_at)
         for query, look_at in (
             (EventQuery(kind="egress.refused", before=before), PAGE_ROWS),
-            (EventQuery(kind="call.refused", text='"egress.', before=before), COUNTED),
+            (msgspec.structs.replace(_NOT_BEGUN, before=before), COUNTED),
         )
     ]
     # Below this the one or the other was not looked at: there the next page begins.
@@ -59,8 +69,13 @@ def _hosts(console: Console) -> list[HostRow]:
     up: Counter[str] = Counter()
     down: Counter[str] = Counter()
     newest: dict[str, int] = {}
-    for kind, counter in (("egress.connected", reached), ("egress.refused", refused), ("egress.closed", None)):
-        for event in search_events(console.store, EventQuery(kind=kind), limit=COUNTED, look_at=COUNTED).events:
+    for query, counter in (
+        (EventQuery(kind="egress.connected"), reached),
+        (EventQuery(kind="egress.refused"), refused),
+        (_NOT_BEGUN, refused),
+        (EventQuery(kind="egress.closed"), None),
+    ):
+        for event in search_events(console.store, query, limit=COUNTED, look_at=COUNTED).events:
             host = host_of(event)
             newest[host] = max(newest.get(host, 0), event.time_ms)
             if counter is not None:
@@ -88,15 +103,35 @@ def host_of(event: Event) -> str:
     payload = event.payload_value()
     if not isinstance(payload, dict):
         return "unknown"
-    refusal = payload.get("refusal")
-    target = payload.get("target") or (refusal.get("target") if isinstance(refusal, dict) else None)
-    match target:
-        case {"host": str(host), "port": int(port)}:
-            return f"{host}:{port}"
-        case str():
+    match payload.get("target"), payload.get("refusal"):
+        case ({"host": str(host), "port": int(port)}, _) | (_, {"host": str(host), "port": int(port)}):
+            return f"{host}:{port}" if port else host or "unknown"
+        case (str(target), _):
             return target
         case _:
+            return _named_in(payload.get("error"))
+
+
+def _named_in(error: Any) -> str:
+    """A call that was not even begun: its refusal names the host."""
+    match error:
+        case {"details": {"host": str(host), "port": int(port)}}:
+            return f"{host}:{port}"
+        case {"details": {"host": str(host)}}:
+            return host
+        case _:
             return "unknown"
+
+
+def why_not(event: Event) -> tuple[str, str]:
+    """What an entry gives as the reason, and its code."""
+    match event.payload_value():
+        case {"error": {"message": str(message), "code": str(code)}}:
+            return message, code
+        case {"refusal": {"code": str(code), "detail": str(detail)}}:
+            return detail, code
+        case _:
+            return said(event), ""
 
 
 SECTION = Section(
@@ -108,7 +143,7 @@ SECTION = Section(
             menu="Egress",
             icon="egress",
             show=show_egress,
-            live=("egress.",),
+            live=("egress.", "call.refused"),
         ),
     ),
     listings=(Listing(path="/console/v1/egress", show=list_as_json),),

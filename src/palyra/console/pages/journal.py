@@ -9,6 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from palyra.clock import rfc3339
 from palyra.console.console import Console
 from palyra.console.errors import Busy
+from palyra.console.event_words import counted
 from palyra.console.limits import PAGE_ROWS, SEARCH_ROWS
 from palyra.console.page import Download, Listing, Page, Section, Write
 from palyra.console.visit import Visit
@@ -16,6 +17,7 @@ from palyra.ids import CallId, RunId
 from palyra.journal.event import Event
 from palyra.journal.sqlite_reader import NoSuchEvent
 from palyra.journal.sqlite_search import EventQuery, Found, search_events
+from palyra.journal.verify import VerifyReport
 
 # Beginnings of kinds that a person chooses from; any other can be typed.
 CONCEPTS = (
@@ -87,9 +89,16 @@ async def verify_journal(console: Console, _visit: Visit, _body: VerifyBody) -> 
         report = await asyncio.to_thread(console.journal.verify)
     return {
         **msgspec.to_builtins(report),
-        "message": f"Sound: {report.events:,} entries, {report.checkpoints} signed checkpoints up to entry"
-        f" {report.sealed_through:,}, {report.unsealed} not sealed yet.",
+        "message": _in_words(report),
     }
+
+
+def _in_words(report: VerifyReport) -> str:
+    entries = counted(report.events, "entry", "entries")
+    if not report.checkpoints:
+        return f"Sound: {entries}, none of them sealed by a signed checkpoint yet."
+    sealed = f"{counted(report.checkpoints, 'signed checkpoint')} up to entry {report.sealed_through:,}"
+    return f"Sound: {entries}, {sealed}, {report.unsealed} not sealed yet."
 
 
 async def export_journal(console: Console, visit: Visit) -> Response:

@@ -20,6 +20,7 @@ from palyra.tools.sqlite_call_search import count_by_time, list_runs, running_ca
 from palyra.tools.sqlite_runs import Run
 
 ROWS = 6
+GIST_CHARS = 120
 HOURS = 24
 MS_PER_HOUR = 3_600_000
 # Calls that the chart counts at most: what a busy day has beyond them makes it no truer.
@@ -29,7 +30,7 @@ REFUSED = (CallState.DENIED, CallState.REFUSED)
 TROUBLE = (
     *("egress.refused", "worker.quarantined", "worker.violation_reported", "policy.rejected", "vault.use_denied"),
     *("credential.rejected", "call.abandoned", "nodes.state_recovered", "skill.failed", "console.action_failed"),
-    "console.request_refused",
+    *("console.request_refused", "browser.profiles_folder_rolled_back", "browser.handoff_requested"),
 )
 _GROUP_OF = {
     CallState.SUCCEEDED: "succeeded",
@@ -61,7 +62,13 @@ async def show_overview(console: Console, _visit: Visit) -> dict[str, Any]:
         asyncio.to_thread(_look, console, now_ms), asyncio.to_thread(console.service.status)
     )
     missing = console.service.ready()
-    return {"seen": seen, "status": status, "missing": missing, "problems": problems_of(status, missing)}
+    return {
+        "seen": seen,
+        "status": status,
+        "missing": missing,
+        "problems": problems_of(status, missing),
+        "gist_of": gist_of,
+    }
 
 
 async def show_as_json(console: Console, visit: Visit) -> dict[str, Any]:
@@ -69,7 +76,7 @@ async def show_as_json(console: Console, visit: Visit) -> dict[str, Any]:
     seen: Overview = shown["seen"]
     return {
         "status": shown["status"],
-        "problems": shown["problems"],
+        "problems": [each.text for each in shown["problems"]],
         "running": [record.call_id for record in seen.running],
         "waiting": [approval.id for approval in seen.waiting],
         "calls_today": seen.calls_today,
@@ -77,13 +84,35 @@ async def show_as_json(console: Console, visit: Visit) -> dict[str, Any]:
     }
 
 
-def problems_of(status: dict[str, Any], missing: list[str]) -> list[str]:
-    """What is not as it should be, each as a sentence."""
-    found = [f"Calls are refused: {each}." for each in missing]
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it should be, as a sentence, and the page that says more."""
+
+    text: str
+    href: str = ""
+    where: str = ""
+
+
+def problems_of(status: dict[str, Any], missing: list[str]) -> list[Problem]:
+    found = [Problem(text=f"Calls are refused: {each}.", href="/doctor", where="Doctor") for each in missing]
     rejected = status["policy"]["rejected"]
     if rejected is not None:
-        found.append(f"The newest policies were refused, the old ones are in force: {rejected['errors'][0]}")
+        first = rejected["errors"][0].splitlines()[0]
+        told = f"The newest policies were refused, the old ones are in force: {first}."
+        found.append(Problem(text=told, href="/policy", where="Policy"))
+    if status.get("browser", {}).get("profiles_rolled_back"):
+        told = "Nobody can use the browser profiles: they are an older copy of what was here."
+        found.append(Problem(text=told, href="/browser", where="Browser"))
     return found
+
+
+def gist_of(approval: Approval) -> str:
+    """What a waiting call is about, in a few words: the program it runs, or the first thing it touches."""
+    command, arguments = approval.arguments.get("command"), approval.arguments.get("args")
+    if isinstance(command, str):
+        words = [command, *(arguments if isinstance(arguments, list) else ())]
+        return " ".join(str(word) for word in words)[:GIST_CHARS]
+    touched = [each for key in ("paths", "hosts", "secrets", "devices") for each in approval.touches.get(key, ())]
+    return str(touched[0])[:GIST_CHARS] if touched else ""
 
 
 def _look(console: Console, now_ms: int) -> Overview:
@@ -131,7 +160,10 @@ SECTION = Section(
             menu="Overview",
             icon="overview",
             show=show_overview,
-            live=("call.", "approval.", "run.", "policy.", "egress.", "worker.", "node", "vault."),
+            live=(
+                *("call.", "approval.", "run.", "policy.", "egress.", "worker.", "node", "vault.", "browser."),
+                *("pairing.", "skill."),
+            ),
         ),
     ),
     listings=(Listing(path="/console/v1/overview", show=show_as_json),),

@@ -1,6 +1,5 @@
 // The live picture of a browser session on a canvas, and what a person does in it once they have taken it over.
 import { write } from "./forms.js";
-import { refresh } from "./live.js";
 
 const canvas = document.getElementById("picture");
 const where = document.getElementById("where");
@@ -21,10 +20,20 @@ function watch() {
   stream.addEventListener("frame", (event) => show(JSON.parse(event.data)));
   stream.addEventListener("over", () => {
     stream.close();
-    where.textContent = "the session is over";
-    refresh();
+    end();
   });
   stream.onerror = () => (where.textContent = "not connected");
+}
+
+// Nothing more can be done here: the last picture stays, and the way back is shown.
+function end() {
+  where.textContent = "The session is over.";
+  const back = document.createElement("a");
+  back.href = "/browser";
+  back.textContent = "All sessions";
+  const said = document.createElement("p");
+  said.append("The session is over: it was closed, or its time was up. ", back);
+  document.getElementById("control")?.replaceChildren(said);
 }
 
 async function show(frame) {

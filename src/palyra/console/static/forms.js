@@ -77,14 +77,31 @@ function typed(field) {
 
 function tell(place, message, hint) {
   if (!place) return;
-  place.textContent = message;
+  place.replaceChildren(...ticked(sentence(message)));
   place.hidden = !message;
   if (hint) {
     const more = document.createElement("span");
     more.className = "hint";
-    more.textContent = hint;
+    more.replaceChildren(...ticked(sentence(hint)));
     place.append(" ", more);
   }
+}
+
+// What stands in backticks is code.
+function ticked(text) {
+  return text.split("`").map((part, at) => {
+    if (at % 2 === 0) return part;
+    const code = document.createElement("code");
+    code.textContent = part;
+    return code;
+  });
+}
+
+function sentence(text) {
+  if (!text) return "";
+  // What begins with a name, such as that of a host, keeps it as it is.
+  const begun = /^[a-z]+( |$)/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+  return /[.?!]$/.test(begun) ? begun : `${begun}.`;
 }
 
 function show(place, message) {

@@ -3,6 +3,9 @@
 import { say } from "./times.js";
 
 const GATHER_MS = 150;
+const EVERY = "[data-region]";
+// What the numbers in the menu are made of: they are right on every page.
+const WAITING = ["approval.", "pairing.", "skill."];
 const html = window.trustedTypes
   ? trustedTypes.createPolicy("palyra", { createHTML: (text) => text })
   : { createHTML: (text) => text };
@@ -10,6 +13,7 @@ const html = window.trustedTypes
 const sent = new WeakMap();
 let stream;
 let due;
+let wanted = "";
 let fetching;
 
 export function listen() {
@@ -28,7 +32,8 @@ function open() {
   stream.addEventListener("ready", () => light("on"));
   stream.addEventListener("news", (event) => {
     const said = JSON.parse(event.data);
-    if (concerns(said)) soon();
+    if (concerns(said, document.body.dataset.live.split(" "))) soon();
+    else if (concerns(said, WAITING)) soon("#menu");
   });
   stream.addEventListener("over", () => location.assign("/login"));
   stream.addEventListener("stopping", () => light("off"));
@@ -40,9 +45,9 @@ function close() {
   stream = undefined;
 }
 
-function concerns(said) {
+function concerns(said, starts) {
   if (said.kind === "lost") return true;
-  return document.body.dataset.live.split(" ").some((start) => start && said.kind.startsWith(start));
+  return starts.some((start) => start && said.kind.startsWith(start));
 }
 
 function light(state) {
@@ -53,16 +58,18 @@ function light(state) {
   lamp.textContent = state === "on" ? "live" : "not connected";
 }
 
-function soon() {
+function soon(which = EVERY) {
+  wanted = wanted === EVERY ? EVERY : which;
   due ??= setTimeout(() => {
     due = undefined;
-    refresh();
+    refresh(wanted);
+    wanted = "";
   }, GATHER_MS);
 }
 
-export async function refresh() {
+export async function refresh(which = EVERY) {
   // What happens while a fetch is under way is seen by the next one.
-  if (fetching) return soon();
+  if (fetching) return soon(which);
   fetching = true;
   try {
     const response = await fetch(location.href, {
@@ -72,7 +79,7 @@ export async function refresh() {
     if (response.redirected && new URL(response.url).pathname === "/login") return void location.assign("/login");
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(html.createHTML(await response.text()), "text/html");
-    for (const region of regions(document)) {
+    for (const region of document.querySelectorAll(which)) {
       const fresh = page.getElementById(region.id);
       if (fresh) replace(region, fresh);
     }
@@ -84,7 +91,7 @@ export async function refresh() {
   }
 }
 
-const regions = (root) => root.querySelectorAll("[data-region]");
+const regions = (root) => root.querySelectorAll(EVERY);
 
 function remember(region) {
   sent.set(region, region.innerHTML);

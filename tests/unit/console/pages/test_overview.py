@@ -35,8 +35,11 @@ def test_calls_are_counted_into_their_hours() -> None:
 
 
 def test_problems_are_sentences() -> None:
-    status = {"policy": {"rejected": {"errors": ["a.cedar:1:1: no"]}}}
-    assert len(problems_of(status, ["journal: the disk is full"])) == 2
+    status = {"policy": {"rejected": {"errors": ["a.cedar:1:1: no\n  1 | permit"]}}}
+    status |= {"browser": {"profiles_rolled_back": True}}
+    found = problems_of(status, ["journal: the disk is full"])
+    assert [each.href for each in found] == ["/doctor", "/policy", "/browser"]
+    assert found[1].text.endswith("a.cedar:1:1: no.")
     assert problems_of({"policy": {"rejected": None}}, []) == []
 
 

@@ -14,6 +14,7 @@ from fakes.node_house import node_record
 from fakes.skill_scene import PUBLISHER, SKILL, archive, key
 from palyra.console.pages.calls import spans_of, statement_of
 from palyra.console.pages.egress import host_of
+from palyra.egress.refusal import HostNotAllowed
 from palyra.identity.device import DeviceId, DeviceKind
 from palyra.journal.event import Event, NewEvent
 from palyra.nodes.records import CodeState
@@ -204,13 +205,17 @@ async def test_egress_counts_hosts_reached_and_refused(tmp_path: Path) -> None:
         target = {"host": "api.example.org", "port": 443, "scheme": "https"}
         connected = await record(house, "egress.connected", target=target, address="192.0.2.1", face="fetch", tool="t")
         await record(house, "egress.closed", target=target, up=10, down=2048, reason="done", tool="t")
-        refusal = {"code": "egress.host_not_allowed", "target": {"host": "other.example", "port": 80}}
+        refusal = msgspec.to_builtins(HostNotAllowed("not among them", host="other.example", port=80).refusal())
         await record(house, "egress.refused", refusal=refusal, face="fetch", violation=False, tool="t")
+        never_begun = HostNotAllowed("third.example:80 is not among the allowed hosts", host="third.example", port=80)
+        await record(house, "call.refused", tool="http.fetch", argument_digest="", error=never_begun.as_dict())
         assert host_of(connected) == "api.example.org:443"
         page = await known.page("/egress")
         assert "api.example.org:443" in page and "2.0 KiB" in page and "other.example:80" in page
+        assert "third.example:80 is not among the allowed hosts." in page and "<code>third.example:80</code>" in page
         hosts = {row["host"]: row for row in (await known.data("/console/v1/egress"))["hosts"]}
         assert hosts["api.example.org:443"]["reached"] == 1 and hosts["other.example:80"]["refused"] == 1
+        assert hosts["third.example:80"]["refused"] == 1
 
 
 async def test_the_doctor_examines_when_asked(tmp_path: Path) -> None:
@@ -226,7 +231,7 @@ async def test_without_a_browser_daemon_the_page_says_so(tmp_path: Path) -> None
     async with open_house(tmp_path, {"browser": {"enabled": False}}) as house:
         known = await visitor(house)
         page = await known.page("/browser")
-        assert "the browser is switched off" in page and "No browser is open." in page
+        assert "The browser is switched off." in page and "No browser is open." in page
         assert (await known.get("/console/v1/browser/profiles", accept="*/*")).status == 503
 
 
