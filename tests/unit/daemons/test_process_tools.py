@@ -5,10 +5,13 @@ import msgspec
 import pytest
 
 from palyra.config.settings import SandboxSettings
+from palyra.daemons import process_tools
 from palyra.daemons.process_tools import RESULT_BYTES, ProcessExecutor, process_specs, profile_for
 from palyra.policy.obligations import Obligations
+from palyra.sandbox.launcher import READY_KEEPERS
 from palyra.sandbox.limits import MAX_OUTPUT_BYTES
 from palyra.sandbox.outcome import QuotaExceeded
+from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import AppearingProtected, EgressEnforcementMode, SandboxTier
 from palyra.tools.call import ExecutionPlan
 from palyra.tools.schema_check import SchemaCheck
@@ -136,3 +139,22 @@ def test_watched_output_need_not_fit_into_the_result() -> None:
     assert watched.kept_output_bytes == profile_for(plan(), settings, NAMES).limits.max_output_bytes
     obliged = plan(obligations=Obligations(max_output_bytes=5000))
     assert profile_for(obliged, settings, NAMES, watched=True).limits.max_output_bytes == 5000
+
+
+@pytest.mark.parametrize(("one_command", "warm", "keepers"), [(True, False, 1), (False, True, READY_KEEPERS)])
+async def test_a_process_of_one_command_makes_nothing_ready_for_a_next_one(
+    one_command: bool, warm: bool, keepers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[RunnerSettings] = []
+
+    def make(settings: RunnerSettings) -> ProcessRunner:
+        made.append(settings)
+        return ProcessRunner(settings)
+
+    monkeypatch.setattr(process_tools, "ProcessRunner", make)
+    executor = ProcessExecutor(SandboxSettings(tier="b"), NAMES, tmp_path / "own", one_command=one_command)
+    (tmp_path / "workspace").mkdir()
+    call = plan(str(tmp_path / "workspace"), arguments={"command": "true", "args": []}, tier=ToolTier.B)
+    assert (await executor.execute(call)).error is None
+    await executor.close()
+    assert [(settings.warm, settings.keepers) for settings in made] == [(warm, keepers)]
