@@ -1,6 +1,7 @@
 """What an operator does on the console, in a real Chromium on a real daemon."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,17 @@ def test_a_waiting_call_is_approved_on_its_page_and_seen_to_run_without_reload(s
     expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
     assert call.document()["data"]["status"] == "succeeded"
     assert page.evaluate("window.untouched") is True
+
+
+def test_the_menu_tells_on_every_page_what_waits(scene: ConsoleScene) -> None:
+    """Also on a page that shows nothing of it, and without a reload."""
+    page = scene.page("/doctor")
+    page.evaluate("window.untouched = true")
+    call = scene.start_call("fs.write", write_of("counted.txt"))
+    expect(page.get_by_label("1 waiting")).to_be_visible()
+    page.get_by_role("link", name=re.compile("Approvals")).click()
+    request_of(page, "counted.txt").get_by_role("button", name="Deny").click()
+    assert call.document()["error"]["code"] == "call.denied"
 
 
 def test_a_call_is_refused_with_a_reason_that_the_agent_is_told(scene: ConsoleScene) -> None:
@@ -269,6 +281,7 @@ def test_a_worker_joins_with_the_payload_of_the_qr_code(scene: ConsoleScene, tmp
         digits = joining.said.partition("shows the code ")[2][:6]
         request = page.locator("#asking article")
         expect(request.locator(".compare")).to_have_text(digits)
+        expect(page.locator("#menu a[href='/devices']").get_by_label("1 waiting")).to_be_visible()
         request.get_by_label("Digits on the device").fill(digits)
         request.get_by_role("button", name="Let it in").click()
         assert joining.wait() == 0, joining.said

@@ -94,3 +94,16 @@ def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleSc
     page.wait_for_url("**/browser")
     expect(page.get_by_text("No browser is open.")).to_be_visible()
     assert scene.complaints == []
+
+
+def test_whoever_watches_a_session_that_ends_is_told(opened: tuple[ConsoleScene, Shop, int]) -> None:
+    scene, _, port = opened
+    open_page(scene, f"http://127.0.0.1:{port}/")
+    page = scene.page("/browser")
+    page.locator("#sessions").get_by_role("link", name="agent:bot").click()
+    page.wait_for_selector("canvas[data-frames]")
+    scene.palyra("browser", "close", page.url.rpartition("/")[2])
+    expect(page.locator("#control")).to_contain_text("The session is over")
+    expect(page.get_by_role("button", name="Take over")).to_have_count(0)
+    page.get_by_role("link", name="All sessions").click()
+    expect(page.get_by_text("No browser is open.")).to_be_visible()

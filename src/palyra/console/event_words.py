@@ -51,7 +51,7 @@ def said(event: Event) -> str:
     payload = event.payload_value()
     if not isinstance(payload, dict):
         return str(payload)[:_LONGEST]
-    own = _OWN_WORDS.get(event.kind)
+    own = OWN_WORDS.get(event.kind)
     words = own(payload) if own is not None else _most_telling(payload)
     return short_ids(words)[:_LONGEST]
 
@@ -170,7 +170,7 @@ def _of_browser(payload: Said) -> str:
     return _joined(payload.get("code"), said_in_session(payload))
 
 
-_OWN_WORDS: Final[dict[str, Callable[[Said], str]]] = {
+OWN_WORDS: Final[dict[str, Callable[[Said], str]]] = {
     "approval.requested": _with_tool("waits for a person"),
     "approval.consumed": _with_tool("starts: this was its one yes"),
     "approval.approved": lambda payload: _joined(payload.get("reason"), payload.get("meaning")),

@@ -1,8 +1,29 @@
 """What templates make of values."""
 
+import re
+from importlib.resources import files
+from pathlib import Path
+
 from palyra.console.assets import Assets
 from palyra.console.limits import MAX_SHOWN_CHARS
-from palyra.console.rendering import clipped, duration, environment, query_of, short_id, shown_json, size, when, words
+from palyra.console.rendering import (
+    cedar_name,
+    clipped,
+    duration,
+    environment,
+    moment,
+    query_of,
+    sentence,
+    short_id,
+    shown_json,
+    size,
+    texts,
+    ticked,
+    when,
+    words,
+)
+
+TEMPLATES = Path(str(files("palyra.console"))) / "templates"
 
 
 def test_everything_from_outside_is_escaped() -> None:
@@ -38,3 +59,49 @@ def test_long_text_is_cut_and_says_so() -> None:
 def test_a_query_keeps_the_rest_of_itself() -> None:
     assert query_of({"tool": "a b", "before": "1"}, before="2") == "?tool=a+b&before=2"
     assert query_of({"before": "1"}, before=None) == "?"
+
+
+def test_an_instant_is_never_without_its_zone() -> None:
+    assert "1970-01-01 00:00:01 UTC" in when(1000)
+    assert moment(1000).startswith('<span class="instant">1970-01-01 00:00:01 UTC</span>') and moment(None) == when(
+        None
+    )
+
+
+def test_what_stands_in_backticks_is_code_and_everything_is_escaped() -> None:
+    assert ticked("run `palyra <x>` & wait") == "run <code>palyra &lt;x&gt;</code> &amp; wait"
+    assert ticked("an `odd one") == "an `odd one"
+
+
+def test_a_sentence_begins_with_a_capital_unless_it_begins_with_a_name() -> None:
+    assert sentence("the path is wrong") == "The path is wrong."
+    assert sentence("a.example:80 is not allowed") == "a.example:80 is not allowed."
+    assert sentence("is it?") == "Is it?"
+
+
+def test_text_of_several_lines_is_shown_as_it_is_read() -> None:
+    assert texts({"content": "a\nb\n", "path": "x", "n": 1, "end": "a\n"}) == [("content", "a\nb\n")]
+    assert texts("a\nb") == [] and texts(None) == []
+
+
+def test_names_of_policies_entities_are_those_of_everything_else() -> None:
+    assert [cedar_name(each) for each in ('Agent::"coder"', 'Tool::"fs.read"', "odd")] == [
+        "agent:coder",
+        "fs.read",
+        "odd",
+    ]
+
+
+def test_on_a_phone_each_cell_names_its_column() -> None:
+    """There a row is told in lines, and the head of the table is not seen."""
+    tables = 0
+    for template in TEMPLATES.glob("*.html"):
+        for table in re.findall(
+            r'<table class="list[^"]*">.*?</table>', template.read_text(encoding="utf-8"), re.DOTALL
+        ):
+            head, _, body = table.partition("</thead>")
+            columns = [re.sub("<[^>]*>", "", each) for each in re.findall(r"<th[^>]*>(.*?)</th>", head)]
+            assert re.findall(r'<td data-label="([^"]*)"', body) == columns, template.name
+            assert body.count("<td") == len(columns), template.name
+            tables += 1
+    assert tables > 15

@@ -9,5 +9,8 @@ themeButton(document.querySelector("[data-theme-button]"));
 tellTimes(document);
 if (document.body.dataset.live !== undefined) listen();
 // On a narrow screen the menu is one line: this page's word comes into view.
-document.querySelector("nav [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// So does the word that the keyboard comes to.
+const bringIntoView = (word) => word?.scrollIntoView({ block: "nearest", inline: "center" });
+bringIntoView(document.querySelector("nav [aria-current=page]"));
+document.getElementById("menu")?.addEventListener("focusin", (event) => bringIntoView(event.target));
 document.documentElement.dataset.ready = "";

@@ -19,6 +19,8 @@ from palyra.identity.device import DeviceId, DeviceKind
 from palyra.journal.event import Event, NewEvent
 from palyra.nodes.records import CodeState
 from palyra.secret import Secret
+from palyra.signing.ed25519 import Ed25519Verifier
+from palyra.tools.attestation import verify_evidence
 from palyra.tools.call import CallState
 from palyra.vault.ref import SecretRef
 
@@ -85,6 +87,33 @@ async def test_a_call_is_stopped_from_its_page(tmp_path: Path) -> None:
         got = await known.post(f"/console/v1/calls/{found[0]['call_id']}/cancel")
         assert got.data["status"] == "cancelled"
         assert (await running).state is CallState.CANCELLED
+
+
+async def test_a_call_saved_from_its_page_verifies(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        made = await house.call("echo", {"text": "a"})
+        path = f"/console/v1/calls/{made.call_id}/document"
+        assert path in await known.page(f"/calls/{made.call_id}")
+        saved = await known.get(path)
+        assert "attachment" in saved.headers["content-disposition"]
+        verifier = Ed25519Verifier.from_pem_file(house.gateway.state.path("signing.pub"))
+        evidence = verify_evidence(saved.body, [verifier])
+        assert (evidence.kind, evidence.attestation.call_id) == ("call", made.call_id)
+        done = (await known.data("/console/v1/journal?kind=console.action_done"))["events"]
+        assert [event["payload"]["action"] for event in done] == ["call.save"]
+
+
+async def test_the_menu_counts_calls_and_skills_that_wait(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        assert "1 waiting" not in await known.page("/doctor")
+        await house.call("fs.write", {"path": "a", "content": "b"})
+        await house.gateway.skills.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor="test")
+        await house.gateway.skills.install(archive(), actor="test")
+        page = await known.page("/doctor")
+        assert page.count('aria-label="1 waiting"') == 2
+        assert "1 skill version waits for a review" in await known.page("/")
 
 
 async def test_the_journal_verifies_exports_and_shows_one_entry(tmp_path: Path) -> None:
