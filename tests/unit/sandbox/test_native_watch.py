@@ -172,7 +172,7 @@ async def test_programs_end_the_same_way_natively_and_in_python(zygote: str, mon
     async with Launcher(ready=1) as launcher:
         ended, said = await run(launcher, python("import sys; print('here'); sys.exit(7)"))
         assert (ended.exit_code, ended.signal, said, ended.survivors) == (7, None, "here\n", 0)
-        assert ended.rusage["user_seconds"] + ended.rusage["system_seconds"] > 0 and ended.rusage["maxrss_kib"] > 1000
+        assert ended.rusage["user_seconds"] > 0 and ended.rusage["maxrss_kib"] > 1000
         ended, _ = await run(launcher, python("import os, signal; os.kill(os.getpid(), signal.SIGUSR1)"))
         assert (ended.exit_code, ended.signal) == (None, signal.SIGUSR1)
         ended, _ = await run(
