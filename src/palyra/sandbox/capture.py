@@ -3,9 +3,6 @@
 The pipes are read on the event loop without threads, so nothing outlives the call. Beyond the quota nothing more is
 kept: the part up to it stays, the stream is marked truncated, and ``exceeded`` is set so that the tree is ended. Less
 than the quota may be kept, where somebody sees all of it as it comes.
-
-The writing ends stay open here too. So the end of a program, which closes its own, wakes nobody to read nothing: that
-would compete with the end of its sandbox, which somebody else tells of. What is left in the pipes is read then.
 """
 
 import asyncio
@@ -38,8 +35,8 @@ class _Stream:
 
 
 class OutputCapture:
-    """Made on the loop that reads, from ``listen`` on. ``sink`` sees every chunk up to the quota as it comes, for logs
-    and terminals; ``keep`` is how much of it is kept, where that is less."""
+    """Made on the loop that reads. ``sink`` sees every chunk up to the quota as it comes, for logs and terminals;
+    ``keep`` is how much of it is kept, where that is less."""
 
     def __init__(self, max_bytes: int, sink: Sink | None = None, *, keep: int | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -47,17 +44,21 @@ class OutputCapture:
         self._room = max_bytes if keep is None else keep
         self._sink = sink
         self._streams = {name: _Stream(name) for name in StreamName}
+        self._ended = asyncio.Event()
         self.exceeded = asyncio.Event()
         self._when_exceeded: Callable[[], None] | None = None
-
-    def writers(self) -> tuple[int, int]:
-        """The ends to hand to the program."""
-        return self._streams[StreamName.STDOUT].writer, self._streams[StreamName.STDERR].writer
-
-    def listen(self) -> None:
-        """Once the program was given them, so that it does not wait for this."""
         for stream in self._streams.values():
             self._loop.add_reader(stream.reader, self._read, stream)
+
+    def writers(self) -> tuple[int, int]:
+        """The ends to hand to the program; ``handed_over`` closes our copies."""
+        return self._streams[StreamName.STDOUT].writer, self._streams[StreamName.STDERR].writer
+
+    def handed_over(self) -> None:
+        for stream in self._streams.values():
+            if stream.writer >= 0:
+                os.close(stream.writer)
+                stream.writer = -1
 
     def kept(self, name: StreamName) -> bytes:
         return bytes(self._streams[name].kept)
@@ -70,25 +71,26 @@ class OutputCapture:
         if self.exceeded.is_set():
             do()
 
-    def finish(self) -> None:
-        """Reads what is left in the pipes and closes them. For when nobody writes any more; one who does, a process
-        that outlives every signal, is not waited for."""
-        for stream in self._streams.values():
-            while stream.open and self._read(stream) and not self.exceeded.is_set():
-                continue
-        self.close()
+    async def finished(self) -> None:
+        """Returns when every writer of both streams is gone."""
+        await self._ended.wait()
 
     def close(self) -> None:
         """Lets go of everything, whoever still writes."""
+        self.handed_over()
         for stream in self._streams.values():
             self._end(stream)
 
-    def _read(self, stream: _Stream) -> bool:
-        """Takes what is there. False where nothing was."""
+    def _read(self, stream: _Stream) -> None:
         try:
             chunk = os.read(stream.reader, CAPTURE_CHUNK_BYTES)
+        except BlockingIOError:
+            return
         except OSError:
-            return False
+            chunk = b""
+        if not chunk:
+            self._end(stream)
+            return
         fitting = chunk[: self._left]
         self._left -= len(fitting)
         if fitting:
@@ -102,7 +104,6 @@ class OutputCapture:
             self.exceeded.set()
             if self._when_exceeded is not None:
                 self._when_exceeded()
-        return True
 
     def _end(self, stream: _Stream) -> None:
         if not stream.open:
@@ -111,4 +112,5 @@ class OutputCapture:
         with contextlib.suppress(ValueError, OSError):
             self._loop.remove_reader(stream.reader)
         os.close(stream.reader)
-        os.close(stream.writer)
+        if not any(each.open for each in self._streams.values()):
+            self._ended.set()

@@ -75,7 +75,7 @@ class Running:
             await asyncio.shield(self.kill("cancelled"))
             raise
         # Every writer of the pipes died with the tree: what is left in them is all there is.
-        self.capture.finish()
+        await self.capture.finished()
         if self.capture.exceeded.is_set():
             # It may have ended by itself before the last of its output was read: the same program, the same answer.
             self.killed_by = self.killed_by or "max_output_bytes"
