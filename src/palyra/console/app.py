@@ -49,6 +49,8 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
 
 
 _TITLES: dict[type[PalyraError], str] = {RoleMissing: "Not for you", NoSuchPage: "No such page"}
+# Of other errors, by their status: what is missing or over is no failure.
+_TITLES_BY_STATUS: dict[int, str] = {HTTPStatus.NOT_FOUND: "Not there", HTTPStatus.GONE: "That is over"}
 
 
 class ConsoleApp:
@@ -164,7 +166,8 @@ class ConsoleApp:
                 return Response(status_code=499)
             except Exception:
                 log.exception("%s %s broke", request.method, request.url.path)
-                return self._refusal(request, InternalError("the page broke inside Palyra"))
+                hint = "this is a fault in Palyra; the daemon's log has the details"
+                return self._refusal(request, InternalError("the page broke inside Palyra", hint=hint))
 
         return respond
 
@@ -177,7 +180,7 @@ class ConsoleApp:
         return self._page_of(
             "problem.html",
             http_status=error.http_status,
-            title=_TITLES.get(type(error), "That did not work"),
+            title=_TITLES.get(type(error)) or _TITLES_BY_STATUS.get(error.http_status, "That did not work"),
             problem=problem_of(error),
             page=None,
         )

@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.console_house import visitor
 from fakes.house import House, open_house
+from palyra.console.pages import calls
+from palyra.ids import CallId
 
 VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
 WRITE = {"path": "a.txt", "content": "hello"}
@@ -32,6 +36,19 @@ async def test_an_unknown_page_is_a_page_and_an_unknown_document_a_problem(tmp_p
         assert (await known.get("/console/v1/nothing", accept="*/*")).document["code"] == "console.no_such_page"
         got = await known.send("PUT", "/console/v1/session", {})
         assert (got.status, got.document["code"]) == (405, "http.method_refused")
+
+
+async def test_what_is_not_there_is_no_failure_and_a_fault_of_ours_promises_no_call_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        missing = await known.get(f"/calls/{CallId.new()}")
+        assert missing.status == 404 and b"<h1>Not there</h1>" in missing.body
+        monkeypatch.setattr(calls, "read_call", lambda *_: 1 / 0)
+        broken = await known.get(f"/calls/{CallId.new()}")
+        assert broken.status == 500 and b"That did not work" in broken.body
+        assert b"log has the details" in broken.body and b"call id" not in broken.body
 
 
 async def test_queries_that_make_no_sense_are_refused(tmp_path: Path) -> None:
