@@ -1,16 +1,20 @@
-"""The one thread that writes: it takes all waiting units of work, commits them together, then tells everyone at once.
+"""The one writer: it takes all waiting units of work, commits them together, then tells everyone at once.
 
-The first unit to arrive does not wait for company. While its commit is on the way to the disk the next ones gather,
-so groups grow with the load and vanish without it.
+It has a thread. The first unit to arrive there does not wait for company. While its commit is on its way to the disk
+the next ones gather, so groups grow with the load and vanish without it.
+
+Two threads waking each other take a third of the time of a lone commit. So who has nothing else to do may commit in its
+own thread, the event loop's: only when nothing waits or is being written, only one unit, only while the disk is quick,
+and never what takes longer than a commit. All else goes to the thread.
 """
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,76 +24,30 @@ from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
 from palyra.journal.event import Event
 from palyra.journal.event_ids import EventIds
+from palyra.journal.pace import Pace
 from palyra.journal.redact import Redactor
 from palyra.journal.sealing import keep_beside, seal, sealed_through
 from palyra.journal.sqlite_faults import DiskFull, JournalClosed, JournalOverloaded, fault_of
+from palyra.journal.sqlite_schema import BUSY_TIMEOUT_SECONDS
 from palyra.journal.subscription import Subscription
+from palyra.journal.telling import Teller
 from palyra.journal.transaction import Group, Transaction, read_head
+from palyra.journal.unit import Outcome, Unit
 from palyra.signing.dsse import Signer
 
 # One group's units: enough for every caller the daemon admits, small enough that the last one's wait stays short.
 MAX_GROUP_UNITS = 512
 # Beyond this the disk is not keeping up, and a caller is better told than queued.
 MAX_WAITING_UNITS = 8192
-
-Work = Callable[[Transaction], Any]
-Outcome = tuple["Unit", Any, BaseException | None]
-
-
-class Wait:
-    """What a thread that blocks waits on: a lock that is let go when there is a result. Nobody cancels it."""
-
-    __slots__ = ("_error", "_finished", "_result", "_turn")
-
-    def __init__(self) -> None:
-        self._finished = False
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._turn = threading.Lock()
-        self._turn.acquire()
-
-    def done(self) -> bool:
-        return self._finished
-
-    def cancelled(self) -> bool:
-        return False
-
-    def set_result(self, result: Any) -> None:
-        self._result, self._finished = result, True
-        self._turn.release()
-
-    def set_exception(self, error: BaseException) -> None:
-        self._error, self._finished = error, True
-        self._turn.release()
-
-    def result(self) -> Any:
-        with self._turn:
-            if self._error is not None:
-                raise self._error
-            return self._result
+# One unit has a handful of events. So close to the next checkpoint a unit goes to the thread, which makes it.
+_EVENTS_OF_A_UNIT = 32
 
 
-class Unit:
-    """One caller's work and the future it waits on; ``loop`` is None for a caller that blocks its thread. What is
-    ``sure`` is done also when nobody waits for it any more."""
+class _Look:
+    """Has the thread look again what it waits for."""
 
-    __slots__ = ("essential", "future", "loop", "seal", "sure", "work")
 
-    def __init__(
-        self,
-        work: Work,
-        loop: asyncio.AbstractEventLoop | None,
-        *,
-        essential: bool = False,
-        seal: bool = False,
-        sure: bool = False,
-    ) -> None:
-        self.work = work
-        self.essential = essential
-        self.seal = seal
-        self.sure = sure
-        self.loop = loop
-        self.future: asyncio.Future[Any] | Wait = Wait() if loop is None else loop.create_future()
+_LOOK = _Look()
 
 
 class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,15 +87,23 @@ class Writer:
         # Whether the last group met a full disk: for readiness, read by other threads.
         self.disk_full = False
         self._settings = settings
-        self._queue: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Unit | _Look | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
+        # Units in the queue, changed behind the gate.
+        self._waiting = 0
         self._closed = False
-        self._subscriptions: tuple[Subscription, ...] = ()
-        self._published_head = read_head(connection)[0]
+        # Whoever commits, or otherwise uses the connection, has it.
+        self._turn = threading.Lock()
+        self._pace = Pace()
+        # Whether the connection waits for another process's transaction.
+        self._waits_for_others = True
+        head = read_head(connection)[0]
+        self._teller = Teller(head)
         # Up to here everything is sealed: at least, for another process may have sealed more.
         self._sealed = sealed_through(connection)
+        self._unsealed = 0
         self._seal_at: float | None = None
-        self._note_unsealed(self._published_head - self._sealed)
+        self._note_unsealed(head - self._sealed)
         self._thread = threading.Thread(target=self._run, name="palyra-journal-writer", daemon=True)
         self._thread.start()
 
@@ -147,9 +113,52 @@ class Writer:
         with self._gate:
             if self._closed:
                 raise JournalClosed("the journal is closed")
-            if self._queue.qsize() >= MAX_WAITING_UNITS:
+            if self._waiting >= MAX_WAITING_UNITS:
                 raise JournalOverloaded(f"{MAX_WAITING_UNITS} units of work already wait for the journal")
+            self._waiting += 1
             self._queue.put(unit)
+
+    def submit_here(self, unit: Unit) -> None:
+        """As ``submit``; but commits it now, in this thread, if that is soon done. Called on the unit's loop."""
+        if not self._turn.acquire(blocking=False):
+            self.submit(unit)
+            return
+        try:
+            done = not self._closed and not self._waiting and self._soon_done() and self._commit_here(unit)
+        finally:
+            self._turn.release()
+        if not done:
+            self.submit(unit)
+        elif self._pace.move_due():
+            self._queue.put(_LOOK)
+
+    def _soon_done(self) -> bool:
+        if self.disk_full or not self._pace.quick() or self._pace.move_due():
+            return False
+        if self._unsealed + _EVENTS_OF_A_UNIT >= self._settings.checkpoint_events:
+            return False
+        return self._seal_at is None or self._clock.monotonic() < self._seal_at
+
+    def _commit_here(self, unit: Unit) -> bool:
+        """False, and nothing done, if anything is in the way: the thread tries again, and knows what to do then."""
+        if not unit.essential and not self._ballast.held():
+            return False
+        since = self._clock.monotonic()
+        try:
+            self._wait_for_others(False)
+            group = self._attempt([unit], seal_now=False)
+        except Exception:
+            return False
+        sealing = self._seal_at
+        self._committed(group, since, here=unit.loop)
+        if sealing is None and self._seal_at is not None:
+            self._queue.put(_LOOK)
+        return True
+
+    def _wait_for_others(self, wait: bool) -> None:
+        if wait is not self._waits_for_others:
+            self._connection.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT_SECONDS * 1000) if wait else 0}")
+            self._waits_for_others = wait
 
     def close(self) -> None:
         """Commits what waits, seals what is unsealed, and ends the thread."""
@@ -160,41 +169,60 @@ class Writer:
         self._thread.join()
 
     def add(self, subscription: Subscription) -> None:
-        with self._gate:
-            self._subscriptions = (*self._subscriptions, subscription)
+        self._teller.add(subscription)
 
     def remove(self, subscription: Subscription) -> None:
-        with self._gate:
-            self._subscriptions = tuple(each for each in self._subscriptions if each is not subscription)
+        self._teller.remove(subscription)
 
     def _run(self) -> None:
         running = True
         while running:
-            units, running = self._gather()
-            # Nothing gathered means that the time to seal has come; at the end there is a last seal.
-            seal_now = not units or not running
-            live = [unit for unit in units if unit.sure or not unit.future.cancelled()]
-            if live or seal_now:
-                self._commit(live, seal_now=seal_now)
-        self._connection.close()
+            units, running, seal_now = self._gather()
+            if units or seal_now or self._pace.move_due():
+                with self._turn:
+                    self._serve(units, seal_now=seal_now)
+        with self._turn:
+            self._connection.close()
 
-    def _gather(self) -> tuple[list[Unit], bool]:
-        """All that waits, up to a bound; nothing if the time to seal came first. False means: this is the end."""
+    def _serve(self, units: list[Unit], *, seal_now: bool) -> None:
+        with self._gate:
+            self._waiting -= len(units)
+        live = [unit for unit in units if unit.sure or not unit.future.cancelled()]
+        if live or seal_now:
+            self._wait_for_others(True)
+            self._commit(live, seal_now=seal_now)
+        if self._pace.move_due():
+            self._move()
+
+    def _gather(self) -> tuple[list[Unit], bool, bool]:
+        """All that waits, up to a bound; whether to go on after it; and whether to seal: because the time has come, or
+        because this is the end."""
         timeout = None if self._seal_at is None else max(0.0, self._seal_at - self._clock.monotonic())
         units: list[Unit] = []
         try:
             unit = self._queue.get(timeout=timeout)
+        except queue.Empty:
+            return units, True, True
+        try:
             while unit is not None:
-                units.append(unit)
-                if len(units) == MAX_GROUP_UNITS:
-                    return units, True
+                if not isinstance(unit, _Look):
+                    units.append(unit)
+                    if len(units) == MAX_GROUP_UNITS:
+                        return units, True, False
                 unit = self._queue.get_nowait()
         except queue.Empty:
-            return units, True
-        return units, False
+            return units, True, False
+        return units, False, True
+
+    def _move(self) -> None:
+        """What was committed goes into the database. What cannot be moved now, SQLite moves with a later commit."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._pace.moved()
 
     def _commit(self, units: list[Unit], *, seal_now: bool) -> None:
         """Every unit gets an outcome, whatever happens."""
+        since = self._clock.monotonic()
         refused: list[Outcome] = []
         if not all(unit.essential for unit in units) and not self._ballast.secure():
             refused = [
@@ -211,8 +239,15 @@ class Writer:
             group = self._attempt_essential(units, fault)
         except Exception as error:
             group = _all_failed(units, error)
+        group.outcomes += refused
+        self._committed(group, since)
+
+    def _committed(self, group: Committed, since: float, here: asyncio.AbstractEventLoop | None = None) -> None:
+        """``here`` is the loop in whose own thread the commit was made."""
+        self._pace.note(self._clock.monotonic() - since, len(group.events), here=here is not None)
         self._after(group)
-        self._tell([*refused, *group.outcomes], group)
+        heads = {"first_head": group.first_head, "last_head": group.last_head}
+        self._teller.tell(group.outcomes, group.events, **heads, here=here)
         if group.checkpoint is not None:
             keep_beside(self._settings.checkpoint_path, group.checkpoint)
 
@@ -280,34 +315,11 @@ class Writer:
             self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
 
     def _note_unsealed(self, unsealed: int) -> None:
+        self._unsealed = unsealed
         if unsealed <= 0:
             self._seal_at = None
         elif self._seal_at is None:
             self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
-
-    def _tell(self, outcomes: Sequence[Outcome], group: Committed) -> None:
-        """One wake-up per event loop and commit, however many callers and readers it has there."""
-        waiting: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
-        for outcome in outcomes:
-            loop = outcome[0].loop
-            if loop is None:
-                _resolve([outcome])
-            else:
-                waiting.setdefault(loop, []).append(outcome)
-        readers: dict[asyncio.AbstractEventLoop, list[Subscription]] = {}
-        others_wrote = group.first_head > self._published_head
-        if group.events:
-            for subscription in self._subscriptions:
-                readers.setdefault(subscription.loop, []).append(subscription)
-            self._published_head = group.last_head
-        for loop in {**waiting, **readers}:
-            try:
-                loop.call_soon_threadsafe(
-                    _deliver, waiting.get(loop, ()), readers.get(loop, ()), group.events, others_wrote
-                )
-            except RuntimeError:
-                # The loop was closed; nobody is left on it to tell.
-                continue
 
 
 def _perform_unit(unit: Unit, group: Group) -> Outcome:
@@ -339,22 +351,3 @@ def _all_failed(units: Sequence[Unit], error: Exception) -> Committed:
         own.__cause__ = cause
         outcomes.append((unit, None, own))
     return Committed(outcomes=outcomes, events=[])
-
-
-def _deliver(
-    outcomes: Sequence[Outcome], readers: Sequence[Subscription], events: Sequence[Event], others_wrote: bool
-) -> None:
-    for reader in readers:
-        reader.deliver(events, others_wrote=others_wrote)
-    _resolve(outcomes)
-
-
-def _resolve(outcomes: Sequence[Outcome]) -> None:
-    for unit, result, error in outcomes:
-        future = unit.future
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)

@@ -227,7 +227,7 @@ class Broker:
 
     async def _begin(self, asked: Asked, request: CallRequest, touches: Touches, skill: str) -> Started | CallRecord:
         if asked.decision["outcome"] == Verdict.ALLOW.value:
-            return await self._store.transact(lambda tx: sqlite_calls.start(tx, asked))
+            return await self._store.transact(lambda tx: sqlite_calls.start(tx, asked), alone=self._alone())
         binding = ApprovalBinding(
             principal=asked.record.principal,
             tool=asked.record.tool,
@@ -313,7 +313,8 @@ class Broker:
                 try:
                     done = await to_the_end(
                         self._store.submit(
-                            lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, late.entries)
+                            lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, late.entries),
+                            alone=self._alone(),
                         )
                     )
                     self._forecast.note(record.run_id, done.left)
@@ -337,7 +338,9 @@ class Broker:
     async def _finish(self, begun: Started, executor: str, ended: Ended) -> CallRecord:
         record, booked = conclude(begun.record, executor, ended, self._signer)
         return await to_the_end(
-            self._store.submit(lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True)
+            self._store.submit(
+                lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True, alone=self._alone()
+            )
         )
 
     async def _refuse(self, record: CallRecord, error: PalyraError, asked: Asked | None = None) -> CallRecord:
@@ -386,6 +389,10 @@ class Broker:
 
     def running(self) -> int:
         return len(self._running)
+
+    def _alone(self) -> bool:
+        """Whether one call is all that is under way."""
+        return len(self._running) + len(self._beginning) <= 1
 
     async def stop(self, grace_seconds: float) -> None:
         """Takes no more calls, lets the running ones finish for a while, then cancels them."""

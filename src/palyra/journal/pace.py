@@ -1,0 +1,43 @@
+"""Whether a commit may be waited for where it is asked for, by how long commits take and what they leave to do."""
+
+from typing import Final
+
+# A loop that waits for the disk does nothing else. As long as this it may: it is a few times what a good disk takes.
+QUICK_SECONDS: Final = 0.002
+# After a commit that took longer, so many must be quick in the writer's thread before one is waited for again; twice as
+# many after the next, up to a bound, so that a slow disk is tried ever more seldom.
+FIRST_PENALTY: Final = 32
+MAX_PENALTY: Final = 4_096
+# SQLite moves what was committed into the database when a thousand pages wait for it. That takes several commits' time
+# and is the thread's to do, so it is done a little sooner; an event is about three pages with its part of the tables.
+EVENTS_BETWEEN_MOVES: Final = 200
+
+
+class Pace:
+    """Told of every commit, asked before each. Has no clock of its own."""
+
+    def __init__(self) -> None:
+        self._owed = 0
+        self._penalty = FIRST_PENALTY
+        self._events = 0
+
+    def quick(self) -> bool:
+        return self._owed <= 0
+
+    def move_due(self) -> bool:
+        """Whether enough was committed for SQLite to move it into the database."""
+        return self._events >= EVENTS_BETWEEN_MOVES
+
+    def moved(self) -> None:
+        self._events = 0
+
+    def note(self, seconds: float, events: int, *, here: bool) -> None:
+        """A commit of so many events took so long, in the caller's own thread or in the writer's."""
+        self._events += events
+        if seconds <= QUICK_SECONDS:
+            self._owed -= not here and self._owed > 0
+            return
+        if here:
+            self._owed, self._penalty = self._penalty, min(2 * self._penalty, MAX_PENALTY)
+        elif self._owed > 0:
+            self._owed = max(self._owed, self._penalty // 2)

@@ -1,0 +1,46 @@
+from palyra.journal.pace import EVENTS_BETWEEN_MOVES, FIRST_PENALTY, MAX_PENALTY, QUICK_SECONDS, Pace
+
+SLOW = QUICK_SECONDS * 2
+
+
+def quick_ones_until_tried_again(pace):
+    for count in range(2 * MAX_PENALTY):
+        if pace.quick():
+            return count
+        pace.note(0.0, 1, here=False)
+    raise AssertionError("never again")
+
+
+def test_a_slow_disk_is_tried_ever_more_seldom_but_always_again():
+    pace, waits = Pace(), []
+    for _ in range(12):
+        assert pace.quick()
+        pace.note(SLOW, 1, here=True)
+        waits.append(quick_ones_until_tried_again(pace))
+    assert waits[:3] == [FIRST_PENALTY, 2 * FIRST_PENALTY, 4 * FIRST_PENALTY]
+    assert waits[-1] == MAX_PENALTY
+
+
+def test_what_is_slow_in_the_thread_alone_changes_nothing():
+    pace = Pace()
+    pace.note(SLOW, 500, here=False)
+    assert pace.quick(), "a large group takes long on any disk"
+
+
+def test_a_disk_that_stays_slow_is_waited_for():
+    pace = Pace()
+    pace.note(SLOW, 1, here=True)
+    for _ in range(FIRST_PENALTY - 1):
+        pace.note(0.0, 1, here=False)
+    pace.note(SLOW, 1, here=False)
+    assert quick_ones_until_tried_again(pace) >= FIRST_PENALTY
+
+
+def test_events_of_both_threads_are_moved_together():
+    pace = Pace()
+    pace.note(0.0, EVENTS_BETWEEN_MOVES - 1, here=False)
+    assert not pace.move_due()
+    pace.note(0.0, 1, here=True)
+    assert pace.move_due()
+    pace.moved()
+    assert not pace.move_due()
