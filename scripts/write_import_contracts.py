@@ -117,7 +117,9 @@ ADAPTERS = {
         "sqlite_schema",
         "sqlite_search",
         "subscription",
+        "telling",
         "transaction",
+        "unit",
         "writer",
     ),
     "mcp": (
