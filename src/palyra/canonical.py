@@ -12,7 +12,7 @@ import msgspec
 from palyra.errors import InvalidInput
 
 _MAX_SAFE_INTEGER = 2**53 - 1
-_sorted = msgspec.json.Encoder(order="sorted")
+sorted_json = msgspec.json.Encoder(order="sorted").encode
 
 
 class NotCanonical(InvalidInput):
@@ -21,8 +21,8 @@ class NotCanonical(InvalidInput):
 
 
 def canonical_json(value: Any) -> bytes:
-    if _is_plain(value):
-        return _sorted.encode(value)
+    if is_plain(value):
+        return sorted_json(value)
     import rfc8785
 
     try:
@@ -36,7 +36,8 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether ``sorted_json`` writes it canonically."""
     kind = type(value)
     if kind is str:
         return _encodes(value)
@@ -44,11 +45,11 @@ def _is_plain(value: Any) -> bool:
         for key, item in value.items():
             if type(key) is not str or not key.isascii():
                 return False
-            if not (type(item) is str and item.isascii()) and not _is_plain(item):
+            if not (type(item) is str and item.isascii()) and not is_plain(item):
                 return False
         return True
     if kind is list or kind is tuple:
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     if kind is int:
         return bool(-_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER)
     return kind is bool or value is None

@@ -3,6 +3,7 @@ against the same module called bare in this process, against extism making and c
 against a tool of our own that does nothing."""
 
 import asyncio
+import random
 import statistics
 import tempfile
 import time
@@ -19,6 +20,7 @@ from perf.skill_subjects import Subject, as_guests_write, json_csv, smallest
 
 SAMPLES = 500
 WARM = 50
+ORDER = 5
 MANY: dict[str, Any] = {"budget": {"calls": 1_000_000, "wasm_fuel": 10**15, "wall_ms": 10**12}}
 # Takes its turn, and tells how long that was if it is not the time that passed here.
 Turn = Callable[[], Awaitable[float | None]]
@@ -106,12 +108,13 @@ def _bare(subject: Subject) -> Callable[[], None]:
 
 
 async def _in_turn(*calls: Turn) -> list[list[float]]:
-    """Milliseconds of each, measured in turn, so that a busy machine is busy for all; each round begins with another
-    one, so that none always comes after the one that leaves the caches coldest."""
+    """Milliseconds of each, measured in turn, so that a busy machine is busy for all; each round in another order, so
+    that none always comes after the one that leaves the caches coldest."""
     times: list[list[float]] = [[] for _ in calls]
     pairs = list(zip(calls, times, strict=True))
+    order = random.Random(ORDER)
     for number in range(SAMPLES + WARM):
-        for call, found in pairs[number % len(pairs) :] + pairs[: number % len(pairs)]:
+        for call, found in order.sample(pairs, len(pairs)):
             since = time.perf_counter()
             told = await call()
             taken = time.perf_counter() - since if told is None else told

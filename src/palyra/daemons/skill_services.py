@@ -135,6 +135,8 @@ class SkillServices:
         return LogLine(level=line.level, text=self._redactor.text(line.text))
 
     def receipt(self) -> list[dict[str, Any]]:
+        if not self.used:
+            return []
         used = +self.used
         lines = self._http.receipt() if used["requests"] else []
         if used:

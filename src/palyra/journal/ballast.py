@@ -15,7 +15,7 @@ class Ballast:
     """A preallocated file beside the database, shared by every process that writes it: the file is the truth."""
 
     def __init__(self, path: Path, size: int, clock: Clock) -> None:
-        self._path = path
+        self._path = str(path)
         self._size = size
         self._clock = clock
         self._next_attempt = 0.0

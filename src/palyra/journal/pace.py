@@ -2,12 +2,14 @@
 
 from typing import Final
 
-# A loop that waits for the disk does nothing else. As long as this it may: it is a few times what a good disk takes.
-QUICK_SECONDS: Final = 0.002
+# A loop that waits for the disk does nothing else. As long as this it may: it is ten times what a good disk takes.
+QUICK_SECONDS: Final = 0.004
 # After a commit that took longer, so many must be quick in the writer's thread before one is waited for again; twice as
-# many after the next, up to a bound, so that a slow disk is tried ever more seldom.
-FIRST_PENALTY: Final = 32
+# many after the next, up to a bound, so that a slow disk is tried ever more seldom. A disk that was slow once is
+# forgiven after as many quick ones.
+FIRST_PENALTY: Final = 16
 MAX_PENALTY: Final = 4_096
+FORGIVEN_AFTER: Final = 64
 # SQLite moves what was committed into the database when a thousand pages wait for it. That takes several commits' time
 # and is the thread's to do, so it is done a little sooner; an event is about three pages with its part of the tables.
 EVENTS_BETWEEN_MOVES: Final = 200
@@ -19,6 +21,7 @@ class Pace:
     def __init__(self) -> None:
         self._owed = 0
         self._penalty = FIRST_PENALTY
+        self._quick_here = 0
         self._events = 0
 
     def quick(self) -> bool:
@@ -35,9 +38,15 @@ class Pace:
         """A commit of so many events took so long, in the caller's own thread or in the writer's."""
         self._events += events
         if seconds <= QUICK_SECONDS:
-            self._owed -= not here and self._owed > 0
+            if not here:
+                self._owed -= self._owed > 0
+            elif self._penalty > FIRST_PENALTY:
+                self._quick_here += 1
+                if self._quick_here >= FORGIVEN_AFTER:
+                    self._penalty = FIRST_PENALTY
             return
         if here:
             self._owed, self._penalty = self._penalty, min(2 * self._penalty, MAX_PENALTY)
+            self._quick_here = 0
         elif self._owed > 0:
             self._owed = max(self._owed, self._penalty // 2)

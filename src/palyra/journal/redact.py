@@ -5,6 +5,7 @@ spellings, and whatever a key that names a secret points to. Afterwards long str
 is bounded, so that nobody can fill the disk through the record of a refusal.
 """
 
+import contextlib
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.journal.event import MAX_FIELD_CHARS, NewEvent, Redacted
+from palyra.journal.lasting import Lasting, as_written
 from palyra.journal.needles import Needles
 from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
@@ -33,7 +35,7 @@ _ABOUT = frozenset(
     ("id", "ids", "name", "names", "count", "ref", "refs", "digest", "type", "kind", "scope",
      "scopes", "length", "bytes", "at", "ttl", "seconds", "ms")
 )  # fmt: skip
-_sorted = msgspec.json.Encoder(order="sorted")
+_sorted = msgspec.json.Encoder(order="sorted", enc_hook=as_written)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 # Keys come from our own code and from agents' arguments; only the former repeat, so the cache is simply emptied.
@@ -175,9 +177,22 @@ class Redactor:
             elif kind is dict or kind is list or kind is tuple:
                 if not self._is_fit(value, depth + 1):
                     return False
+            elif kind is Lasting:
+                if not self._is_lastingly_fit(value):
+                    return False
             elif value is not None and kind is not bool:
                 return False
         return True
+
+    def _is_lastingly_fit(self, part: Lasting) -> bool:
+        """It is written where it is not too deep anywhere. Known values are looked for in the whole that it becomes a
+        part of."""
+        if not part.found_fit:
+            with contextlib.suppress(UnicodeEncodeError):
+                if self._is_fit(part.value, MAX_JSON_DEPTH // 2):
+                    part.written = msgspec.Raw(_sorted.encode(part.value))
+            part.found_fit = True
+        return part.written is not None
 
     def _learn(self, key: object) -> bool:
         """Whether this key stands as it is and says nothing secret, remembered for the next time."""
@@ -200,6 +215,8 @@ class Redactor:
             return REDACTED
         if depth > MAX_JSON_DEPTH:
             return "[too deep]"
+        if isinstance(value, Lasting):
+            return self._mapping(value.value, depth)
         if isinstance(value, Mapping):
             return self._mapping(value, depth)
         if isinstance(value, (list, tuple, set, frozenset)):

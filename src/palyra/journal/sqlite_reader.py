@@ -3,7 +3,6 @@
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,11 +37,13 @@ class JournalReader:
         self._release(open_reader(path))
 
     def read(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-        with self._connection() as connection:
-            try:
-                return connection.execute(sql, params).fetchall()
-            except sqlite3.Error as error:
-                raise raised(error) from error
+        connection = self._taken()
+        try:
+            return connection.execute(sql, params).fetchall()
+        except sqlite3.Error as error:
+            raise raised(error) from error
+        finally:
+            self._release(connection)
 
     def events_since(
         self, seq: int, limit: int, *, run: str = "", call: str = "", kind: str = "", newest_first: bool = False
@@ -121,18 +122,14 @@ class JournalReader:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
+    def _taken(self) -> sqlite3.Connection:
+        """To be given back to ``_release``."""
         with self._lock:
             if self._closed:
                 raise JournalClosed("the journal is closed")
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
-            connection = open_reader(self.path)
-        try:
-            yield connection
-        finally:
-            self._release(connection)
+            if self._idle:
+                return self._idle.pop()
+        return open_reader(self.path)
 
     def _release(self, connection: sqlite3.Connection) -> None:
         with self._lock:

@@ -34,7 +34,7 @@ class Obligations(msgspec.Struct, frozen=True, kw_only=True):
     place: str | None = None
 
 
-_NONE: Final = Obligations()
+NO_OBLIGATIONS: Final = Obligations()
 
 
 def _number(text: str) -> int:
@@ -97,11 +97,13 @@ def parse_obligations(annotations: Mapping[str, str], effect: str) -> tuple[Obli
 def strictest(several: Iterable[Obligations]) -> Obligations:
     stated: dict[str, list[Any]] = {}
     for obligations in several:
-        if obligations == _NONE:
+        if obligations == NO_OBLIGATIONS:
             continue
         for name in Obligations.__struct_fields__:
             if (value := getattr(obligations, name)) is not None:
                 stated.setdefault(name, []).append(value)
+    if not stated:
+        return NO_OBLIGATIONS
     # There is one place that can be demanded.
     return Obligations(
         **{name: _KINDS[name][1](values) if name in _KINDS else values[0] for name, values in stated.items()}

@@ -89,6 +89,18 @@ def policy_request_to_json(request: PolicyRequest) -> dict[str, Any]:
     }
 
 
+def policy_request_in_journal(request: PolicyRequest) -> dict[str, Any]:
+    """The same for an event's payload: who takes part is the same in call after call."""
+    return {
+        "version": REQUEST_FORMAT_VERSION,
+        "principal": request.principal.in_journal,
+        "action": request.action,
+        "resource": request.resource.in_journal,
+        "context": cedar_value(request.context),
+        "entities": [entity.in_journal for entity in request.entities],
+    }
+
+
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int
     principal: Entity

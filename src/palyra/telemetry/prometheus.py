@@ -8,6 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from palyra.egress.events import Closed, Connected, CredentialUsed, EgressEvent, Refused
 from palyra.egress.grant import EgressGrant
 from palyra.telemetry import names
+from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 
 
@@ -21,6 +22,9 @@ class PrometheusMetrics:
             names.CALLS, "Calls by tool and how they ended.", ["tool", "state"], registry=self._registry
         )
         self._seconds = Histogram(names.CALL_SECONDS, "Time from start to end.", ["tool"], registry=self._registry)
+        # To find them by their labels takes longer than to count.
+        self._calls_of: dict[tuple[str, CallState], Counter] = {}
+        self._seconds_of: dict[str, Histogram] = {}
         self._errors = Counter(
             names.ERRORS, "Calls that ended in an error, by code.", ["code"], registry=self._registry
         )
@@ -75,11 +79,17 @@ class PrometheusMetrics:
 
     def call_ended(self, record: CallRecord) -> None:
         tool = record.tool if record.tool in self._known_tools else "unknown"
-        self._calls.labels(tool, record.state.value).inc()
+        calls = self._calls_of.get((tool, record.state))
+        if calls is None:
+            calls = self._calls_of[tool, record.state] = self._calls.labels(tool, record.state.value)
+        calls.inc()
         if record.error is not None:
             self._errors.labels(record.error["code"]).inc()
         if record.started_ms is not None and record.ended_ms is not None:
-            self._seconds.labels(tool).observe((record.ended_ms - record.started_ms) / 1000)
+            seconds = self._seconds_of.get(tool)
+            if seconds is None:
+                seconds = self._seconds_of[tool] = self._seconds.labels(tool)
+            seconds.observe((record.ended_ms - record.started_ms) / 1000)
 
     def node_refused(self, code: str) -> None:
         self._node_refusals.labels(code).inc()

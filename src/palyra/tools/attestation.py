@@ -5,6 +5,7 @@ digest; a verifier computes the digest again, so that neither can be changed wit
 may have several signatures (the daemon's, and that of the worker that ran the call): all must verify.
 """
 
+import contextlib
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from palyra.canonical import NotCanonical, canonical_json, digest_of
+from palyra.canonical import NotCanonical, canonical_json, digest_of, is_plain, sorted_json
 from palyra.clock import rfc3339
 from palyra.errors import Tampered
 from palyra.limits import MIB
@@ -96,11 +97,14 @@ class ToolAttestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return self._statement(execution_sha256(self))
 
     def _statement(self, digest: str) -> dict[str, Any]:
+        return self._around(digest, msgspec.to_builtins(self))
+
+    def _around(self, digest: str, predicate: Any) -> dict[str, Any]:
         return {
             "_type": STATEMENT_TYPE,
             "subject": [{"name": SUBJECT_PREFIX + self.call_id, "digest": {"sha256": digest}}],
             "predicateType": PREDICATE_TYPE,
-            "predicate": msgspec.to_builtins(self),
+            "predicate": predicate,
         }
 
 
@@ -147,7 +151,15 @@ def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
 def attest_with_digest(attestation: ToolAttestation, signers: Sequence[Signer]) -> tuple[Envelope, str]:
     """The envelope, and the execution digest in it: for who records it elsewhere too."""
     digest = execution_sha256(attestation)
-    return sign_envelope(PAYLOAD_TYPE, canonical_json(attestation._statement(digest)), signers), digest
+    return sign_envelope(PAYLOAD_TYPE, _canonical_statement(attestation, digest), signers), digest
+
+
+def _canonical_statement(attestation: ToolAttestation, digest: str) -> bytes:
+    """Only a receipt may hold values that need the long way."""
+    if is_plain(attestation.receipt):
+        with contextlib.suppress(UnicodeEncodeError):
+            return sorted_json(attestation._around(digest, attestation))
+    return canonical_json(attestation._statement(digest))
 
 
 def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:

@@ -154,7 +154,6 @@ class Broker:
         busy = len(self._running) + len(self._beginning - self._waiting.keys())
         if busy >= self.config.max_concurrent_calls:
             return await self._refuse(record, TooManyCalls(f"{busy} calls are running"))
-        plan = msgspec.structs.replace(plan, principal=record.principal, channel=record.channel)
         if plan.effect_free and asked.decision["outcome"] == Verdict.ALLOW.value:
             expected = self._forecast.grants(request.run_id, asked.run_budget, asked.reserve)
             if expected is not None:
@@ -205,6 +204,8 @@ class Broker:
                     run_id=record.run_id,
                     asked_timeout_ms=request.timeout_ms,
                     on_worker=on_worker,
+                    principal=record.principal,
+                    channel=record.channel,
                 )
             except Unavailable as error:
                 denial = error
@@ -282,11 +283,25 @@ class Broker:
         return await self._store.transact(lambda tx: sqlite_calls.note_refused(tx, denied))
 
     def _task(self, plan: ExecutionPlan, work: Coroutine[Any, Any, R]) -> Awaitable[R]:
-        task = asyncio.create_task(work, name=f"call {plan.call_id}")
+        """A caller that goes away does not stop the call: only ``cancel`` does. One that waits is told by the work
+        itself, a turn of the loop before the task would."""
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._answer(plan.call_id, work, answer), name=f"call {plan.call_id}")
         self._running[plan.call_id] = task
-        task.add_done_callback(lambda _: self._running.pop(plan.call_id, None))
-        # A caller that goes away does not stop the call: only `cancel` does.
-        return asyncio.shield(task)
+        task.add_done_callback(lambda _: answer.cancel())
+        return answer
+
+    async def _answer(self, call_id: str, work: Coroutine[Any, Any, R], answer: "asyncio.Future[R]") -> None:
+        try:
+            result = await work
+        except Exception as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(result)
+        finally:
+            del self._running[call_id]
 
     async def _run(self, begun: Started, entry: CatalogEntry, plan: ExecutionPlan) -> CallRecord:
         """The start is on disk."""

@@ -11,7 +11,7 @@ from palyra.errors import Denied, Failed, InvalidInput, LimitExceeded, PalyraErr
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Decision
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
-from palyra.policy.obligations import Obligations
+from palyra.policy.obligations import NO_OBLIGATIONS, Obligations
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest, tool_request
 from palyra.tools.arguments import Arguments
@@ -183,9 +183,9 @@ def decision_view(decision: ToolDecision) -> dict[str, Any]:
         "reasons": [str(reason) for reason in decision.reasons],
         "bundle_digest": decision.bundle_digest,
     }
-    obligations = msgspec.structs.asdict(decision.obligations)
-    if put := {name: value for name, value in obligations.items() if value is not None}:
-        shown["obligations"] = put
+    if decision.obligations != NO_OBLIGATIONS:
+        obligations = msgspec.structs.asdict(decision.obligations)
+        shown["obligations"] = {name: value for name, value in obligations.items() if value is not None}
     if decision.missing_grant is not None:
         shown["missing_grant"] = msgspec.to_builtins(decision.missing_grant)
     return shown
@@ -241,19 +241,15 @@ def compile_plan(
     run_id: str,
     asked_timeout_ms: int | None,
     on_worker: bool = False,
+    principal: str = "",
+    channel: str = "",
 ) -> ExecutionPlan:
     """The obligations of the decision and the settings become limits; the strictest of each wins."""
     obligations = decision.obligations
     if on_worker and ToolTier.WORKER not in spec.other_tiers:
         raise Unenforceable(f"{spec.name} does not run on workers", layer="tier worker")
-    if obligations.tier is not None and obligations.tier not in {spec.tier, *spec.other_tiers}:
-        raise Unenforceable(
-            f"policy obliges {spec.name} to run in tier {obligations.tier}, and it runs in {spec.tier.value}",
-            layer=f"tier {obligations.tier}",
-        )
-    for name in obligations.__struct_fields__:
-        if name not in _PLACES and getattr(obligations, name) is not None and name not in spec.enforceable:
-            raise Unenforceable(f"policy obliges {spec.name} to {name}, which nothing can hold it to", layer=name)
+    if obligations != NO_OBLIGATIONS:
+        _require_enforceable(spec, obligations)
     timeout = min(asked_timeout_ms or config.timeout_ms, config.max_timeout_ms)
     if obligations.timeout_ms is not None:
         timeout = min(timeout, obligations.timeout_ms)
@@ -272,7 +268,20 @@ def compile_plan(
         # Somebody else's machine is an effect.
         effect_free=spec.effect_free and not on_worker,
         on_worker=on_worker,
+        principal=principal,
+        channel=channel,
         argument_digest=arguments.digest,
         obligations=obligations,
         skill=spec.definition if spec.skill is None else spec.skill.digest,
     )
+
+
+def _require_enforceable(spec: ToolSpec, obligations: Obligations) -> None:
+    if obligations.tier is not None and obligations.tier not in {spec.tier, *spec.other_tiers}:
+        raise Unenforceable(
+            f"policy obliges {spec.name} to run in tier {obligations.tier}, and it runs in {spec.tier.value}",
+            layer=f"tier {obligations.tier}",
+        )
+    for name in obligations.__struct_fields__:
+        if name not in _PLACES and getattr(obligations, name) is not None and name not in spec.enforceable:
+            raise Unenforceable(f"policy obliges {spec.name} to {name}, which nothing can hold it to", layer=name)

@@ -100,6 +100,8 @@ async def to_the_end(handed_over: Awaitable[R]) -> R:
     """What was handed over to be written, waited for whatever happens. A call is stopped while it runs: while its start
     or its end is being written, it is too late for that."""
     writing = asyncio.ensure_future(handed_over)
+    if writing.done():
+        return writing.result()
     while True:
         try:
             return await asyncio.shield(writing)

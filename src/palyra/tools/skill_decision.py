@@ -42,12 +42,16 @@ def skill_request_for(
 
 def together(first: Decision, second: Decision) -> Decision:
     """Both have to allow: the stricter outcome speaks, and what either obliges to holds."""
-    stricter = max(first, second, key=lambda one: _FROM_MILD_TO_STRICT.index(one.outcome))
-    same = [one for one in (first, second) if one.outcome is stricter.outcome]
+    if first.outcome is second.outcome:
+        stricter = first
+        policies, reasons = first.policies + second.policies, first.reasons + second.reasons
+    else:
+        stricter = max(first, second, key=lambda one: _FROM_MILD_TO_STRICT.index(one.outcome))
+        policies, reasons = stricter.policies, stricter.reasons
     return Decision(
         outcome=stricter.outcome,
-        policies=tuple(dict.fromkeys(policy for one in same for policy in one.policies)),
-        reasons=tuple(dict.fromkeys(reason for one in same for reason in one.reasons)),
+        policies=tuple(dict.fromkeys(policies)),
+        reasons=tuple(dict.fromkeys(reasons)),
         obligations=strictest((first.obligations, second.obligations)),
         bundle_digest=stricter.bundle_digest,
         missing_grant=stricter.missing_grant,

@@ -8,7 +8,7 @@ import msgspec
 
 from palyra.journal.event import NewEvent
 from palyra.policy.decision import Decision
-from palyra.policy.request import PolicyRequest, policy_request_to_json
+from palyra.policy.request import PolicyRequest, policy_request_in_journal
 from palyra.tools import sqlite_approvals, sqlite_runs
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalScope
 from palyra.tools.arguments import Arguments
@@ -32,6 +32,7 @@ SCHEMA = (
 )
 
 _encode = msgspec.json.Encoder().encode
+_NOTHING_RESERVED = "{}"
 _decode = msgspec.json.Decoder(CallRecord)
 _decode_reserved = msgspec.json.Decoder(dict[BudgetKind, int])
 
@@ -114,7 +115,7 @@ def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
             "call.decided",
             **decision_view(decision),
             tool=record.tool,
-            policy_request=policy_request_to_json(question),
+            policy_request=policy_request_in_journal(question),
         )
 
 
@@ -207,7 +208,7 @@ def _entry_started(asked: Asked, started: CallRecord, granted: dict[BudgetKind, 
         tool=started.tool,
         executor=asked.executor,
         approval_id=started.approval_id,
-        reserved={kind.value: amount for kind, amount in granted.items()},
+        reserved={sqlite_runs.NAMES[kind]: amount for kind, amount in granted.items()},
     )
 
 
@@ -235,7 +236,7 @@ def _entry_finished(record: CallRecord, booked: Booked) -> NewEvent:
         execution_sha256=booked.execution_sha256,
         receipt=record.receipt,
         error=record.error,
-        used={kind.value: amount for kind, amount in booked.used.items()},
+        used={sqlite_runs.NAMES[kind]: amount for kind, amount in booked.used.items()},
     )
 
 
@@ -308,7 +309,7 @@ def _put(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[B
             record.principal,
             record.state.value,
             instance,
-            _encode(reserved).decode(),
+            _encode(reserved).decode() if reserved else _NOTHING_RESERVED,
             _encode(record),
         ),
     )

@@ -20,6 +20,7 @@ SCHEMA = (
         PRIMARY KEY (run_id, kind)) WITHOUT ROWID""",
 )
 _KINDS = {kind.value: kind for kind in BudgetKind}
+NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,7 @@ def ensure_run(
         return open_run(tx, run_id, principal, actor, budget)
     if rows[0][0] != principal:
         raise UnknownRun(f"{principal} has no run {run_id}")
-    return _as_accounts([row[1:] for row in rows])
+    return {_KINDS[kind]: Account(cap=cap, reserved=reserved, used=used) for _, kind, cap, reserved, used in rows}
 
 
 def is_anothers(tx: Transaction, run_id: str, principal: str) -> bool:
@@ -129,11 +130,11 @@ def _marks(kinds: int) -> tuple[str, str]:
 
 
 def _pairs(amounts: Mapping[BudgetKind, int]) -> list[str | int]:
-    return [part for kind, amount in amounts.items() for part in (kind.value, amount)]
+    return [part for kind, amount in amounts.items() for part in (NAMES[kind], amount)]
 
 
 def _names(amounts: Mapping[BudgetKind, int]) -> list[str]:
-    return [kind.value for kind in amounts]
+    return [NAMES[kind] for kind in amounts]
 
 
 def give_back(

@@ -15,6 +15,7 @@ from palyra.wasm.worker_source import Process
 # A worker speaks when spoken to, and asks one question at a time.
 _MAX_WAITING: Final = 4
 _MAX_PACKETS_AT_ONCE: Final = 64
+_LOOK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
 class LinkBroken(Exception):
@@ -122,7 +123,7 @@ class WorkerLink:
         if self.broken is not None or self._frames:
             return False
         try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._socket.recv(1, _LOOK)
         except BlockingIOError:
             return True
         except OSError:

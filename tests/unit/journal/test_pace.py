@@ -1,4 +1,11 @@
-from palyra.journal.pace import EVENTS_BETWEEN_MOVES, FIRST_PENALTY, MAX_PENALTY, QUICK_SECONDS, Pace
+from palyra.journal.pace import (
+    EVENTS_BETWEEN_MOVES,
+    FIRST_PENALTY,
+    FORGIVEN_AFTER,
+    MAX_PENALTY,
+    QUICK_SECONDS,
+    Pace,
+)
 
 SLOW = QUICK_SECONDS * 2
 
@@ -44,3 +51,14 @@ def test_events_of_both_threads_are_moved_together():
     assert pace.move_due()
     pace.moved()
     assert not pace.move_due()
+
+
+def test_a_disk_that_was_slow_once_is_forgiven():
+    pace = Pace()
+    for _ in range(3):
+        pace.note(SLOW, 1, here=True)
+        quick_ones_until_tried_again(pace)
+    for _ in range(FORGIVEN_AFTER):
+        pace.note(0.0, 1, here=True)
+    pace.note(SLOW, 1, here=True)
+    assert quick_ones_until_tried_again(pace) == FIRST_PENALTY
