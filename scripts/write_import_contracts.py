@@ -224,7 +224,7 @@ ADAPTERS = {
     ),
     "policy": ("cedar", "cedar_call", "cedar_check", "cedar_library", "loader", "reload", "watcher"),
     "signing": ("ed25519", "p256"),
-    "telemetry": ("browser_prometheus", "call_watch", "log_setup", "prometheus", "tracing"),
+    "telemetry": ("browser_prometheus", "call_watch", "log_setup", "log_writer", "prometheus", "tracing"),
     "tools": (
         "attended",
         "broker",

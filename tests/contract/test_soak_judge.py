@@ -13,6 +13,7 @@ from soak.book import OK, Book
 from soak.judge import Record, judge
 from soak.leaks import memory_is_bounded
 from soak.pace import GaveUp, Pace
+from soak.shelf import Shelf
 from soak.watch import Sample
 
 FILE = "made/note.txt"
@@ -63,7 +64,8 @@ def database(state: Path) -> Iterator[sqlite3.Connection]:
 
 
 def failing(state: Path, book: Book) -> list[str]:
-    return [verdict.what for verdict in judge(Record(state), book) if not verdict.holds]
+    shelf = Shelf(state / "workspace", state / "shelf")
+    return [verdict.what for verdict in judge(Record(state), book, shelf) if not verdict.holds]
 
 
 def again(database: sqlite3.Connection, kind: str) -> None:
@@ -138,6 +140,7 @@ def test_a_file_that_is_not_what_its_call_made_is_seen(
 
 def test_a_fault_in_palyra_is_never_an_answer(lived: tuple[Path, Book]) -> None:
     book = Book()
+    book.wrote(FILE, "once", "yes")
     book.note("echo", OK, 0.1, 1.0)
     assert failing(lived[0], book) == []
     book.note("echo", "internal.bug", 0.1, 1.0, "a bug")

@@ -69,6 +69,16 @@ def attempt(what: str, where: str) -> str:
     elif what == "chatter":
         while True:
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}}))
+    elif what == "mutter":
+        # Slowly enough to be no flood, and nothing that the protocol knows.
+        for _ in range(int(where)):
+            say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}})
+            time.sleep(0.005)
+    elif what == "pester":
+        # Requests without end, and no ear for the answers.
+        while True:
+            print(json.dumps({"jsonrpc": "2.0", "id": COUNT, "method": "ping"}), flush=True)
+            time.sleep(0.002)
     elif what == "ask":
         say(
             {"jsonrpc": "2.0", "id": 99, "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}

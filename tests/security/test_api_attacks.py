@@ -12,6 +12,7 @@ from fakes.daemon import Daemon, Place
 from fakes.house import open_house
 from fakes.raw_http import ask, make_token, operator, send_raw
 from palyra.api.app import ROUTES, HostGuard, create_app
+from palyra.client.protocol import ApiError
 from palyra.identity.api_token import TokenScope
 from palyra.ids import CallId, RunId
 from palyra.limits import MAX_HTTP_BODY_BYTES, MAX_JSON_DEPTH
@@ -28,6 +29,17 @@ HOSTS = frozenset(("localhost", "127.0.0.1"))
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     with Place(tmp_path_factory.mktemp("daemon")).daemon() as running:
         yield running
+
+
+def test_an_agent_cannot_stop_a_daemon_whose_log_nobody_reads(tmp_path: Path) -> None:
+    """Every call is a line of the log, and the pipe has room for some hundred of them."""
+    with Place(tmp_path, '[log]\nlevel = "info"\n').daemon() as running:
+        with running.client() as agent:
+            for _ in range(600):
+                with pytest.raises(ApiError):
+                    agent.call("no.such.tool", {})
+            assert agent.call("echo", {"text": "still there"}).result == {"text": "still there"}
+        assert running.stop() == 0
 
 
 def request(daemon: Daemon, line: bytes, *headers: bytes, body: bytes = b"", auth: bool = True) -> tuple[bytes, bytes]:

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import json
 import shutil
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +241,22 @@ async def test_a_server_that_breaks_breaks_its_own_call_only(reviewed: Scene) ->
     # It may not ask for the client's model either.
     asked = await curious(reviewed, "ask")
     assert "error" in words(asked)
+    assert words(await curious(reviewed, "count")) == "1"
+
+
+async def test_a_server_that_mutters_or_pesters_stops_nobody_and_fills_no_log(reviewed: Scene) -> None:
+    """Nobody reads the log of this daemon: what is written to it stays in the pipe, and has room there once."""
+    log = reviewed.daemon.process.stderr
+    assert log is not None
+
+    def written() -> int:
+        return int.from_bytes(fcntl.ioctl(log.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+    before = written()
+    assert words(await curious(reviewed, "mutter", "200")) == "done"
+    pestered = await curious(reviewed, "pester")
+    assert meta(pestered, "error")["code"] == "mcp.server_floods", words(pestered)
+    assert written() == before
     assert words(await curious(reviewed, "count")) == "1"
 
 

@@ -106,6 +106,50 @@ async def attack_output_flood_after_the_end(arena: Arena) -> None:
     assert outcome.exit_code == 0
 
 
+async def attack_output_in_the_hands_of_another(arena: Arena) -> None:
+    """Two programs of one workspace: the second gives its streams to the first, and ends. What the first does with
+    them, hold them or write without end, is not waited for."""
+    for does in ("time.sleep(0.01)", 'os.write(given[0], b"x" * 4096)'):
+        accomplice = asyncio.ensure_future(
+            arena.python(
+                f"""
+                import socket
+                try: door = socket.socket(socket.AF_UNIX)
+                except OSError: print("free") or sys.exit()
+                door.bind("door")
+                door.listen()
+                other, _ = door.accept()
+                _, given, _, _ = socket.recv_fds(other, 1, 2)
+                other.send(b"x")
+                while not os.path.exists("over"):
+                    try: {does}
+                    except BrokenPipeError: pass
+                print("free")
+                """
+            )
+        )
+        with contextlib.suppress(QuotaExceeded):
+            outcome = await arena.python(
+                """
+                import socket
+                print("mine", flush=True)
+                try: door = socket.socket(socket.AF_UNIX)
+                except OSError: sys.exit()
+                while True:
+                    try: door.connect("door")
+                    except (FileNotFoundError, ConnectionRefusedError): time.sleep(0.01)
+                    else: break
+                socket.send_fds(door, [b"x"], [1, 2])
+                door.recv(1)
+                """
+            )
+            assert outcome.stdout.startswith(b"mine\n")
+        (arena.workspace / "over").touch()
+        assert (await accomplice).stdout == b"free\n"
+        for name in os.listdir(arena.workspace):
+            os.unlink(arena.workspace / name)
+
+
 async def attack_fork_bomb(arena: Arena) -> None:
     await arena.python_without_end(
         """
@@ -261,6 +305,7 @@ async def attack_by_refusing_signals(arena: Arena) -> None:
 ATTACKS: tuple[Callable[[Arena], Awaitable[None]], ...] = (
     attack_output_flood,
     attack_output_flood_after_the_end,
+    attack_output_in_the_hands_of_another,
     attack_fork_bomb,
     attack_threads,
     attack_hopping,

@@ -108,7 +108,7 @@ def _soak(plan: Plan, enclosure: Enclosure) -> Summary:
             problems=[verified.stdout] if verified.status else [],
             told=f"{summary.record.kinds.total()} events",
         ),
-        *judge(summary.record, book),
+        *judge(summary.record, book, stack.shelf),
         rest,
         left,
         deaf,

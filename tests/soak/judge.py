@@ -13,12 +13,15 @@ from palyra.signing.p256 import P256Verifier
 from palyra.tools.attestation import verify_evidence
 from palyra.tools.co_attestation import verify_worker_attestation
 from soak.book import Book
+from soak.shelf import Shelf
 
 # Whatever goes wrong around it, these are never the answer.
 NEVER = frozenset(("internal.bug", "client.bad_answer", "call.output_mismatch", "egress.machine_misused"))
 # Every worker of the soak is honest: whatever happens to it, it is never taken for one that lies.
 NEVER_OF_WORKERS = frozenset(("worker_cleanup.contradicted", "worker_cleanup.other_lease", "lease.wrong_worker"))
 _LEASE_ENDS = ("lease.settled", "lease.fenced", "lease.declined", "lease.expired")
+# In the workspace without a call.
+_OWN_FILES = frozenset(("made", "greeting.txt"))
 _MOST_SHOWN = 5
 
 
@@ -75,7 +78,7 @@ class Record:
             self.approvals[json.loads(payload)["approval_id"]].append(kind)
 
 
-def judge(record: Record, book: Book) -> list[Verdict]:
+def judge(record: Record, book: Book, shelf: Shelf) -> list[Verdict]:
     return [
         every_call_ended_once(record),
         callers_were_told_the_truth(record, book),
@@ -83,7 +86,7 @@ def judge(record: Record, book: Book) -> list[Verdict]:
         leases_ended_once(record),
         honest_workers_are_believed(record),
         approvals_were_used_once(record),
-        files_are_as_recorded(record, book),
+        files_are_as_recorded(book, shelf),
         results_are_attested(record, book),
         nothing_was_wrong(book),
     ]
@@ -180,20 +183,22 @@ def approvals_were_used_once(record: Record) -> Verdict:
     return Verdict(what="every approval was decided and used at most once", problems=problems, told=told)
 
 
-def files_are_as_recorded(record: Record, book: Book) -> Verdict:
+def files_are_as_recorded(book: Book, shelf: Shelf) -> Verdict:
     problems = []
     for name, (content, written) in book.files.items():
-        path = record.state / "workspace" / name
+        path = shelf.place(name)
         there = path.is_file()
         if written == "yes" and not there:
             problems.append(f"{name} was written and is not there")
         elif written == "no" and there:
             problems.append(f"{name} is there without a yes")
-        elif there and path.read_text() != content:
+        elif there and path.read_bytes() != content.encode():
             problems.append(f"{name} is torn: {path.stat().st_size} bytes")
-    parts = [path.name for path in (record.state / "workspace" / "made").iterdir() if path.suffix != ".txt"]
-    problems += [f"{name} was left in the workspace" for name in parts]
-    return Verdict(what="files are what their calls made of them", problems=problems, told=f"{len(book.files)} files")
+    found = {path.relative_to(shelf.workspace).as_posix() for path in shelf.workspace.rglob("*")}
+    problems += [f"{name} came back to the workspace" for name in sorted(found & shelf.away)]
+    problems += [f"{name} was left in the workspace" for name in sorted(found - book.files.keys() - _OWN_FILES)]
+    told = f"{len(book.files)} files, {len(shelf.away)} put away, {len(found - _OWN_FILES)} in the workspace"
+    return Verdict(what="files are what their calls made of them", problems=problems, told=told)
 
 
 def results_are_attested(record: Record, book: Book) -> Verdict:

@@ -221,6 +221,7 @@ def approval(caller: Caller) -> None:
         again = caller.call("used_up", "fs.write", {**write, "mode": "create"}, **options)
         if again.code == OK:
             caller.book.is_wrong(f"one yes for {path} was used twice")
+        caller.stack.shelf.written(path, content)
 
 
 def waiting(caller: Caller) -> None:
@@ -230,6 +231,7 @@ def waiting(caller: Caller) -> None:
     ended = caller.call("waiting", "fs.write", {"path": path, "content": "waited for"}, wait_ms=6_000)
     if ended.code == OK:
         caller.book.wrote(path, "waited for", "yes")
+        caller.stack.shelf.written(path, "waited for")
 
 
 def secret(caller: Caller) -> None:

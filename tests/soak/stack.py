@@ -21,6 +21,7 @@ from palyra.errors import PalyraError
 from soak import settings, shifted_main
 from soak.enclosure import Enclosure
 from soak.pace import GaveUp, Pace
+from soak.shelf import Shelf
 
 EGRESSD = (sys.executable, "-m", "palyra.daemons.worker_egress_main")
 PROGRAM = (sys.executable, "-P", str(Path(shifted_main.__file__)))
@@ -235,6 +236,7 @@ class Stack:
             Machine(enclosure, self.networks, number, self.home, pace) for number in range(settings.MACHINES)
         ]
         self.workspace = self.home.place.state / "workspace"
+        self.shelf = Shelf(self.workspace, enclosure.disk / "shelf")
 
     def start(self) -> None:
         self.home.start()
@@ -243,6 +245,7 @@ class Stack:
             machine.start()
         self.install_skill()
         (self.workspace / "made").mkdir(exist_ok=True)
+        self.shelf.folder.mkdir()
         (self.workspace / "greeting.txt").write_text("hello from the workspace\n")
 
     def install_skill(self) -> None:

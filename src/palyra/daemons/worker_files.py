@@ -61,8 +61,12 @@ def gather(
                 if opened is None:
                     folders.add(names)
                     continue
-                with opened() as descriptor:
-                    ref = _stored("/".join(names), descriptor, store, cancelled)
+                try:
+                    with opened() as descriptor:
+                        ref = _stored("/".join(names), descriptor, store, cancelled)
+                except NotFound:
+                    # It went away between the reading of its folder and now.
+                    continue
                 found[names] = ref
                 total += ref.size
                 if len(found) > MAX_ARTIFACTS or total > MAX_ARTIFACTS_BYTES:

@@ -7,7 +7,10 @@ than the quota may be kept, where somebody sees all of it as it comes.
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import sys
+import termios
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
@@ -44,7 +47,6 @@ class OutputCapture:
         self._room = max_bytes if keep is None else keep
         self._sink = sink
         self._streams = {name: _Stream(name) for name in StreamName}
-        self._ended = asyncio.Event()
         self.exceeded = asyncio.Event()
         self._when_exceeded: Callable[[], None] | None = None
         for stream in self._streams.values():
@@ -71,9 +73,14 @@ class OutputCapture:
         if self.exceeded.is_set():
             do()
 
-    async def finished(self) -> None:
-        """Returns when every writer of both streams is gone."""
-        await self._ended.wait()
+    def finish(self) -> None:
+        """Takes what is in the pipes, and closes them: all that was written until now, and not a byte more. For when
+        the program's tree is gone; who else was given the writing ends, to hold or to flood them, is not waited for."""
+        for stream in self._streams.values():
+            left = _waiting_in(stream.reader) if stream.open else 0
+            while left > 0 and (taken := self._read(stream, left)) > 0:
+                left -= taken
+        self.close()
 
     def close(self) -> None:
         """Lets go of everything, whoever still writes."""
@@ -81,16 +88,17 @@ class OutputCapture:
         for stream in self._streams.values():
             self._end(stream)
 
-    def _read(self, stream: _Stream) -> None:
+    def _read(self, stream: _Stream, most: int = CAPTURE_CHUNK_BYTES) -> int:
+        """How many bytes were there."""
         try:
-            chunk = os.read(stream.reader, CAPTURE_CHUNK_BYTES)
+            chunk = os.read(stream.reader, min(most, CAPTURE_CHUNK_BYTES))
         except BlockingIOError:
-            return
+            return 0
         except OSError:
             chunk = b""
         if not chunk:
             self._end(stream)
-            return
+            return 0
         fitting = chunk[: self._left]
         self._left -= len(fitting)
         if fitting:
@@ -104,6 +112,7 @@ class OutputCapture:
             self.exceeded.set()
             if self._when_exceeded is not None:
                 self._when_exceeded()
+        return len(chunk)
 
     def _end(self, stream: _Stream) -> None:
         if not stream.open:
@@ -112,5 +121,7 @@ class OutputCapture:
         with contextlib.suppress(ValueError, OSError):
             self._loop.remove_reader(stream.reader)
         os.close(stream.reader)
-        if not any(each.open for each in self._streams.values()):
-            self._ended.set()
+
+
+def _waiting_in(pipe: int) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -292,7 +292,7 @@ class ProcessRunner:
                     seen = await self._released(plan, gate, waiting, running, doorway)
             except NotBuilt as error:
                 await running.kill("not built")
-                await capture.finished()
+                capture.finish()
                 said = capture.kept(StreamName.STDERR).decode("utf-8", "replace").strip()
                 raise RuntimeFailure(f"the sandbox could not be built: {said or error.message}") from error
             except BaseException:

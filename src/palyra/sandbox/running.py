@@ -74,8 +74,8 @@ class Running:
         except asyncio.CancelledError:
             await asyncio.shield(self.kill("cancelled"))
             raise
-        # Every writer of the pipes died with the tree: what is left in them is all there is.
-        await self.capture.finished()
+        # Its tree is gone: what is in the pipes is all that it wrote.
+        self.capture.finish()
         if self.capture.exceeded.is_set():
             # It may have ended by itself before the last of its output was read: the same program, the same answer.
             self.killed_by = self.killed_by or "max_output_bytes"

@@ -10,6 +10,7 @@ import msgspec
 
 from palyra.telemetry.log_lines import JsonLines, LineFormatter, Redact, TextLines
 from palyra.telemetry.log_settings import LogSettings
+from palyra.telemetry.log_writer import LogWriter
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -27,20 +28,30 @@ class DaemonLog:
 
     def remove(self) -> None:
         logging.getLogger().removeHandler(self._handler)
+        self._handler.close()
 
 
 def set_up_log(settings: LogSettings, *, at_least: str = "debug") -> DaemonLog:
     """``at_least`` is a floor under the level. What other libraries say below a warning is left out."""
     formatter: LineFormatter = JsonLines() if settings.format == "json" else TextLines()
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _handler()
     handler.setFormatter(formatter)
     root = logging.getLogger()
     for other in [one for one in root.handlers if getattr(one, "formatter", None).__class__ in (TextLines, JsonLines)]:
         root.removeHandler(other)
+        other.close()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger("palyra").setLevel(max(_LEVELS[settings.level], _LEVELS[at_least]))
     return DaemonLog(handler, formatter)
+
+
+def _handler() -> logging.Handler:
+    try:
+        return LogWriter(sys.stderr.fileno())
+    except (AttributeError, OSError):
+        # Not a file of the system: somebody took its place in this process.
+        return logging.StreamHandler(sys.stderr)
 
 
 def log_settings_of(environ: Mapping[str, str] = os.environ) -> LogSettings:

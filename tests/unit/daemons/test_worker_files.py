@@ -3,7 +3,9 @@
 import hashlib
 import os
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,21 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(worker_files, "MAX_ARTIFACT_BYTES", 3)
     with pytest.raises(TooMuchForWorker):
         gather(scope(root, "0"), (), store, GO_ON)
+
+
+def test_a_file_that_goes_away_meanwhile_does_not_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, store = tmp_path / "w", ArtifactStore(tmp_path / "a")
+    root.mkdir()
+    for name in ("gone", "kept"):
+        (root / name).write_text("x")
+    opened = worker_files.open_regular
+
+    def after_others(directory: int, path: bytes, **options: Any) -> AbstractContextManager[int]:
+        (root / "gone").unlink(missing_ok=True)
+        return opened(directory, path, **options)
+
+    monkeypatch.setattr(worker_files, "open_regular", after_others)
+    assert [one.path for one in gather(scope(root, "."), (), store, GO_ON)[1]] == ["kept"]
 
 
 def test_a_call_that_was_stopped_stops_reading(tmp_path: Path) -> None:

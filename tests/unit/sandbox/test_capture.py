@@ -1,5 +1,8 @@
 import asyncio
+import fcntl
 import os
+
+import pytest
 
 from palyra.sandbox.capture import OutputCapture, StreamName
 
@@ -14,14 +17,13 @@ async def test_both_streams_share_one_quota() -> None:
     assert capture.kept(StreamName.STDOUT) == b"123456" and not capture.truncated(StreamName.STDOUT)
     assert capture.kept(StreamName.STDERR) == b"abcd" and capture.truncated(StreamName.STDERR)
     capture.close()
-    await capture.finished()
 
 
 async def test_exactly_the_quota_is_not_too_much() -> None:
     capture = OutputCapture(4)
     os.write(capture.writers()[0], b"1234")
     capture.handed_over()
-    await capture.finished()
+    capture.finish()
     assert not capture.exceeded.is_set() and not capture.truncated(StreamName.STDOUT)
 
 
@@ -44,11 +46,42 @@ async def test_less_than_the_quota_may_be_kept_while_the_sink_sees_all_of_it() -
     await asyncio.sleep(0.01)
     os.write(out, b"34")
     capture.handed_over()
-    await capture.finished()
+    capture.finish()
     assert b"".join(seen) == b"12abcdef34"
     assert (capture.kept(StreamName.STDOUT), capture.kept(StreamName.STDERR)) == (b"12", b"a")
     assert capture.truncated(StreamName.STDOUT) and capture.truncated(StreamName.STDERR)
     assert not capture.exceeded.is_set()
+
+
+async def test_whoever_else_has_the_pipes_is_not_waited_for_and_adds_nothing() -> None:
+    seen: list[bytes] = []
+    capture = OutputCapture(1 << 30, lambda _, chunk: (seen.append(chunk), os.write(kept, b"more"))[0])
+    out, err = capture.writers()
+    kept = os.dup(out)
+    fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 1 << 20)
+    os.write(out, b"o" * 300_000)
+    os.write(err, b"e" * 50_000)
+    capture.handed_over()
+    capture.finish()
+    assert sum(map(len, seen)) == 350_000 and len(capture.kept(StreamName.STDOUT)) == 300_000
+    assert capture.kept(StreamName.STDERR) == b"e" * 50_000
+    with pytest.raises(BrokenPipeError):
+        os.write(kept, b"x")
+    os.close(kept)
+
+
+async def test_who_empties_the_pipe_itself_stops_nobody() -> None:
+    """The writing end of a pipe can be opened once more, for reading."""
+    capture = OutputCapture(1 << 20, lambda _, chunk: (taken.append(chunk), os.read(other, 1 << 20))[0])
+    taken: list[bytes] = []
+    out, _ = capture.writers()
+    other = os.open(f"/proc/self/fd/{out}", os.O_RDONLY)
+    fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 1 << 20)
+    os.write(out, b"o" * 200_000)
+    capture.handed_over()
+    capture.finish()
+    assert 0 < sum(map(len, taken)) < 200_000
+    os.close(other)
 
 
 async def test_nothing_is_left_open() -> None:
@@ -56,5 +89,5 @@ async def test_nothing_is_left_open() -> None:
     for _ in range(20):
         capture = OutputCapture(3)
         capture.close()
-        await capture.finished()
+        capture.finish()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -4,6 +4,7 @@ The server is not trusted: what it says is bounded, parsed and never fetched fro
 """
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
@@ -17,12 +18,17 @@ from mcp.shared.uri_template import UriTemplate
 
 from palyra.errors import Failed, LimitExceeded, Unavailable
 from palyra.mcp.behind.definition import DefinitionKind
-from palyra.mcp.limits import MAX_LISTING_PAGES, MAX_SERVER_MESSAGE_BYTES, MESSAGES_AHEAD
+from palyra.mcp.limits import (
+    MAX_LISTING_PAGES,
+    MAX_SERVER_MESSAGE_BYTES,
+    MAX_SERVER_REQUESTS,
+    MAX_UNASKED_A_SECOND,
+    MAX_WAITING_MESSAGES,
+    MESSAGES_AHEAD,
+)
 from palyra.mcp.message_lines import LineSplitter
 
 Write = Callable[[bytes], Awaitable[None]]
-# Messages that wait to be read: a server that sends more without being asked is flooding.
-MAX_WAITING_MESSAGES = 1024
 
 
 _LISTINGS = (
@@ -56,20 +62,33 @@ class ServerFloods(LimitExceeded):
 
 
 class ServerPipes:
-    """The two directions. ``take`` is given what the server prints, as it comes; it raises when that is too much."""
+    """The two directions. ``take`` is given what the server prints, as it comes; ``failure`` is there when that was too
+    much, and nothing more is taken.
 
-    def __init__(self, write: Write) -> None:
+    What a server tells without being asked goes no further: nobody here needs it, and the library would log every one
+    that it does not understand.
+    """
+
+    def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
+        self._clock = clock
         self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
         self._to_client, self._inbound = anyio.create_memory_object_stream[SessionMessage | Exception](
             MAX_WAITING_MESSAGES
         )
+        # Messages that nobody asked for, in the second since.
+        self._unasked = 0
+        self._since = clock()
+        # Requests of the server that have no answer yet.
+        self._asked = 0
         self.failure: ServerFloods | None = None
 
     def take(self, data: bytes) -> None:
-        for line in self._lines.feed(data):
+        for line in self._lines.feed(data) if self.failure is None else ():
+            if self.failure is not None:
+                return
             if line is None:
-                self.failure = ServerFloods(f"one message has more than {MAX_SERVER_MESSAGE_BYTES} bytes")
+                self._flooded(f"one message has more than {MAX_SERVER_MESSAGE_BYTES} bytes")
             else:
                 self._hand_on(line)
 
@@ -79,14 +98,33 @@ class ServerPipes:
         except ValueError:
             # Some servers print a greeting: it is no message, and nobody's answer.
             return
+        if isinstance(message, types.JSONRPCNotification):
+            self._count_unasked()
+            return
+        if isinstance(message, types.JSONRPCRequest):
+            self._count_unasked()
+            self._asked += 1
+            if self._asked > MAX_SERVER_REQUESTS:
+                self._flooded(f"it asks more than {MAX_SERVER_REQUESTS} things at once")
+                return
         try:
             self._to_client.send_nowait(SessionMessage(message))
         except anyio.WouldBlock:
-            self.failure = ServerFloods(f"more than {MAX_WAITING_MESSAGES} messages wait to be read")
-        except ValueError as error:
-            raise ServerFailed(f"the server's answer is not one of the protocol: {error}"[:1000]) from error
+            self._flooded(f"more than {MAX_WAITING_MESSAGES} messages wait to be read")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
+
+    def _count_unasked(self) -> None:
+        now = self._clock()
+        if now - self._since >= 1.0:
+            self._since, self._unasked = now, 0
+        self._unasked += 1
+        if self._unasked > MAX_UNASKED_A_SECOND:
+            self._flooded(f"it sends more than {MAX_UNASKED_A_SECOND} messages a second unasked")
+
+    def _flooded(self, how: str) -> None:
+        self.failure = ServerFloods(how)
+        self.end()
 
     def end(self) -> None:
         """The server is gone: whoever waits for an answer hears of it."""
@@ -115,6 +153,8 @@ class ServerPipes:
     async def _send(self, from_client: MemoryObjectReceiveStream[SessionMessage]) -> None:
         with contextlib.suppress(OSError):
             async for each in from_client:
+                if isinstance(each.message, types.JSONRPCResponse | types.JSONRPCError):
+                    self._asked -= 1
                 await self._write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 

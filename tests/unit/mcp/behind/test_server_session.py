@@ -7,8 +7,19 @@ from typing import Any
 import anyio
 import pytest
 
-from palyra.mcp.behind.server_session import MAX_WAITING_MESSAGES, ServerFailed, ServerGone, ServerPipes, conversing
-from palyra.mcp.limits import MAX_SERVER_MESSAGE_BYTES
+from palyra.mcp.behind.server_session import ServerFailed, ServerGone, ServerPipes, conversing
+from palyra.mcp.limits import (
+    MAX_SERVER_MESSAGE_BYTES,
+    MAX_SERVER_REQUESTS,
+    MAX_UNASKED_A_SECOND,
+    MAX_WAITING_MESSAGES,
+)
+
+INITIALIZED = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "x", "version": "1"},
+}
 
 
 def answering(answers: Callable[[str, dict[str, Any]], Any]) -> ServerPipes:
@@ -19,11 +30,7 @@ def answering(answers: Callable[[str, dict[str, Any]], Any]) -> ServerPipes:
         if "id" not in asked:
             return
         if asked["method"] == "initialize":
-            result: Any = {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "x", "version": "1"},
-            }
+            result: Any = INITIALIZED
         else:
             result = answers(asked["method"], asked.get("params") or {})
         if result is None:
@@ -74,16 +81,65 @@ async def test_a_server_that_answers_badly_has_failed(answer: Any, error: type[E
 async def test_what_a_server_says_is_bounded_and_greetings_are_passed_over() -> None:
     async def write(_: bytes) -> None: ...
 
-    pipes = ServerPipes(write)
-    pipes.take(b"hello\n\n[]\n")
-    assert pipes.failure is None
+    now = 0.0
     note = b'{"jsonrpc":"2.0","method":"notifications/x"}\n'
-    pipes.take(note * MAX_WAITING_MESSAGES)
-    assert pipes.failure is None
-    pipes.take(note)
-    assert pipes.failure is not None
-    giant = ServerPipes(write)
+    answer = b'{"jsonrpc":"2.0","id":7,"result":{}}\n'
+    notes, answers, giant = (ServerPipes(write, clock=lambda: now) for _ in range(3))
+    notes.take(b"hello\n\n[]\n")
+    for _ in range(3):
+        notes.take(note * MAX_UNASKED_A_SECOND)
+        now += 1.0
+    assert notes.failure is None
+    notes.take(note * (MAX_UNASKED_A_SECOND + 1))
+    answers.take(answer * MAX_WAITING_MESSAGES)
+    assert answers.failure is None
+    answers.take(answer)
     giant.take(b"x" * (MAX_SERVER_MESSAGE_BYTES + 1))
-    assert giant.failure is not None
-    for each in (pipes, giant):
+    for each in (notes, answers, giant):
+        assert each.failure is not None
+        # It may go on: nobody looks at it any more.
+        each.take(answer * 2)
         each.close()
+
+
+async def test_what_a_server_tells_unasked_reaches_nobody_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    told = [{"method": "notifications/message", "params": {"level": "info"}}, {"method": "notifications/\\n"}]
+
+    def answers(method: str, _: dict[str, Any]) -> Any:
+        for each in told:
+            pipes.take(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n")
+        return {"content": []} if method == "tools/call" else NO_METHOD
+
+    pipes = answering(answers)
+    with anyio.fail_after(60):
+        async with conversing(pipes) as session:
+            assert (await session.call("x", {}))["content"] == []
+            await anyio.wait_all_tasks_blocked()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("listens", [True, False])
+async def test_a_server_that_asks_and_does_not_listen_is_flooding(listens: bool) -> None:
+    """Each of its requests would otherwise be kept until it does."""
+    answered: list[Any] = []
+
+    async def write(line: bytes) -> None:
+        asked = json.loads(line)
+        if asked.get("method") == "initialize":
+            pipes.take(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": INITIALIZED}).encode() + b"\n")
+        elif "method" not in asked:
+            if not listens:
+                await anyio.sleep_forever()
+            answered.append(asked["id"])
+        elif "id" in asked:
+            pipes.take(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": NO_METHOD}).encode() + b"\n")
+
+    pipes = ServerPipes(write, clock=lambda: 0.0)
+    numbers = list(range(4 * MAX_SERVER_REQUESTS))
+    with anyio.fail_after(60):
+        async with conversing(pipes):
+            for number in numbers:
+                pipes.take(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}).encode() + b"\n")
+                while listens and len(answered) <= number:
+                    await anyio.sleep(0)
+    assert (pipes.failure is None) == listens and answered == (numbers if listens else [])
