@@ -22,6 +22,9 @@ class PrincipalKind(StrEnum):
     AGENT = "agent"
 
 
+_KINDS = {kind.value: kind for kind in PrincipalKind}
+
+
 class Principal(msgspec.Struct, frozen=True, order=True):
     kind: PrincipalKind
     id: str
@@ -29,9 +32,9 @@ class Principal(msgspec.Struct, frozen=True, order=True):
     @classmethod
     def parse(cls, raw: str) -> Self:
         kind, colon, name = raw.partition(":")
-        if len(raw) > MAX_PRINCIPAL_CHARS or not colon or kind not in set(PrincipalKind) or not _ID.fullmatch(name):
+        if len(raw) > MAX_PRINCIPAL_CHARS or not colon or kind not in _KINDS or not _ID.fullmatch(name):
             raise InvalidPrincipal(f"{raw[:MAX_PRINCIPAL_CHARS]!r} is not a principal")
-        return cls(PrincipalKind(kind), name)
+        return cls(_KINDS[kind], name)
 
     def __str__(self) -> str:
-        return f"{self.kind.value}:{self.id}"
+        return f"{self.kind}:{self.id}"

@@ -12,7 +12,7 @@ _COUNTER_END = 1 << _COUNTER_BITS
 
 
 class EventIds:
-    """Not thread-safe: each store's writer thread has its own."""
+    """Not thread-safe: each store's writer has its own, and uses it in its turn."""
 
     def __init__(self) -> None:
         self._time_ms = -1

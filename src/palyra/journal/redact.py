@@ -41,6 +41,8 @@ _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 # Keys come from our own code and from agents' arguments; only the former repeat, so the cache is simply emptied.
 _MAX_CACHED_KEYS = 4096
 _MAX_SAFE_INTEGER = 2**53 - 1
+# Of more lists and objects a payload is hardly ever made, unless it holds itself: then the long way finds the end.
+_MAX_PARTS = 65_536
 # What is kept of a clipped string.
 _CLIPPED_HEAD_CHARS = MAX_JOURNAL_STRING_CHARS // 2
 
@@ -159,30 +161,33 @@ class Redactor:
         return encoded if len(encoded) <= MAX_EVENT_PAYLOAD_BYTES else None
 
     def _is_fit(self, values: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int) -> bool:
-        if depth > MAX_JSON_DEPTH:
-            return False
-        items: Iterable[Any] = values
-        if type(values) is dict:
-            if not self._fit_keys.issuperset(values) and not all(map(self._learn, values)):
+        """Whether nothing in it has to be changed before it is written. Too many parts might be too deep."""
+        waiting: list[Any] = [values]
+        for each in waiting:
+            items: Iterable[Any] = each
+            if type(each) is dict:
+                if not self._fit_keys.issuperset(each) and not all(map(self._learn, each)):
+                    return False
+                items = each.values()
+            for value in items:
+                kind = type(value)
+                if kind is str:
+                    if len(value) > MAX_JOURNAL_STRING_CHARS:
+                        return False
+                elif kind is int:
+                    if not -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER:
+                        return False
+                elif kind is dict or kind is list or kind is tuple:
+                    if value:
+                        waiting.append(value)
+                elif kind is Lasting:
+                    if not self._is_lastingly_fit(value):
+                        return False
+                elif value is not None and kind is not bool:
+                    return False
+            if len(waiting) > _MAX_PARTS:
                 return False
-            items = values.values()
-        for value in items:
-            kind = type(value)
-            if kind is str:
-                if len(value) > MAX_JOURNAL_STRING_CHARS:
-                    return False
-            elif kind is int:
-                if not -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER:
-                    return False
-            elif kind is dict or kind is list or kind is tuple:
-                if not self._is_fit(value, depth + 1):
-                    return False
-            elif kind is Lasting:
-                if not self._is_lastingly_fit(value):
-                    return False
-            elif value is not None and kind is not bool:
-                return False
-        return True
+        return depth + len(waiting) <= MAX_JSON_DEPTH or _depth_of(values) <= MAX_JSON_DEPTH - depth
 
     def _is_lastingly_fit(self, part: Lasting) -> bool:
         """It is written where it is not too deep anywhere. Known values are looked for in the whole that it becomes a
@@ -255,6 +260,22 @@ class Redactor:
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
             return f"[{type(value).__name__}]"
         return f"[{type(value).__name__}]" if type(plain) is type(value) else self._value(plain, depth + 1)
+
+
+def _depth_of(values: Any) -> int:
+    """How many levels there are below this one, of a value that is known to be finite."""
+    levels, level = -1, [values]
+    while level:
+        levels += 1
+        if levels > MAX_JSON_DEPTH:
+            break
+        level = [
+            item
+            for each in level
+            for item in (each.values() if type(each) is dict else each)
+            if type(item) in (dict, list, tuple)
+        ]
+    return levels
 
 
 def _clipped(text: str) -> str:

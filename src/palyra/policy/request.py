@@ -1,12 +1,15 @@
 """What is asked of the policy engine, and the form in which the journal keeps it for a later replay."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from palyra.errors import InvalidInput
+from palyra.journal.lasting import Lasting
 from palyra.policy.entities import Entity, EntityRef, cedar_value
+from palyra.policy.limits import MAX_CACHED_ENTITIES
 
 REQUEST_FORMAT_VERSION: Final = 1
 TOOL_EXECUTE: Final = "tool.execute"
@@ -96,9 +99,17 @@ def policy_request_in_journal(request: PolicyRequest) -> dict[str, Any]:
         "principal": request.principal.in_journal,
         "action": request.action,
         "resource": request.resource.in_journal,
-        "context": cedar_value(request.context),
+        "context": {
+            name: _reference_in_journal(value) if type(value) is EntityRef else cedar_value(value)
+            for name, value in request.context.items()
+        },
         "entities": [entity.in_journal for entity in request.entities],
     }
+
+
+@lru_cache(maxsize=MAX_CACHED_ENTITIES)
+def _reference_in_journal(reference: EntityRef) -> Lasting:
+    return Lasting(cedar_value(reference))
 
 
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from palyra.canonical import canonical_json
 from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor, names_a_secret
-from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS
+from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
 from palyra.secret import REDACTED, Secret
 
 SECRET = "s3cr3t/value+with=odd chars"
@@ -197,3 +197,19 @@ def test_a_payload_made_ahead_does_not_outlive_a_secret_that_became_known():
     event = redactor.ahead(NewEvent(kind="a.b", actor="x", payload={"text": f"with {SECRET}"}))
     redactor.register(Secret(SECRET))
     assert SECRET.encode() not in redactor.payload_of(event)
+
+
+def test_a_payload_that_holds_itself_comes_to_an_end():
+    payload = {"a": 1}
+    payload["self"] = [payload]
+    assert b"[too deep]" in Redactor().payload(payload)
+
+
+def test_many_parts_are_not_too_deep_and_deep_ones_are():
+    many = {"parts": [{"n": [n]} for n in range(200)]}
+    assert Redactor().payload(many) == canonical_json(many)
+    deep = value = []
+    for _ in range(MAX_JSON_DEPTH + 1):
+        value.append([])
+        value = value[0]
+    assert b"[too deep]" in Redactor().payload({"deep": deep})
