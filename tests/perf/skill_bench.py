@@ -7,7 +7,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from perf.extism_peer import against_extism, extism_peer
 from perf.skill_subjects import Subject, as_guests_write, json_csv, smallest
 
 SAMPLES = 500
-WARM = 50
+WARM = 60
+# A warm call comes after others of its kind: each takes so many in a row, then the next has its turn.
+IN_A_ROW = 20
 ORDER = 5
 MANY: dict[str, Any] = {"budget": {"calls": 1_000_000, "wasm_fuel": 10**15, "wall_ms": 10**12}}
 # Takes its turn, and tells how long that was if it is not the time that passed here.
@@ -70,16 +72,18 @@ async def _rows_of(
         async def extism() -> float | None:
             return None if peer is None else peer.create_and_call()
 
-        # By itself: a program that makes everything anew leaves little of anybody else in the caches, and a call after
-        # it is not a warm one.
-        beside, peers = await _in_turn(skill, extism)
-    mine, opening, ours, theirs = await _in_turn(skill, skill_in_new_run, builtin, nothing_else)
+        turns = (skill, skill_in_new_run, builtin, nothing_else, extism)
+        mine, opening, ours, theirs, peers = await _in_turn(turns, IN_A_ROW)
+        cold, _, _, cold_theirs, cold_peers = await _in_turn(turns, 1)
     name = f"{subject.name}, warm, whole pipeline"
+    name_cold = f"{subject.name}, each call after something else"
     return [
         _row(name, mine, theirs, "bare wasmtime, same module", call_bar),
-        against_extism(name, beside, [] if peer is None else peers, extism_bar),
+        against_extism(name, mine, [] if peer is None else peers, extism_bar),
         _row(f"{subject.name}, each call opening a run", opening, theirs, "bare wasmtime, same module", None),
         _row(name, mine, ours, "the tool echo, whole pipeline", None),
+        _row(name_cold, cold, cold_theirs, "bare wasmtime, same module", None),
+        against_extism(name_cold, cold, [] if peer is None else cold_peers),
     ]
 
 
@@ -109,19 +113,20 @@ def _bare(subject: Subject) -> Callable[[], None]:
     return call
 
 
-async def _in_turn(*calls: Turn) -> list[list[float]]:
+async def _in_turn(calls: Sequence[Turn], in_a_row: int) -> list[list[float]]:
     """Milliseconds of each, measured in turn, so that a busy machine is busy for all; each round in another order, so
     that none always comes after the one that leaves the caches coldest."""
     times: list[list[float]] = [[] for _ in calls]
     pairs = list(zip(calls, times, strict=True))
     order = random.Random(ORDER)
-    for number in range(SAMPLES + WARM):
+    for number in range(0, SAMPLES + WARM, in_a_row):
         for call, found in order.sample(pairs, len(pairs)):
-            since = time.perf_counter()
-            told = await call()
-            taken = time.perf_counter() - since if told is None else told
-            if number >= WARM:
-                found.append(taken * 1_000)
+            for _ in range(in_a_row):
+                since = time.perf_counter()
+                told = await call()
+                taken = time.perf_counter() - since if told is None else told
+                if number >= WARM:
+                    found.append(taken * 1_000)
     return times
 
 
