@@ -273,9 +273,13 @@ def start(*arguments):
     )  # fmt: skip
 
 
-def test_two_processes_keep_one_chain(tmp_path):
+WRITERS = ("write", "write_alone")
+
+
+@pytest.mark.parametrize("kinds", [("write", "write"), ("write_alone", "write_alone"), WRITERS])
+def test_two_processes_keep_one_chain(tmp_path, kinds):
     house = JournalHouse(tmp_path)
-    writers = [start("write", tmp_path, 900) for _ in range(2)]
+    writers = [start(kind, tmp_path, 900) for kind in kinds]
     outputs = [writer.communicate(timeout=100)[0].split() for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0]
     numbers = sorted(int(line) for output in outputs for line in output)
@@ -284,11 +288,12 @@ def test_two_processes_keep_one_chain(tmp_path):
     assert (report.events, report.unsealed) == (1800, 0)
 
 
-def test_a_killed_writer_leaves_a_sound_journal_with_all_it_promised(tmp_path):
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_killed_writer_leaves_a_sound_journal_with_all_it_promised(tmp_path, kind):
     house = JournalHouse(tmp_path)
     promised = 0
     for _ in range(3):
-        writer = start("write", tmp_path, 1_000_000)
+        writer = start(kind, tmp_path, 1_000_000)
         for _ in range(40):
             promised = int(writer.stdout.readline())
         writer.send_signal(signal.SIGKILL)

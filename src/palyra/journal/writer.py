@@ -92,8 +92,9 @@ class Writer:
         # Units in the queue, changed behind the gate.
         self._waiting = 0
         self._closed = False
-        # Whoever commits, or otherwise uses the connection, has it.
+        # Whoever commits, or otherwise uses the connection, has it: the thread of this number.
         self._turn = threading.Lock()
+        self._at_work: int | None = None
         self._pace = Pace()
         # Whether the connection waits for another process's transaction.
         self._waits_for_others = True
@@ -108,7 +109,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, unit: Unit) -> None:
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._at_work:
             raise RuntimeError("a unit of work cannot wait for another one")
         with self._gate:
             if self._closed:
@@ -123,9 +124,11 @@ class Writer:
         if not self._turn.acquire(blocking=False):
             self.submit(unit)
             return
+        self._at_work = threading.get_ident()
         try:
             done = not self._closed and not self._waiting and self._soon_done() and self._commit_here(unit)
         finally:
+            self._at_work = None
             self._turn.release()
         if not done:
             self.submit(unit)
@@ -188,11 +191,15 @@ class Writer:
         with self._gate:
             self._waiting -= len(units)
         live = [unit for unit in units if unit.sure or not unit.future.cancelled()]
-        if live or seal_now:
-            self._wait_for_others(True)
-            self._commit(live, seal_now=seal_now)
-        if self._pace.move_due():
-            self._move()
+        self._at_work = threading.get_ident()
+        try:
+            if live or seal_now:
+                self._wait_for_others(True)
+                self._commit(live, seal_now=seal_now)
+            if self._pace.move_due():
+                self._move()
+        finally:
+            self._at_work = None
 
     def _gather(self) -> tuple[list[Unit], bool, bool]:
         """All that waits, up to a bound; whether to go on after it; and whether to seal: because the time has come, or
