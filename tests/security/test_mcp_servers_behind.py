@@ -254,10 +254,24 @@ async def test_a_server_that_mutters_or_pesters_stops_nobody_and_fills_no_log(re
 
     before = written()
     assert words(await curious(reviewed, "mutter", "200")) == "done"
+    # It may not ask for the client's model either.
+    assert "error" in words(await curious(reviewed, "ask"))
     pestered = await curious(reviewed, "pester")
     assert meta(pestered, "error")["code"] == "mcp.server_floods", words(pestered)
     assert written() == before
     assert words(await curious(reviewed, "count")) == "1"
+
+
+async def test_a_server_that_sends_a_million_brackets_keeps_nobody_waiting(reviewed: Scene) -> None:
+    """Each would be an object here. While it sends them others are answered, and often."""
+    answered = 0
+    with reviewed.daemon.client() as other:
+        flood = asyncio.ensure_future(curious(reviewed, "brackets", "12"))
+        while not flood.done():
+            await asyncio.to_thread(other.ready)
+            answered += 1
+    assert meta(flood.result(), "error")["code"] == "mcp.server_floods", words(flood.result())
+    assert answered > 50
 
 
 def instances() -> int:

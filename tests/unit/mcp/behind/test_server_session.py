@@ -9,10 +9,10 @@ import pytest
 
 from palyra.mcp.behind.server_session import ServerFailed, ServerGone, ServerPipes, conversing
 from palyra.mcp.limits import (
+    MAX_SERVER_CONTAINERS,
     MAX_SERVER_MESSAGE_BYTES,
     MAX_SERVER_REQUESTS,
     MAX_UNASKED_A_SECOND,
-    MAX_WAITING_MESSAGES,
 )
 
 INITIALIZED = {
@@ -85,15 +85,13 @@ async def test_what_a_server_says_is_bounded_and_greetings_are_passed_over() -> 
     note = b'{"jsonrpc":"2.0","method":"notifications/x"}\n'
     answer = b'{"jsonrpc":"2.0","id":7,"result":{}}\n'
     notes, answers, giant = (ServerPipes(write, clock=lambda: now) for _ in range(3))
-    notes.take(b"hello\n\n[]\n")
-    for _ in range(3):
-        notes.take(note * MAX_UNASKED_A_SECOND)
-        now += 1.0
-    assert notes.failure is None
-    notes.take(note * (MAX_UNASKED_A_SECOND + 1))
-    answers.take(answer * MAX_WAITING_MESSAGES)
-    assert answers.failure is None
-    answers.take(answer)
+    for pipes, unasked in ((notes, note), (answers, answer)):
+        pipes.take(b"hello\n\n[]\n")
+        for _ in range(3):
+            pipes.take(unasked * MAX_UNASKED_A_SECOND)
+            now += 1.0
+        assert pipes.failure is None
+        pipes.take(unasked * (MAX_UNASKED_A_SECOND + 1))
     giant.take(b"x" * (MAX_SERVER_MESSAGE_BYTES + 1))
     for each in (notes, answers, giant):
         assert each.failure is not None
@@ -116,6 +114,20 @@ async def test_what_a_server_tells_unasked_reaches_nobody_and_no_log(caplog: pyt
             assert (await session.call("x", {}))["content"] == []
             await anyio.wait_all_tasks_blocked()
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("lists", "taken"), [(MAX_SERVER_CONTAINERS // 2, True), (MAX_SERVER_CONTAINERS, False)])
+async def test_an_answer_of_nothing_but_brackets_is_a_flood(lists: int, taken: bool) -> None:
+    answer = {"content": [{"type": "text", "text": "[" * lists}], "structuredContent": {"a": [[]] * lists}}
+    pipes = answering(lambda method, _: answer if method == "tools/call" else NO_METHOD)
+    with anyio.fail_after(60):
+        async with conversing(pipes) as session:
+            if taken:
+                assert (await session.call("x", {}))["structuredContent"] == answer["structuredContent"]
+            else:
+                with pytest.raises(ServerGone):
+                    await session.call("x", {})
+    assert (pipes.failure is None) == taken
 
 
 @pytest.mark.parametrize("listens", [True, False])
