@@ -67,6 +67,9 @@ def attempt(what: str, where: str) -> str:
     elif what == "flood":
         while True:
             sys.stdout.write("x" * 65536)
+    elif what == "lines":
+        while True:
+            sys.stdout.write((where + "\n") * 1024)
     elif what == "chatter":
         while True:
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}}))

@@ -235,8 +235,8 @@ async def test_each_run_has_an_instance_of_its_own(reviewed: Scene) -> None:
 async def test_a_server_that_breaks_breaks_its_own_call_only(reviewed: Scene) -> None:
     dead = await curious(reviewed, "die")
     assert meta(dead, "error")["code"] == "mcp.server_gone" and "I am dying" in words(dead)
-    for what in ("flood", "chatter"):
-        flooded = await curious(reviewed, what)
+    for what, where in (("flood", ""), ("chatter", ""), ("lines", ""), ("lines", "x")):
+        flooded = await curious(reviewed, what, where)
         assert meta(flooded, "error")["code"] in ("mcp.server_floods", "mcp.server_gone"), words(flooded)
     # It may not ask for the client's model either.
     asked = await curious(reviewed, "ask")

@@ -24,9 +24,9 @@ from palyra.mcp.behind.envelope import containers_in, read_envelope
 from palyra.mcp.limits import (
     MAX_LISTING_PAGES,
     MAX_SERVER_CONTAINERS,
+    MAX_SERVER_LINES_A_SECOND,
     MAX_SERVER_MESSAGE_BYTES,
     MAX_SERVER_REQUESTS,
-    MAX_UNASKED_A_SECOND,
     MESSAGES_AHEAD,
 )
 from palyra.mcp.message_lines import LineSplitter
@@ -78,8 +78,8 @@ class ServerPipes:
         self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
         # Answers that somebody waits for, and as many requests as a server may make: bounded by what is put into it.
         self._to_client, self._inbound = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
-        # Messages that nobody asked for, in the second since.
-        self._unasked = 0
+        # How many it sent in the second since.
+        self._sent = 0
         self._since = clock()
         # The ids of our requests that it has not answered, and how many of its own have no answer yet.
         self._awaited: set[str] = set()
@@ -87,6 +87,8 @@ class ServerPipes:
         self.failure: ServerFloods | None = None
 
     def take(self, data: bytes) -> None:
+        if self.failure is None:
+            self._count(data.count(b"\n"))
         for line in self._lines.feed(data) if self.failure is None else ():
             if self.failure is not None:
                 return
@@ -107,8 +109,7 @@ class ServerPipes:
                 return
             self._deliver(line)
             return
-        self._count_unasked()
-        if self.failure is None and told.method is not None and told.id is not None:
+        if told.method is not None and told.id is not None:
             self._asked += 1
             if self._asked > MAX_SERVER_REQUESTS:
                 self._flooded(f"it asks more than {MAX_SERVER_REQUESTS} things at once")
@@ -121,13 +122,14 @@ class ServerPipes:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             self._to_client.send_nowait(SessionMessage(message))
 
-    def _count_unasked(self) -> None:
+    def _count(self, lines: int) -> None:
+        """Before they are looked at, whatever they are: empty ones and nonsense cost as much as messages."""
         now = self._clock()
         if now - self._since >= 1.0:
-            self._since, self._unasked = now, 0
-        self._unasked += 1
-        if self._unasked > MAX_UNASKED_A_SECOND:
-            self._flooded(f"it sends more than {MAX_UNASKED_A_SECOND} messages a second unasked")
+            self._since, self._sent = now, 0
+        self._sent += lines
+        if self._sent > MAX_SERVER_LINES_A_SECOND:
+            self._flooded(f"it sends more than {MAX_SERVER_LINES_A_SECOND} lines a second")
 
     def _flooded(self, how: str) -> None:
         self.failure = ServerFloods(how)
