@@ -11,6 +11,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 COUNT = 0
+ASKED = 0
 
 
 def description() -> str:
@@ -66,6 +67,9 @@ def attempt(what: str, where: str) -> str:
     elif what == "flood":
         while True:
             sys.stdout.write("x" * 65536)
+    elif what == "lines":
+        while True:
+            sys.stdout.write((where + "\n") * 1024)
     elif what == "chatter":
         while True:
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}}))
@@ -74,10 +78,16 @@ def attempt(what: str, where: str) -> str:
         for _ in range(int(where)):
             say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}})
             time.sleep(0.005)
+    elif what == "brackets":
+        # In an answer that somebody waits for, and in messages that nobody does.
+        note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": [[]] * 900_000}
+        for _ in range(int(where)):
+            say(note)
+        say({"jsonrpc": "2.0", "id": ASKED, "result": {"content": [], "structuredContent": {"a": [[]] * 900_000}}})
     elif what == "pester":
         # Requests without end, and no ear for the answers.
         while True:
-            print(json.dumps({"jsonrpc": "2.0", "id": COUNT, "method": "ping"}), flush=True)
+            say({"jsonrpc": "2.0", "id": "x" * 250, "method": "ping"})
             time.sleep(0.002)
     elif what == "ask":
         say(
@@ -92,6 +102,7 @@ def say(message: dict) -> None:
 
 
 def main() -> None:
+    global ASKED
     print("a greeting that is no message", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -99,6 +110,7 @@ def main() -> None:
             continue
         method, params = asked["method"], asked.get("params", {})
         answer = {"jsonrpc": "2.0", "id": asked["id"]}
+        ASKED = asked["id"]
         if method == "initialize":
             answer["result"] = {
                 "protocolVersion": "2025-06-18",

@@ -235,8 +235,8 @@ async def test_each_run_has_an_instance_of_its_own(reviewed: Scene) -> None:
 async def test_a_server_that_breaks_breaks_its_own_call_only(reviewed: Scene) -> None:
     dead = await curious(reviewed, "die")
     assert meta(dead, "error")["code"] == "mcp.server_gone" and "I am dying" in words(dead)
-    for what in ("flood", "chatter"):
-        flooded = await curious(reviewed, what)
+    for what, where in (("flood", ""), ("chatter", ""), ("lines", ""), ("lines", "x")):
+        flooded = await curious(reviewed, what, where)
         assert meta(flooded, "error")["code"] in ("mcp.server_floods", "mcp.server_gone"), words(flooded)
     # It may not ask for the client's model either.
     asked = await curious(reviewed, "ask")
@@ -254,10 +254,24 @@ async def test_a_server_that_mutters_or_pesters_stops_nobody_and_fills_no_log(re
 
     before = written()
     assert words(await curious(reviewed, "mutter", "200")) == "done"
+    # It may not ask for the client's model either.
+    assert "error" in words(await curious(reviewed, "ask"))
     pestered = await curious(reviewed, "pester")
     assert meta(pestered, "error")["code"] == "mcp.server_floods", words(pestered)
     assert written() == before
     assert words(await curious(reviewed, "count")) == "1"
+
+
+async def test_a_server_that_sends_a_million_brackets_keeps_nobody_waiting(reviewed: Scene) -> None:
+    """Each would be an object here. While it sends them others are answered, and often."""
+    answered = 0
+    with reviewed.daemon.client() as other:
+        flood = asyncio.ensure_future(curious(reviewed, "brackets", "12"))
+        while not flood.done():
+            await asyncio.to_thread(other.ready)
+            answered += 1
+    assert meta(flood.result(), "error")["code"] == "mcp.server_floods", words(flood.result())
+    assert answered > 50
 
 
 def instances() -> int:

@@ -11,6 +11,7 @@ import click
 
 from palyra.cli import made_to_stay
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.output import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,9 +86,12 @@ def run_daemon(
         invocation.output.flush()
         made_to_stay.end()
 
+    def say(text: str) -> None:
+        log.say(printable(text))
+
     @asynccontextmanager
     async def beside(gateway: "Gateway") -> "AsyncIterator[None]":
-        config, say = invocation.locations.existing_config_file(), invocation.output.note
+        config = invocation.locations.existing_config_file()
         async with AsyncExitStack() as stack:
             # The first of them loads the protocol's library when it has its tools.
             mcp = gateway.mcp.leaving_with_agents() if for_agents else gateway.mcp.preparing()

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.output import printable
 from palyra.cli.terminal import labelled, shown, shown_block
 from palyra.clock import rfc3339
 from palyra.errors import RemoteError
@@ -71,11 +72,14 @@ def run(invocation: Invocation, slots: int | None, egress_socket: str | None) ->
         invocation.overrides["worker.slots"] = slots
     if egress_socket is not None:
         invocation.overrides["worker.egress_socket"] = egress_socket
-    set_up_log(invocation.settings.log)
+    log = set_up_log(invocation.settings.log)
 
     async def serve() -> Any:
+        def say(text: str) -> None:
+            log.say(printable(shown_block(text)))
+
         async with told_ready("at work for the fleet"):
-            return await WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation)).run()
+            return await WorkerHost(invocation.settings, invocation.state_dir, say).run()
 
     end = asyncio.run(serve())
     if end.code:

@@ -25,10 +25,10 @@ ELICITATION_SECONDS: Final = 300.0
 
 # What a server behind Palyra may say at once: as much as the pipeline returns of any tool, and its envelope.
 MAX_SERVER_MESSAGE_BYTES: Final = 4 * MIB
-# Messages of a server on their way to who asked: a server that sends more answers than it was asked for is flooding.
-MAX_WAITING_MESSAGES: Final = 1024
-# What it may tell without being asked, progress and logs: far more than a person could follow.
-MAX_UNASKED_A_SECOND: Final = 1024
+# Lists and objects in it: each costs the event loop some microseconds, and a megabyte of ordinary data has fewer.
+MAX_SERVER_CONTAINERS: Final = 16_384
+# Lines of it, messages or not, in a second: far more than a person could follow of its progress and its logs.
+MAX_SERVER_LINES_A_SECOND: Final = 1024
 # Requests of a server that wait for an answer. It may ask for nothing, and is told so at once if it listens.
 MAX_SERVER_REQUESTS: Final = 64
 # What it may print in its whole life before it is ended: a server that talks without end is broken.

@@ -6,6 +6,7 @@ that were killed.
 
 import asyncio
 import contextlib
+import errno
 import os
 import platform
 import socket
@@ -76,6 +77,8 @@ class KeeperPool:
         self.native = False
         self.greeted = asyncio.Event()
         self._starting = asyncio.Lock()
+        # Zygotes that closed their socket and are about to end.
+        self._ending: set[asyncio.Future[None]] = set()
         self._closed = False
 
     @property
@@ -136,6 +139,8 @@ class KeeperPool:
             zygote = self._forget_zygote()
             if zygote is not None:
                 await asyncio.to_thread(_wait_for_end, zygote)
+            while self._ending:
+                await asyncio.wait(self._ending)
 
     def _ready_for(self, spec: LaunchSpec) -> KeeperEnd | None:
         """A ready keeper, better one that has the program's filter already. Those of no use any more are let go."""
@@ -229,6 +234,11 @@ class KeeperPool:
             if tag == launch_wire.MADE_TAG and len(descriptors) == 2:
                 _, pid = launch_wire.MADE.unpack(message)
                 self._greet(pid, descriptors[0], descriptors[1])
+            elif tag == launch_wire.MADE_TAG:
+                # This process may open no more of them: the keeper ends, as its sockets are gone.
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                self._refuse_one(errno.EMFILE)
             elif tag == launch_wire.SWEPT_TAG:
                 _, pid = launch_wire.SWEPT.unpack(message)
                 self._on_swept(pid)
@@ -238,8 +248,10 @@ class KeeperPool:
             else:
                 zygote = self._forget_zygote()
                 if zygote is not None:
-                    # It closed its socket by ending: this is over at once.
-                    _wait_for_end(zygote)
+                    # It closed its socket by ending: this is over at once, if nothing keeps it.
+                    ending = asyncio.ensure_future(asyncio.to_thread(_wait_for_end, zygote))
+                    self._ending.add(ending)
+                    ending.add_done_callback(self._ending.discard)
 
     def _greet(self, pid: int, control: int, orders: int) -> None:
         keeper = KeeperEnd(pid, socket.socket(fileno=control), socket.socket(fileno=orders))

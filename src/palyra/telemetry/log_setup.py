@@ -26,6 +26,13 @@ class DaemonLog:
         """From now on these secrets do not reach the log."""
         self._formatter.redact = redact
 
+    def say(self, text: str) -> None:
+        """Prose beside the log, on the same stderr."""
+        if isinstance(self._handler, LogWriter):
+            self._handler.say(text)
+        else:
+            sys.stderr.write(f"{text}\n")
+
     def remove(self) -> None:
         logging.getLogger().removeHandler(self._handler)
         self._handler.close()

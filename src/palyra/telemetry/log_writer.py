@@ -45,7 +45,14 @@ class LogWriter(logging.Handler):
             line = self._line(record)
         except Exception:
             self.handleError(record)
-            return
+        else:
+            self._put(line)
+
+    def say(self, text: str) -> None:
+        """A line for people, as it is."""
+        self._put(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+    def _put(self, line: bytes) -> None:
         with self._changed:
             if self._thread is None:
                 try:

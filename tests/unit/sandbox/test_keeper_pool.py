@@ -1,14 +1,19 @@
 import asyncio
+import errno
+import os
+import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from palyra.sandbox import keeper_pool
 from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.cgroup_layout import Hierarchy
 from palyra.sandbox.keeper_pool import KeeperPool
-from palyra.sandbox.launch import LauncherGone, LaunchSpec
+from palyra.sandbox.launch import LauncherGone, LaunchFailed, LaunchSpec
 from palyra.sandbox.profile import SandboxLimits
 from palyra.sandbox.start_plan import Preparation
 from unit.sandbox.launching import eventually
@@ -72,6 +77,50 @@ async def test_an_interpreter_that_ends_at_once_is_an_error_not_a_wait() -> None
     keepers = pool("/bin/true")
     with pytest.raises(LauncherGone):
         await keepers.take(PLAIN)
+    await keepers.close()
+
+
+async def test_a_zygote_that_closes_its_socket_and_stays_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_pool, "STOP_SECONDS", 0.3)
+    stays = tmp_path / "python"
+    stays.write_text('#!/bin/bash\nfor last; do :; done && eval "exec $last>&-" && exec sleep 60\n')
+    stays.chmod(0o755)
+    keepers = pool(str(stays))
+    await keepers.start()
+    pid = keepers.zygote_pid
+    with pytest.raises(LauncherGone):
+        await keepers.take(PLAIN)
+    # Who waited for a keeper is told before the process has ended, which it does only when it is killed.
+    assert pid is not None and Path(f"/proc/{pid}").exists()
+    await keepers.close()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_a_keeper_whose_sockets_found_no_room_is_refused_and_the_others_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keepers = pool()
+    await keepers.start()
+    await eventually(lambda: len(keepers.ready) == 4)
+    pid, received = keepers.zygote_pid, socket.recv_fds
+
+    def full(*arguments: Any) -> Any:
+        message, descriptors, flags, address = received(*arguments)
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
+        return message, descriptors[:1], flags | socket.MSG_CTRUNC, address
+
+    taken = [await keepers.take(PLAIN) for _ in range(4)]
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "recv_fds", full)
+        with pytest.raises(LaunchFailed, match=os.strerror(errno.EMFILE)):
+            await keepers.take(PLAIN)
+    taken.append(await keepers.take(PLAIN))
+    assert keepers.zygote_pid == pid and all(keeper.waits() for keeper in taken)
+    for keeper in taken:
+        keeper.close()
     await keepers.close()
 
 

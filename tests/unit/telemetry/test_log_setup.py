@@ -41,6 +41,8 @@ def test_documents_and_secrets_that_become_known_later(capsys: pytest.CaptureFix
     log: DaemonLog = set_up_log(LogSettings(format="json"))
     log.redact_with(lambda text: text.replace("hunter22", "[redacted]"))
     assert json.loads(lines(capsys)[0])["message"] == "an info line with [redacted]"
+    log.say("prose")
+    assert capsys.readouterr().err == "prose\n"
     log.remove()
     assert lines(capsys) == []
 

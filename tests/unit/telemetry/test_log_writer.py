@@ -103,13 +103,16 @@ def test_a_log_that_nobody_reads_stops_nobody_and_says_later_what_is_missing(log
 
 @pytest.mark.timeout(60)
 def test_a_log_that_is_read_late_is_complete_and_goes_on(log: Log) -> None:
+    log.writer.say("a line for people")
     log.say(150)
     lines = log.read_in_thread()
     with log.writer._changed:
         assert log.writer._changed.wait_for(lambda: log.writer._thread is None, 30)
     log.say(3)
     log.close()
-    assert [line[:5] for line in lines()] == [f"{number:05}" for number in (*range(150), *range(3))]
+    first, *others = lines()
+    assert first == "a line for people"
+    assert [line[:5] for line in others] == [f"{number:05}" for number in (*range(150), *range(3))]
 
 
 @pytest.mark.timeout(60)

@@ -4,12 +4,14 @@ The server is not trusted: what it says is bounded, parsed and never fetched fro
 """
 
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
 import anyio
 import mcp_types as types
+import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
@@ -18,12 +20,13 @@ from mcp.shared.uri_template import UriTemplate
 
 from palyra.errors import Failed, LimitExceeded, Unavailable
 from palyra.mcp.behind.definition import DefinitionKind
+from palyra.mcp.behind.envelope import containers_in, read_envelope
 from palyra.mcp.limits import (
     MAX_LISTING_PAGES,
+    MAX_SERVER_CONTAINERS,
+    MAX_SERVER_LINES_A_SECOND,
     MAX_SERVER_MESSAGE_BYTES,
     MAX_SERVER_REQUESTS,
-    MAX_UNASKED_A_SECOND,
-    MAX_WAITING_MESSAGES,
     MESSAGES_AHEAD,
 )
 from palyra.mcp.message_lines import LineSplitter
@@ -65,25 +68,27 @@ class ServerPipes:
     """The two directions. ``take`` is given what the server prints, as it comes; ``failure`` is there when that was too
     much, and nothing more is taken.
 
-    What a server tells without being asked goes no further: nobody here needs it, and the library would log every one
-    that it does not understand.
+    What a server tells without being asked goes no further: nobody here needs it, the library would log every one that
+    it does not understand, and to take it apart may take seconds.
     """
 
     def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._clock = clock
         self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
-        self._to_client, self._inbound = anyio.create_memory_object_stream[SessionMessage | Exception](
-            MAX_WAITING_MESSAGES
-        )
-        # Messages that nobody asked for, in the second since.
-        self._unasked = 0
+        # Answers that somebody waits for, and as many requests as a server may make: bounded by what is put into it.
+        self._to_client, self._inbound = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+        # How many it sent in the second since.
+        self._sent = 0
         self._since = clock()
-        # Requests of the server that have no answer yet.
+        # The ids of our requests that it has not answered, and how many of its own have no answer yet.
+        self._awaited: set[str] = set()
         self._asked = 0
         self.failure: ServerFloods | None = None
 
     def take(self, data: bytes) -> None:
+        if self.failure is None:
+            self._count(data.count(b"\n"))
         for line in self._lines.feed(data) if self.failure is None else ():
             if self.failure is not None:
                 return
@@ -93,34 +98,38 @@ class ServerPipes:
                 self._hand_on(line)
 
     def _hand_on(self, line: bytes) -> None:
-        try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
+        told = read_envelope(line)
+        if told is None:
             # Some servers print a greeting: it is no message, and nobody's answer.
             return
-        if isinstance(message, types.JSONRPCNotification):
-            self._count_unasked()
+        if told.method is None and told.asked in self._awaited:
+            self._awaited.discard(told.asked)
+            if containers_in(line, MAX_SERVER_CONTAINERS) > MAX_SERVER_CONTAINERS:
+                self._flooded(f"one message has more than {MAX_SERVER_CONTAINERS} lists and objects")
+                return
+            self._deliver(line)
             return
-        if isinstance(message, types.JSONRPCRequest):
-            self._count_unasked()
+        if told.method is not None and told.id is not None:
             self._asked += 1
             if self._asked > MAX_SERVER_REQUESTS:
                 self._flooded(f"it asks more than {MAX_SERVER_REQUESTS} things at once")
                 return
-        try:
-            self._to_client.send_nowait(SessionMessage(message))
-        except anyio.WouldBlock:
-            self._flooded(f"more than {MAX_WAITING_MESSAGES} messages wait to be read")
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return
+            # Without what it is about: it is told that it may not ask, or that somebody is there.
+            self._deliver(msgspec.json.encode({"jsonrpc": "2.0", "id": told.id, "method": told.method}))
 
-    def _count_unasked(self) -> None:
+    def _deliver(self, line: bytes) -> None:
+        with contextlib.suppress(ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            self._to_client.send_nowait(SessionMessage(message))
+
+    def _count(self, lines: int) -> None:
+        """Before they are looked at, whatever they are: empty ones and nonsense cost as much as messages."""
         now = self._clock()
         if now - self._since >= 1.0:
-            self._since, self._unasked = now, 0
-        self._unasked += 1
-        if self._unasked > MAX_UNASKED_A_SECOND:
-            self._flooded(f"it sends more than {MAX_UNASKED_A_SECOND} messages a second unasked")
+            self._since, self._sent = now, 0
+        self._sent += lines
+        if self._sent > MAX_SERVER_LINES_A_SECOND:
+            self._flooded(f"it sends more than {MAX_SERVER_LINES_A_SECOND} lines a second")
 
     def _flooded(self, how: str) -> None:
         self.failure = ServerFloods(how)
@@ -155,6 +164,8 @@ class ServerPipes:
             async for each in from_client:
                 if isinstance(each.message, types.JSONRPCResponse | types.JSONRPCError):
                     self._asked -= 1
+                elif isinstance(each.message, types.JSONRPCRequest):
+                    self._awaited.add(str(each.message.id))
                 await self._write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from palyra.mcp.behind.server_session import ServerFailed, ServerGone, ServerPipes, conversing
 from palyra.mcp.limits import (
+    MAX_SERVER_CONTAINERS,
+    MAX_SERVER_LINES_A_SECOND,
     MAX_SERVER_MESSAGE_BYTES,
     MAX_SERVER_REQUESTS,
-    MAX_UNASKED_A_SECOND,
-    MAX_WAITING_MESSAGES,
 )
 
 INITIALIZED = {
@@ -81,25 +81,25 @@ async def test_a_server_that_answers_badly_has_failed(answer: Any, error: type[E
 async def test_what_a_server_says_is_bounded_and_greetings_are_passed_over() -> None:
     async def write(_: bytes) -> None: ...
 
-    now = 0.0
+    now = [0.0]
+    giant = ServerPipes(write)
+    giant.take(b"x" * (MAX_SERVER_MESSAGE_BYTES + 1))
     note = b'{"jsonrpc":"2.0","method":"notifications/x"}\n'
     answer = b'{"jsonrpc":"2.0","id":7,"result":{}}\n'
-    notes, answers, giant = (ServerPipes(write, clock=lambda: now) for _ in range(3))
-    notes.take(b"hello\n\n[]\n")
-    for _ in range(3):
-        notes.take(note * MAX_UNASKED_A_SECOND)
-        now += 1.0
-    assert notes.failure is None
-    notes.take(note * (MAX_UNASKED_A_SECOND + 1))
-    answers.take(answer * MAX_WAITING_MESSAGES)
-    assert answers.failure is None
-    answers.take(answer)
-    giant.take(b"x" * (MAX_SERVER_MESSAGE_BYTES + 1))
-    for each in (notes, answers, giant):
-        assert each.failure is not None
+    broken = [giant]
+    for line in (note, answer, b"hello\n", b"[]\n", b"\n"):
+        pipes = ServerPipes(write, clock=lambda: now[0])
+        for _ in range(3):
+            pipes.take(line * MAX_SERVER_LINES_A_SECOND)
+            now[0] += 1.0
+        assert pipes.failure is None
+        pipes.take(line * (MAX_SERVER_LINES_A_SECOND + 1))
+        broken.append(pipes)
+    for pipes in broken:
+        assert pipes.failure is not None
         # It may go on: nobody looks at it any more.
-        each.take(answer * 2)
-        each.close()
+        pipes.take(answer * 2)
+        pipes.close()
 
 
 async def test_what_a_server_tells_unasked_reaches_nobody_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -116,6 +116,20 @@ async def test_what_a_server_tells_unasked_reaches_nobody_and_no_log(caplog: pyt
             assert (await session.call("x", {}))["content"] == []
             await anyio.wait_all_tasks_blocked()
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("lists", "taken"), [(MAX_SERVER_CONTAINERS // 2, True), (MAX_SERVER_CONTAINERS, False)])
+async def test_an_answer_of_nothing_but_brackets_is_a_flood(lists: int, taken: bool) -> None:
+    answer = {"content": [{"type": "text", "text": "[" * lists}], "structuredContent": {"a": [[]] * lists}}
+    pipes = answering(lambda method, _: answer if method == "tools/call" else NO_METHOD)
+    with anyio.fail_after(60):
+        async with conversing(pipes) as session:
+            if taken:
+                assert (await session.call("x", {}))["structuredContent"] == answer["structuredContent"]
+            else:
+                with pytest.raises(ServerGone):
+                    await session.call("x", {})
+    assert (pipes.failure is None) == taken
 
 
 @pytest.mark.parametrize("listens", [True, False])
