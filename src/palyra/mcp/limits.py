@@ -27,7 +27,7 @@ ELICITATION_SECONDS: Final = 300.0
 MAX_SERVER_MESSAGE_BYTES: Final = 4 * MIB
 # Lists and objects in it: each costs the event loop some microseconds, and a megabyte of ordinary data has fewer.
 MAX_SERVER_CONTAINERS: Final = 16_384
-# Lines of it, messages or not, in a second: far more than a person could follow of its progress and its logs.
+# Lines that nobody asked for, messages or not, in a second: far more than a person could follow of progress and logs.
 MAX_SERVER_LINES_A_SECOND: Final = 1024
 # Requests of a server that wait for an answer. It may ask for nothing, and is told so at once if it listens.
 MAX_SERVER_REQUESTS: Final = 64

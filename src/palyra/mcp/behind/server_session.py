@@ -104,6 +104,8 @@ class ServerPipes:
             return
         if told.method is None and told.asked in self._awaited:
             self._awaited.discard(told.asked)
+            # Somebody asked for it: however many ask, that is no flood.
+            self._sent -= 1
             if containers_in(line, MAX_SERVER_CONTAINERS) > MAX_SERVER_CONTAINERS:
                 self._flooded(f"one message has more than {MAX_SERVER_CONTAINERS} lists and objects")
                 return

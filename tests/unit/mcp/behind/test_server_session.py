@@ -157,3 +157,16 @@ async def test_a_server_that_asks_and_does_not_listen_is_flooding(listens: bool)
                 while listens and len(answered) <= number:
                     await anyio.sleep(0)
     assert (pipes.failure is None) == listens and answered == (numbers if listens else [])
+
+
+async def test_answers_are_no_flood_however_many_ask() -> None:
+    def answers(method: str, params: dict[str, Any]) -> Any:
+        return {"content": [{"type": "text", "text": "x"}]} if method == "tools/call" else {"tools": []}
+
+    pipes = answering(answers)
+    pipes._clock = lambda: 0.0
+    with anyio.fail_after(60):
+        async with conversing(pipes) as session:
+            for _ in range(MAX_SERVER_LINES_A_SECOND + 10):
+                await session.call("t", {})
+    assert pipes.failure is None
