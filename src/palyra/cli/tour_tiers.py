@@ -7,9 +7,9 @@ def skill(scene: TourScene) -> None:
     """Written, signed, installed and approved with the commands that a plugin's author and an operator use."""
     palyra = scene.palyra
     palyra("skill", "new", "hello", "--lang", "wat")
-    palyra("skill", "build", "--dir", "hello")
+    palyra("skill", "build", "hello")
     palyra("skill", "keygen", "publisher.key")
-    archive = palyra("skill", "sign", "--dir", "hello", "--key", "publisher.key")["file"]
+    archive = palyra("skill", "sign", "hello", "--key", "publisher.key")["file"]
     palyra("skill", "trust", "add", "local", "publisher.pub")
     digest = palyra("skill", "install", archive)["digest"]
     code = scene.refusal(lambda: scene.call("skill.hello.echo", {"name": "Ada"}))
