@@ -18,7 +18,8 @@ if (canvas) {
 function watch() {
   const stream = new EventSource(canvas.dataset.watch);
   stream.addEventListener("frame", (event) => show(JSON.parse(event.data)));
-  stream.addEventListener("over", () => {
+  stream.addEventListener("over", () => document.dispatchEvent(new CustomEvent("palyra:gone")));
+  document.addEventListener("palyra:gone", () => {
     stream.close();
     end();
   });
@@ -75,5 +76,6 @@ function press(event) {
 // One after the other: what is typed arrives in its order.
 function act(input) {
   if (!yours()) return;
-  sending = sending.then(() => write(canvas.dataset.operate, "POST", { inputs: [input] })).catch(() => {});
+  const send = () => yours() && write(canvas.dataset.operate, "POST", { inputs: [input] });
+  sending = sending.then(send).catch(() => {});
 }

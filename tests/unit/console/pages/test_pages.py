@@ -278,6 +278,13 @@ async def test_an_older_copy_of_all_profiles_is_told_and_accepted_there(tmp_path
         assert house.events(kind="browser.profiles_accepted")
 
 
+async def test_the_pictures_of_a_session_that_is_no_more_are_over_at_once(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (house, _):
+        known = await visitor(house)
+        got = await known.get("/console/v1/browser/sessions/gone/watch", accept="text/event-stream")
+        assert got.status == 200 and got.body.startswith(b"event: over") and b"browser.unknown_session" in got.body
+
+
 async def test_what_a_person_types_into_a_browser_is_not_kept(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"browser": {"enabled": False}}) as house:
         known = await visitor(house)
