@@ -10,7 +10,8 @@ from markupsafe import Markup, escape
 from palyra.clock import rfc3339
 from palyra.console.assets import Assets
 from palyra.console.charts import bars, meter, span
-from palyra.console.event_words import said, said_in_session
+from palyra.console.event_sentences import said
+from palyra.console.event_words import REASONS, code_of, said_in_session
 from palyra.console.limits import MAX_SHOWN_CHARS
 
 KIB = 1024
@@ -23,12 +24,6 @@ _BUDGET_NAMES = {
     "max_session_download_bytes": "downloaded",
     "max_session_downloads": "downloads",
     "max_tabs_per_session": "tabs",
-}
-_REASONS = {
-    "policy.permitted": "a policy permits it",
-    "policy.forbidden": "a policy forbids it",
-    "policy.no_permit": "no policy permits it",
-    "policy.approval_required": "a policy asks for a person's yes",
 }
 _TRUST = {"allowlisted": "on the list of trusted ones", "pinned": "pinned", "first_use": "not known yet"}
 _SCOPES = {"call": "make calls"}
@@ -43,7 +38,8 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(asset=assets.url, said=said, said_in_session=said_in_session, bars=bars, meter=meter, span=span)
+    made.globals.update(asset=assets.url, bars=bars, meter=meter, span=span)
+    made.globals.update(said=said, code_of=code_of, said_in_session=said_in_session)
     made.filters.update(
         when=when,
         when_said=when_said,
@@ -62,7 +58,7 @@ def environment(assets: Assets) -> Environment:
         sentence=sentence,
         first_sentence=first_sentence,
         after_verdict=after_verdict,
-        reason=lambda code: _REASONS.get(code, code),
+        reason=lambda code: REASONS.get(code, code),
         trust=lambda level: _TRUST.get(level, level),
         scope=lambda name: _SCOPES.get(name, name),
         stamp=rfc3339,
