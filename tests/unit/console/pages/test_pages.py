@@ -16,6 +16,7 @@ from palyra.console.pages.calls import spans_of, statement_of
 from palyra.console.pages.egress import host_of
 from palyra.egress.refusal import HostNotAllowed
 from palyra.identity.device import DeviceId, DeviceKind
+from palyra.ids import RunId
 from palyra.journal.event import Event, NewEvent
 from palyra.nodes.records import CodeState
 from palyra.secret import Secret
@@ -60,6 +61,22 @@ async def test_a_call_that_was_not_understood_leads_to_no_run(tmp_path: Path) ->
             text = await known.page(page)
             assert refused.run_id in text and f"/runs/{refused.run_id}" not in text
         assert f"/runs/{made.run_id}" in await known.page("/calls")
+
+
+async def test_a_refused_call_leads_to_its_run_where_there_is_one_and_never_to_somebody_elses(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        run = (await house.call("echo", {"text": "x"})).run_id
+        own = await house.call("fs.read", {"path": "../x"}, run_id=run)
+        others = await house.call("fs.read", {"path": "../x"}, run_id=run, principal="agent:other")
+        early = await house.call("fs.read", {"path": "../x"}, run_id=RunId.new(), principal="agent:other")
+        await house.call("echo", {"text": "x"}, run_id=RunId.parse(early.run_id))
+        entries = {event.call: event.seq for event in house.gateway.store.events_since(0, 100, kind="call.refused")}
+        for refused, leads in ((own, True), (others, False), (early, False)):
+            for page in (f"/calls/{refused.call_id}", f"/journal/{entries[str(refused.call_id)]}"):
+                assert ('href="/runs/' in await known.page(page)) is leads, (page, leads)
+        listed = await known.page("/calls?state=refused_or_failed")
+        assert listed.count('href="/runs/') == 1 and f'href="/runs/{run}"' in listed
 
 
 async def test_lists_are_documents_with_cursors(tmp_path: Path) -> None:
