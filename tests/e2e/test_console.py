@@ -299,6 +299,29 @@ def test_a_worker_joins_with_the_payload_of_the_qr_code(scene: ConsoleScene, tmp
     assert made and code not in json.dumps(scene.palyra("journal", "tail", "-n", "1000"))
 
 
+def test_a_token_and_a_pairing_command_are_copied_with_a_button(scene: ConsoleScene) -> None:
+    page = scene.page("/access")
+    page.context.grant_permissions(["clipboard-write"])
+    copy_token = page.get_by_role("button", name="Copy the token")
+    expect(copy_token).to_have_count(0)
+    page.get_by_label("For", exact=True).fill("agent:coder")
+    page.get_by_role("button", name="Make a token").click()
+    copy_token.click()
+    expect(page.get_by_text("Copied.")).to_be_visible()
+    label = page.get_by_label("Label")
+    label.focus()
+    page.keyboard.press("Control+V")
+    expect(label).to_have_value(page.locator("#made").inner_text())
+    scene.open(page, "/devices")
+    page.locator("#method").select_option("pin")
+    page.get_by_role("button", name="Make a code").click()
+    # A browser that gives no clipboard: the text is chosen, to be copied by hand.
+    page.context.clear_permissions()
+    page.get_by_role("button", name="Copy the command").click()
+    expect(page.get_by_text("Chosen: copy it with your keyboard.")).to_be_visible()
+    assert page.evaluate("getSelection().toString().trim()") == page.locator("#code-text").inner_text()
+
+
 def test_the_machine_is_examined_on_demand(scene: ConsoleScene) -> None:
     page = scene.page("/doctor")
     expect(page.get_by_text("This machine was not examined since the daemon started.")).to_be_visible()

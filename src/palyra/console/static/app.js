@@ -1,10 +1,12 @@
-// The entry of every page: forms that write, news that refresh, times that count, the choice of colours.
+// The entry of every page: forms that write, commands to copy, news that refresh, times that count, the choice of colours.
 import { announce, watchForms } from "./forms.js";
+import { watchCopying } from "./copying.js";
 import { listen } from "./live.js";
 import { tellTimes } from "./times.js";
 import { themeButton } from "./colours.js";
 
 watchForms(document);
+watchCopying(document);
 themeButton(document.querySelector("[data-theme-button]"));
 tellTimes(document);
 if (document.body.dataset.live !== undefined) listen();
