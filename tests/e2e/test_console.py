@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene
+from fakes.console_scene import PATIENCE_MS, PHONE, WIDE, ConsoleScene, console_scene
 from fakes.daemon import Place
 from fakes.skill_scene import PUBLISHER, SKILL, archive
 from fakes.worker_process import WorkerProcess, worker_process
@@ -96,6 +96,18 @@ def test_the_menu_tells_on_every_page_what_waits(scene: ConsoleScene) -> None:
     page.get_by_role("link", name=re.compile("Approvals")).click()
     request_of(page, "counted.txt").get_by_role("button", name="Deny").click()
     assert call.document()["error"]["code"] == "call.denied"
+
+
+def test_on_a_phone_the_menu_says_on_which_side_it_goes_on(scene: ConsoleScene) -> None:
+    page = scene.page("/", width=PHONE)
+    menu = page.locator("#menu")
+    expect(menu).to_have_attribute("data-more", "after")
+    scene.open(page, "/journal")
+    expect(menu).to_have_attribute("data-more", "before after")
+    scene.open(page, "/doctor")
+    expect(menu).to_have_attribute("data-more", "before")
+    page.set_viewport_size({"width": WIDE, "height": 800})
+    expect(menu).to_have_attribute("data-more", "")
 
 
 def test_a_call_is_refused_with_a_reason_that_the_agent_is_told(scene: ConsoleScene) -> None:
