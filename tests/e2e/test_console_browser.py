@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Response, expect
 
-from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene, overflow_of, violations_of
+from fakes.console_scene import PATIENCE_MS, PHONE, ConsoleScene, console_scene, overflow_of, violations_of
 from fakes.processes import eventually
 from fakes.web_server import QuietHandler, web_server
 
@@ -82,6 +82,20 @@ def refusals_to(page: Page) -> list[str]:
     return found
 
 
+def fills_a_phone(page: Page) -> None:
+    """The picture is as wide as the screen there, and larger at a touch."""
+    wide, picture = page.viewport_size or {}, page.locator("#picture")
+    expect(page.get_by_role("button", name="Enlarge")).to_have_count(0)
+    page.set_viewport_size({"width": PHONE, "height": 800})
+    assert (picture.bounding_box() or {}).get("width") == PHONE
+    page.get_by_role("button", name="Enlarge").click()
+    assert (picture.bounding_box() or {})["width"] > 2 * PHONE
+    assert violations_of(page) == [] and overflow_of(page) <= 0
+    page.get_by_role("button", name="Fit to the screen").click()
+    assert (picture.bounding_box() or {}).get("width") == PHONE
+    page.set_viewport_size({"width": wide["width"], "height": wide["height"]})
+
+
 def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleScene, Shop, int]) -> None:
     scene, place, port = opened
     open_page(scene, f"http://127.0.0.1:{port}/")
@@ -92,6 +106,7 @@ def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleSc
     page.wait_for_selector("canvas[data-frames]")
     page.locator("#picture").click()
     assert not place.clicked.is_set(), "whoever only watches changes nothing"
+    fills_a_phone(page)
     page.get_by_label("Reason").fill("to see that it buys the right thing")
     page.get_by_role("button", name="Take over").click()
     expect(page.get_by_text("You have this session")).to_be_visible()

@@ -13,6 +13,7 @@ if (canvas) {
   canvas.addEventListener("click", (event) => act({ does: "click", ...placeOf(event) }));
   canvas.addEventListener("wheel", scroll, { passive: false });
   canvas.addEventListener("keydown", press);
+  document.querySelector("[data-enlarge]").addEventListener("click", enlarge);
 }
 
 function watch() {
@@ -35,6 +36,13 @@ function end() {
   const said = document.createElement("p");
   said.append("The session is over: it was closed, or its time was up. ", back);
   document.getElementById("control")?.replaceChildren(said);
+}
+
+// On a narrow screen: as large as the page really is, to be moved about under one's finger.
+function enlarge(event) {
+  const large = canvas.parentElement.classList.toggle("large");
+  event.currentTarget.setAttribute("aria-pressed", String(large));
+  event.currentTarget.textContent = large ? "Fit to the screen" : "Enlarge";
 }
 
 async function show(frame) {
