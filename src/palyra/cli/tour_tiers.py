@@ -1,6 +1,7 @@
 """The tour through the places where calls run: WASM, limited and isolated processes, a worker, a browser."""
 
 from palyra.cli.tour_scene import AGENT, HOST, TourScene
+from palyra.tools.receipt_sizes import in_sizes
 
 
 def skill(scene: TourScene) -> None:
@@ -16,7 +17,7 @@ def skill(scene: TourScene) -> None:
     scene.steps.note("a skill is installed and not yet approved", "refused", code)
     palyra("skill", "approve", "hello", "0.1.0", "--digest", digest)
     made = scene.call("skill.hello.echo", {"name": "Ada"})
-    used = next(line["got"] for line in made.receipt or () if line["layer"] == "wasm")
+    used = in_sizes("wasm", next(line["got"] for line in made.receipt or () if line["layer"] == "wasm"))
     scene.steps.note("approved, it runs in WASM (Tier A)", "allowed", used)
 
 

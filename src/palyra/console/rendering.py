@@ -13,8 +13,8 @@ from palyra.console.charts import bars, meter, span
 from palyra.console.event_sentences import said
 from palyra.console.event_words import REASONS, code_of, said_in_session
 from palyra.console.limits import MAX_SHOWN_CHARS
+from palyra.tools.receipt_sizes import amounts, is_exact, size
 
-KIB = 1024
 _BUDGET_NAMES = {
     "wall_ms": "running time",
     "egress_bytes": "sent and received",
@@ -51,6 +51,7 @@ def environment(assets: Assets) -> Environment:
         clipped=clipped,
         short_id=short_id,
         size=size,
+        sized=sized,
         words=words,
         duration=duration,
         amount=amount,
@@ -132,13 +133,16 @@ def short_id(value: str) -> str:
     return value[-8:] if value else "–"
 
 
-def size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < KIB or unit == "GiB":
-            return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
-        amount /= KIB
-    return f"{count} B"
+def sized(text: Any, layer: str) -> Markup:
+    """What a receipt says, with its bytes in larger units; how many they are can be pointed at, or stands beside."""
+    return Markup("").join(
+        escape(each.text) if each.count is None else _sized(each.text, each.count) for each in amounts(layer, str(text))
+    )
+
+
+def _sized(text: str, count: int) -> Markup:
+    shown = Markup('<span title="{}">{}</span>').format(text, size(count))
+    return shown if is_exact(count) else shown + Markup(' <span class="muted">({:,})</span>').format(count)
 
 
 def words(value: str) -> str:

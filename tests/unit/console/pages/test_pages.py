@@ -257,7 +257,7 @@ async def test_egress_counts_hosts_reached_and_refused(tmp_path: Path) -> None:
         await record(house, "call.refused", tool="http.fetch", argument_digest="", error=never_begun.as_dict())
         assert host_of(connected) == "api.example.org:443"
         page = await known.page("/egress")
-        assert "api.example.org:443" in page and "2.0 KiB" in page and "other.example:80" in page
+        assert "api.example.org:443" in page and "2 KiB" in page and "other.example:80" in page
         assert "third.example:80 is not among the allowed hosts." in page and "<code>third.example:80</code>" in page
         hosts = {row["host"]: row for row in (await known.data("/console/v1/egress"))["hosts"]}
         assert hosts["api.example.org:443"]["reached"] == 1 and hosts["other.example:80"]["refused"] == 1
