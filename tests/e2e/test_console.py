@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from fakes.console_faults import READ, faults_of
+from fakes.console_moments import EMPTY_PAGES
 from fakes.console_scene import PATIENCE_MS, PHONE, WIDE, ConsoleScene, console_scene
 from fakes.daemon import Place
 from fakes.skill_scene import PUBLISHER, SKILL, archive
@@ -49,6 +51,16 @@ def request_of(page: Page, text: str) -> Locator:
 
 def write_of(name: str) -> dict[str, str]:
     return {"path": name, "content": "hello"}
+
+
+def test_a_house_in_which_nothing_happened_fits_can_be_read_and_is_reached_by_keyboard(scene: ConsoleScene) -> None:
+    """The first of all, as a person sees it a minute after the first start."""
+    page = scene.page("/")
+    found = {}
+    for number, name in enumerate(EMPTY_PAGES):
+        scene.open(page, f"/{name}")
+        found[name] = faults_of(page, seen=READ, read=[READ[number % len(READ)]], menu=False)
+    assert {name: faults for name, faults in found.items() if faults} == {}
 
 
 def test_the_printed_token_logs_in_and_logging_out_ends_it(scene: ConsoleScene) -> None:
