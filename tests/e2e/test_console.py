@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene
+from fakes.console_faults import READ, faults_of
+from fakes.console_moments import EMPTY_PAGES
+from fakes.console_scene import PATIENCE_MS, PHONE, WIDE, ConsoleScene, console_scene
 from fakes.daemon import Place
 from fakes.skill_scene import PUBLISHER, SKILL, archive
 from fakes.worker_process import WorkerProcess, worker_process
@@ -49,6 +51,16 @@ def request_of(page: Page, text: str) -> Locator:
 
 def write_of(name: str) -> dict[str, str]:
     return {"path": name, "content": "hello"}
+
+
+def test_a_house_in_which_nothing_happened_fits_can_be_read_and_is_reached_by_keyboard(scene: ConsoleScene) -> None:
+    """The first of all, as a person sees it a minute after the first start."""
+    page = scene.page("/")
+    found = {}
+    for number, name in enumerate(EMPTY_PAGES):
+        scene.open(page, f"/{name}")
+        found[name] = faults_of(page, seen=READ, read=[READ[number % len(READ)]], menu=False)
+    assert {name: faults for name, faults in found.items() if faults} == {}
 
 
 def test_the_printed_token_logs_in_and_logging_out_ends_it(scene: ConsoleScene) -> None:
@@ -96,6 +108,18 @@ def test_the_menu_tells_on_every_page_what_waits(scene: ConsoleScene) -> None:
     page.get_by_role("link", name=re.compile("Approvals")).click()
     request_of(page, "counted.txt").get_by_role("button", name="Deny").click()
     assert call.document()["error"]["code"] == "call.denied"
+
+
+def test_on_a_phone_the_menu_says_on_which_side_it_goes_on(scene: ConsoleScene) -> None:
+    page = scene.page("/", width=PHONE)
+    menu = page.locator("#menu")
+    expect(menu).to_have_attribute("data-more", "after")
+    scene.open(page, "/journal")
+    expect(menu).to_have_attribute("data-more", "before after")
+    scene.open(page, "/doctor")
+    expect(menu).to_have_attribute("data-more", "before")
+    page.set_viewport_size({"width": WIDE, "height": 800})
+    expect(menu).to_have_attribute("data-more", "")
 
 
 def test_a_call_is_refused_with_a_reason_that_the_agent_is_told(scene: ConsoleScene) -> None:
@@ -297,6 +321,29 @@ def test_a_worker_joins_with_the_payload_of_the_qr_code(scene: ConsoleScene, tmp
         expect(row.get_by_role("button", name="Drain")).to_be_visible()
     made = [event["payload"] for event in _actions(scene) if event["payload"]["action"] == "pairing.make_code"]
     assert made and code not in json.dumps(scene.palyra("journal", "tail", "-n", "1000"))
+
+
+def test_a_token_and_a_pairing_command_are_copied_with_a_button(scene: ConsoleScene) -> None:
+    page = scene.page("/access")
+    page.context.grant_permissions(["clipboard-write"])
+    copy_token = page.get_by_role("button", name="Copy the token")
+    expect(copy_token).to_have_count(0)
+    page.get_by_label("For", exact=True).fill("agent:coder")
+    page.get_by_role("button", name="Make a token").click()
+    copy_token.click()
+    expect(page.get_by_text("Copied.")).to_be_visible()
+    label = page.get_by_label("Label")
+    label.focus()
+    page.keyboard.press("Control+V")
+    expect(label).to_have_value(page.locator("#made").inner_text())
+    scene.open(page, "/devices")
+    page.locator("#method").select_option("pin")
+    page.get_by_role("button", name="Make a code").click()
+    # A browser that gives no clipboard: the text is chosen, to be copied by hand.
+    page.context.clear_permissions()
+    page.get_by_role("button", name="Copy the command").click()
+    expect(page.get_by_text("Chosen: copy it with your keyboard.")).to_be_visible()
+    assert page.evaluate("getSelection().toString().trim()") == page.locator("#code-text").inner_text()
 
 
 def test_the_machine_is_examined_on_demand(scene: ConsoleScene) -> None:

@@ -4,12 +4,13 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, Response, expect
 
-from fakes.console_scene import PATIENCE_MS, ConsoleScene, console_scene, overflow_of, violations_of
+from fakes.console_scene import PATIENCE_MS, PHONE, ConsoleScene, console_scene, overflow_of, violations_of
 from fakes.processes import eventually
 from fakes.web_server import QuietHandler, web_server
 
@@ -69,15 +70,43 @@ def open_page(scene: ConsoleScene, url: str) -> None:
     assert made["ok"], made
 
 
+def refusals_to(page: Page) -> list[str]:
+    """What a page asks for and does not get: people see it in the console of their browser."""
+    found: list[str] = []
+
+    def look(answer: Response) -> None:
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            found.append(f"{answer.status} {answer.url}")
+
+    page.on("response", look)
+    return found
+
+
+def fills_a_phone(page: Page) -> None:
+    """The picture is as wide as the screen there, and larger at a touch."""
+    wide, picture = page.viewport_size or {}, page.locator("#picture")
+    expect(page.get_by_role("button", name="Enlarge")).to_have_count(0)
+    page.set_viewport_size({"width": PHONE, "height": 800})
+    assert (picture.bounding_box() or {}).get("width") == PHONE
+    page.get_by_role("button", name="Enlarge").click()
+    assert (picture.bounding_box() or {})["width"] > 2 * PHONE
+    assert violations_of(page) == [] and overflow_of(page) <= 0
+    page.get_by_role("button", name="Fit to the screen").click()
+    assert (picture.bounding_box() or {}).get("width") == PHONE
+    page.set_viewport_size({"width": wide["width"], "height": wide["height"]})
+
+
 def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleScene, Shop, int]) -> None:
     scene, place, port = opened
     open_page(scene, f"http://127.0.0.1:{port}/")
     page = scene.page("/browser")
+    refused = refusals_to(page)
     page.locator("#sessions").get_by_role("link", name="agent:bot").click()
     expect(page.locator("#where")).to_contain_text(f"127.0.0.1:{port}")
     page.wait_for_selector("canvas[data-frames]")
     page.locator("#picture").click()
     assert not place.clicked.is_set(), "whoever only watches changes nothing"
+    fills_a_phone(page)
     page.get_by_label("Reason").fill("to see that it buys the right thing")
     page.get_by_role("button", name="Take over").click()
     expect(page.get_by_text("You have this session")).to_be_visible()
@@ -93,17 +122,22 @@ def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleSc
     page.get_by_role("button", name="End it").click()
     page.wait_for_url("**/browser")
     expect(page.get_by_text("No browser is open.")).to_be_visible()
-    assert scene.complaints == []
+    assert scene.complaints == [] and refused == []
 
 
 def test_whoever_watches_a_session_that_ends_is_told(opened: tuple[ConsoleScene, Shop, int]) -> None:
     scene, _, port = opened
     open_page(scene, f"http://127.0.0.1:{port}/")
     page = scene.page("/browser")
+    refused = refusals_to(page)
     page.locator("#sessions").get_by_role("link", name="agent:bot").click()
     page.wait_for_selector("canvas[data-frames]")
     scene.palyra("browser", "close", page.url.rpartition("/")[2])
     expect(page.locator("#control")).to_contain_text("The session is over")
     expect(page.get_by_role("button", name="Take over")).to_have_count(0)
+    with page.expect_response("**/browser"):
+        scene.palyra("call", "fs.write", "--principal", "agent:bot", "--input", '{"path": "a", "content": "b"}')
+    expect(page.get_by_label("1 waiting")).to_be_visible()
+    assert refused == [], "the page does not ask for a session that is over"
     page.get_by_role("link", name="All sessions").click()
     expect(page.get_by_text("No browser is open.")).to_be_visible()

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from fakes.console_faults import READ, faults_of
 from fakes.console_gallery import PAGES, Gallery, console_gallery
-from fakes.console_scene import PATIENCE_MS, PHONE, WIDE, overflow_of, unreached_by_keyboard, violations_of
+from fakes.console_moments import Moment, Moments
+from fakes.console_scene import PATIENCE_MS
 from palyra.console.sections import SECTIONS
 
 expect.set_options(timeout=PATIENCE_MS)
-HEIGHT = 800
 NOWHERE = "/nowhere"
+# Where the keyboard stands on pages that are walked through anyway.
+FOCUSED = ("focus-on-the-menu", "focus-past-the-menu", "focus-on-a-button", "focus-on-a-list")
+# There the tabulator belongs to the page in the picture.
+TAKEN_OVER = "taken-over"
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +34,11 @@ def visitor(gallery: Gallery) -> Page:
     return page
 
 
-def look_at(page: Page, width: int, scheme: str) -> None:
-    page.set_viewport_size({"width": width, "height": HEIGHT})
-    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-
-
-def faults_of(page: Page) -> dict[str, object]:
-    """In both widths and both schemes. What axe-core looks at depends on the width or on the scheme, never on both."""
-    found: dict[str, object] = {"unreached": unreached_by_keyboard(page)}
-    for width, scheme in ((WIDE, "light"), (WIDE, "dark"), (PHONE, "light"), (PHONE, "dark")):
-        look_at(page, width, scheme)
-        found[f"overflow {width} {scheme}"] = max(0, overflow_of(page))
-        if (width, scheme) in ((WIDE, "light"), (PHONE, "dark")):
-            found[f"axe {width} {scheme}"] = violations_of(page)
-    look_at(page, WIDE, "light")
-    return {name: fault for name, fault in found.items() if fault}
+@pytest.fixture(scope="module")
+def moments(gallery: Gallery) -> Iterator[Moments]:
+    made = Moments(gallery)
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -52,13 +47,35 @@ def test_it_fits_can_be_read_and_is_reached_by_keyboard(gallery: Gallery, visito
     if name != "no-such-page":
         visitor.wait_for_selector("[data-lamp=on]", state="attached")
         first_stop_is_the_way_past_the_menu(visitor)
-    assert faults_of(visitor) == {} and gallery.scene.complaints == []
+    assert faults_of(visitor, menu=name in ("overview", "no-such-page")) == {} and gallery.scene.complaints == []
 
 
-def test_so_does_the_way_in(gallery: Gallery) -> None:
+def test_so_does_the_way_in(gallery: Gallery, moments: Moments) -> None:
     stranger = gallery.scene.stranger()
-    stranger.goto(f"{gallery.scene.daemon.url}/login")
-    assert faults_of(stranger) == {} and gallery.scene.complaints == []
+    for come in moments.of_stranger.values():
+        come(stranger)
+        assert faults_of(stranger) == {} and gallery.scene.complaints == []
+
+
+def test_so_does_what_somebody_sees_who_may_only_look(gallery: Gallery, moments: Moments) -> None:
+    assert faults_at(gallery.scene.page("/", token=moments.viewer), moments.of_viewer) == {}
+    assert gallery.scene.complaints == []
+
+
+def test_so_does_what_pages_show_only_at_a_moment(gallery: Gallery, visitor: Page, moments: Moments) -> None:
+    assert faults_at(visitor, moments.of_operator) == {} and gallery.scene.complaints == []
+
+
+def faults_at(page: Page, moments: dict[str, Moment]) -> dict[str, object]:
+    """Each is read once, in one width and scheme and then the other: the pages themselves are read in both."""
+    found: dict[str, object] = {}
+    for number, (name, come) in enumerate(moments.items()):
+        if name in FOCUSED:
+            continue
+        come(page)
+        look = READ[number % len(READ)]
+        found[name] = faults_of(page, seen=READ, read=[look], menu=False, walk=name != TAKEN_OVER)
+    return {name: faults for name, faults in found.items() if faults}
 
 
 def test_no_page_is_left_out(gallery: Gallery, visitor: Page) -> None:
@@ -97,3 +114,8 @@ def test_a_run_shows_what_was_asked_and_what_was_said_to_it(gallery: Gallery) ->
 def test_what_egress_kept_in_is_shown_even_where_no_call_began(gallery: Gallery) -> None:
     page = gallery.scene.page("/egress")
     expect(page.locator("#refused tbody tr")).to_contain_text("egress.host_not_allowed")
+
+
+def test_so_does_a_house_that_has_changed_for_good(gallery: Gallery, visitor: Page, moments: Moments) -> None:
+    """The last of all."""
+    assert faults_at(visitor, moments.last) == {} and gallery.scene.complaints == []

@@ -35,9 +35,14 @@ class Moments:
         self._bundle: str = self._client.status().document["policy"]["bundle_digest"]
         self._calls: dict[str, str] = {}
         self._runs = 0
+        self._running: list[str] = []
         self._make_calls()
 
     def close(self) -> None:
+        """A daemon waits for what runs before it stops."""
+        for call in self._running:
+            with suppress(ApiError):
+                self._client.cancel(call)
         self._kept.close()
 
     @property
@@ -122,6 +127,7 @@ class Moments:
             return bool(found)
 
         eventually(runs, seconds=30)
+        self._running.append(found[-1])
         return found[-1]
 
     def _open(self, page: Page, path: str) -> None:

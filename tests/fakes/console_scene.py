@@ -31,11 +31,13 @@ globalThis.reached = new WeakSet();
 document.addEventListener("focusin", (event) => reached.add(event.target));
 globalThis.refreshed = 0;
 document.addEventListener("palyra:refreshed", () => refreshed += 1);
-globalThis.operable = () => [...document.querySelectorAll(
+globalThis.operable = (inside) => [...document.querySelector(inside).querySelectorAll(
   "a[href], button, input, select, textarea, summary, [tabindex='0'], .scroll, pre.code, canvas")]
   .filter((each) => each.checkVisibility() && !each.disabled && each.type !== "hidden");
 document.activeElement.blur();
 """
+# Where a walk along a whole page begins, and one past what every page has in common.
+_WHOLE, _PAST_THE_MENU = "body", "main"
 # What a browser says about an answer that a test asked to be refused.
 _EXPECTED = "Failed to load resource"
 
@@ -140,12 +142,13 @@ def console_scene(root: Path, settings: str = "", *, browser: bool = False) -> I
             browser.close()
 
 
-def violations_of(page: Page) -> list[str]:
+def violations_of(page: Page, *, menu: bool = True) -> list[str]:
     """What axe-core finds against WCAG A and AA. The content policy of the page keeps it out, so it comes by CDP."""
     page.evaluate(f"globalThis.axe || (() => {{ {_axe()} }})()")
     found: list[dict[str, Any]] = page.evaluate(
-        "async () => (await axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'], "
-        "resultTypes: ['violations']})).violations"
+        "async (part) => (await axe.run(part ?? document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'], "
+        "resultTypes: ['violations']})).violations",
+        None if menu else {"exclude": [["header.side"]]},
     )
     return [
         f"{each['id']}: {node['html'][:160]} {node['any'][0]['message'] if node['any'] else ''}"
@@ -159,15 +162,19 @@ def _axe() -> str:
     return AXE.read_text(encoding="utf-8")
 
 
-def unreached_by_keyboard(page: Page) -> list[str]:
+def unreached_by_keyboard(page: Page, *, menu: bool = True) -> list[str]:
     """What can be used with a pointer and is not come to with the tabulator. A page that was told news on the way has
     other elements in the place of those that were come to: it is walked again."""
+    where = _WHOLE if menu else _PAST_THE_MENU
     for _ in range(WALKS):
         page.evaluate(_WATCH_FOCUS)
-        for _ in range(int(page.evaluate("operable().length")) + 2):
+        if not menu:
+            page.focus(where)
+        for _ in range(int(page.evaluate("(where) => operable(where).length", where)) + 2):
             page.keyboard.press("Tab")
         left: list[str] = page.evaluate(
-            "operable().filter((each) => !reached.has(each)).map((each) => each.outerHTML.slice(0, 120))"
+            "(where) => operable(where).filter((one) => !reached.has(one)).map((one) => one.outerHTML.slice(0, 120))",
+            where,
         )
         if not left or page.evaluate("refreshed") == 0:
             break

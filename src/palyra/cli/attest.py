@@ -118,4 +118,15 @@ def _worker_lines(evidence: "Evidence", worker: "ToolAttestation | None") -> tup
 
 def _receipt_line(entry: dict[str, Any]) -> str:
     ordered = sorted(entry.items(), key=lambda item: (item[0] != "layer", item[0]))
-    return ", ".join(f"{shown(name)} {' '.join(pretty_json(value).split())}" for name, value in ordered)
+    layer = str(entry.get("layer", ""))
+    return ", ".join(
+        f"{shown(name)} {' '.join(pretty_json(value).split())}{_in_sizes(layer, value)}" for name, value in ordered
+    )
+
+
+def _in_sizes(layer: str, value: Any) -> str:
+    """The bytes that are told, in the units that people read; what was signed stands before them."""
+    from palyra.tools.receipt_sizes import amounts, size
+
+    counts = [each.count for each in amounts(layer, value) if each.count is not None] if isinstance(value, str) else []
+    return f" ({', '.join(map(size, counts))})" if counts else ""

@@ -1,5 +1,7 @@
 """What a skill's author does: new, build, keygen, sign."""
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +16,27 @@ if TYPE_CHECKING:
     from palyra.skills.project_files import Project
 
 LANGUAGES = ("c", "assemblyscript", "python", "rust", "wat")
-project_option = click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    show_default="the current folder",
-    help="The project's folder.",
-)
+
+
+def of_a_project(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``[DIR]``, or the same with ``--dir``: the project that a command is about, as its ``folder``."""
+    kind = click.Path(path_type=Path, file_okay=False)
+
+    @click.argument("place", metavar="[DIR]", required=False, type=kind)
+    @click.option(
+        "--dir", "named", type=kind, show_default="the current folder", help="The project's folder; the same as DIR."
+    )
+    @wraps(command)
+    def found(*given: Any, place: Path | None, named: Path | None, **more: Any) -> Any:
+        return command(*given, folder=one_folder(place, named) or Path(), **more)
+
+    return found
+
+
+def one_folder(place: Path | None, named: Path | None) -> Path | None:
+    if place and named and place.resolve() != named.resolve():
+        raise click.UsageError(f"DIR is {place} and --dir is {named}: give one of them")
+    return place or named
 
 
 class NotBuilt(Failed):
@@ -36,32 +51,39 @@ class KeyExists(Failed):
 
 @click.command("new")
 @click.argument("name")
+@click.argument("place", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("--lang", "language", type=click.Choice(LANGUAGES), default="c", show_default=True)
 @click.option("--publisher", default="local", show_default=True, help="Who will sign it.")
 @click.option(
-    "--dir", "folder", type=click.Path(path_type=Path), show_default="NAME", help="Where to put it; must not exist."
+    "--dir",
+    "named",
+    type=click.Path(path_type=Path),
+    show_default="NAME",
+    help="Where to put it, the same as DIR; must not exist.",
 )
 @json_option
 @pass_invocation
-def new(invocation: Invocation, name: str, language: str, publisher: str, folder: Path | None) -> None:
+def new(
+    invocation: Invocation, name: str, place: Path | None, language: str, publisher: str, named: Path | None
+) -> None:
     """Begin a skill: a project that builds, with a tool, its schemas and tests."""
     from palyra.skills.project import Language
     from palyra.skills.project_files import template, write_project
     from palyra.skills.scaffold import fill, project_names
 
     names = project_names(name, publisher)
-    place = folder or Path(names.skill_id)
+    folder = one_folder(place, named) or Path(names.skill_id)
     files = fill(template(Language(language)), names)
-    write_project(place, files)
-    found = {"skill_id": names.skill_id, "language": language, "folder": str(place), "files": sorted(files)}
-    steps = [f"cd {command_line(str(place))}", "palyra skill build", "palyra skill test"]
+    write_project(folder, files)
+    found = {"skill_id": names.skill_id, "language": language, "folder": str(folder), "files": sorted(files)}
+    steps = [f"cd {command_line(str(folder))}", "palyra skill build", "palyra skill test"]
     invocation.output.data(
-        found, lambda _: "\n".join([f"{place}: {names.skill_id} in {language}. Next:", *(f"  {one}" for one in steps)])
+        found, lambda _: "\n".join([f"{folder}: {names.skill_id} in {language}. Next:", *(f"  {one}" for one in steps)])
     )
 
 
 @click.command("build")
-@project_option
+@of_a_project
 @json_option
 @pass_invocation
 def build(invocation: Invocation, folder: Path) -> None:
@@ -170,7 +192,7 @@ def keygen(invocation: Invocation, file: Path) -> None:
 
 @click.command("sign")
 @click.option("--key", required=True, type=click.Path(path_type=Path, dir_okay=False), help="From `skill keygen`.")
-@project_option
+@of_a_project
 @json_option
 @pass_invocation
 def sign(invocation: Invocation, key: Path, folder: Path) -> None:

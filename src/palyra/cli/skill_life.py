@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.skill_review import render_review
+from palyra.cli.skill_review import ArchiveFile, render_review
 from palyra.cli.terminal import command_line, pretty_json, shown
 from palyra.errors import InvalidInput
 
@@ -28,7 +28,7 @@ class ConfigurationNotAnObject(InvalidInput):
 
 
 @click.command("install")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=ArchiveFile())
 @json_option
 @pass_invocation
 def install(invocation: Invocation, file: Path) -> None:

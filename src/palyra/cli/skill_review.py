@@ -21,8 +21,31 @@ class OtherKey(Denied):
     hint = "the archive is intact, and somebody else signed it"
 
 
+class ArchiveFile(click.Path):
+    """A project's folder is no archive, and has one."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if Path(value).is_dir():
+            self.fail(not_an_archive(Path(value)), param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def not_an_archive(folder: Path) -> str:
+    from palyra.skills.project import BUILD_FOLDER
+
+    made = sorted((folder / BUILD_FOLDER).glob("*.skill"), key=lambda each: each.stat().st_mtime_ns)
+    return (
+        f"{folder} is a folder; the archive that was signed last there is {made[-1]}"
+        if made
+        else (f"{folder} is a folder, and nothing was signed there: `palyra skill sign` makes the archive of a project")
+    )
+
+
 @click.command("verify")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=ArchiveFile())
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="The publisher's public key, as PEM.")
 @json_option
 @pass_invocation
@@ -159,6 +182,8 @@ def _audited(invocation: Invocation, target: str, version: str | None) -> dict[s
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
     path = Path(target)
+    if path.is_dir() and (target.startswith(".") or "/" in target):
+        raise click.UsageError(not_an_archive(path))
     with open_client(invocation) as client:
         if path.is_file():
             return client.audit_skill(read_file(path, MAX_ARTIFACT_BYTES)).document

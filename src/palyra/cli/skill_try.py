@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.skill_author import build_project, built_artifact, project_option
+from palyra.cli.skill_author import build_project, built_artifact, of_a_project
 from palyra.cli.terminal import pretty_json, shown
 from palyra.errors import ExitCode, PalyraError
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
@@ -43,7 +43,7 @@ _MAX_SECRETS_BYTES = 64 * 1024
     metavar="FILE",
     help="A JSON object of secrets and their values, for granted secrets.",
 )
-@project_option
+@of_a_project
 @json_option
 @pass_invocation
 def run(
@@ -91,7 +91,7 @@ def run(
 
 
 @click.command("test")
-@project_option
+@of_a_project
 @json_option
 @pass_invocation
 def test(invocation: Invocation, folder: Path) -> int:

@@ -1,22 +1,23 @@
 """The tour through the places where calls run: WASM, limited and isolated processes, a worker, a browser."""
 
 from palyra.cli.tour_scene import AGENT, HOST, TourScene
+from palyra.tools.receipt_sizes import in_sizes
 
 
 def skill(scene: TourScene) -> None:
     """Written, signed, installed and approved with the commands that a plugin's author and an operator use."""
     palyra = scene.palyra
     palyra("skill", "new", "hello", "--lang", "wat")
-    palyra("skill", "build", "--dir", "hello")
+    palyra("skill", "build", "hello")
     palyra("skill", "keygen", "publisher.key")
-    archive = palyra("skill", "sign", "--dir", "hello", "--key", "publisher.key")["file"]
+    archive = palyra("skill", "sign", "hello", "--key", "publisher.key")["file"]
     palyra("skill", "trust", "add", "local", "publisher.pub")
     digest = palyra("skill", "install", archive)["digest"]
     code = scene.refusal(lambda: scene.call("skill.hello.echo", {"name": "Ada"}))
     scene.steps.note("a skill is installed and not yet approved", "refused", code)
     palyra("skill", "approve", "hello", "0.1.0", "--digest", digest)
     made = scene.call("skill.hello.echo", {"name": "Ada"})
-    used = next(line["got"] for line in made.receipt or () if line["layer"] == "wasm")
+    used = in_sizes("wasm", next(line["got"] for line in made.receipt or () if line["layer"] == "wasm"))
     scene.steps.note("approved, it runs in WASM (Tier A)", "allowed", used)
 
 

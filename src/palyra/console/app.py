@@ -23,7 +23,7 @@ from palyra.console.page import Download, Listing, Page, Write
 from palyra.console.problem import answer_problem, problem_of
 from palyra.console.rendering import environment, query_of
 from palyra.console.sections import SECTIONS
-from palyra.console.visit import Visit, authenticate
+from palyra.console.visit import LIVE_HEADER, Visit, authenticate
 from palyra.console.writes import hand_out, perform
 from palyra.errors import InternalError, PalyraError
 
@@ -173,6 +173,9 @@ class ConsoleApp:
 
     def _refusal(self, request: Request, error: PalyraError) -> Response:
         path = request.url.path
+        if LIVE_HEADER in request.headers and error.http_status in _TITLES_BY_STATUS:
+            # A page that asks by itself for what is no more: an answer, and nothing that a browser complains about.
+            return Response(status_code=HTTPStatus.NO_CONTENT)
         if path.startswith(JSON_PREFIX) or "text/html" not in request.headers.get("accept", ""):
             return answer_problem(error)
         if isinstance(error, NotLoggedIn) and request.method == "GET":

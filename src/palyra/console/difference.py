@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from palyra.canonical import canonical_json
+from palyra.console.changed_words import Comparison, Piece, Pieces, visible
+from palyra.console.limits import MAX_SHOWN_CHARS
 from palyra.tools.approval import Approval
 
 # Arguments may be large and deep; what a person reads of them is not.
@@ -25,6 +27,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     before: str = ""
     after: str = ""
+    # The same in pieces, where a person looks at it: what was changed is marked.
+    was: Pieces = ()
+    now: Pieces = ()
 
 
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,13 +44,42 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | None:
-    """The first among equals: the newest, when they come newest first."""
+    """The first among equals: the newest, when they come newest first. What differs is marked in it."""
     compared = [
         Nearest(approval=each, lines=difference(each.arguments, waiting.arguments))
         for each in approved
         if each.id != waiting.id
     ]
-    return min(compared, key=lambda one: one.changes, default=None)
+    found = min(compared, key=lambda one: one.changes, default=None)
+    return None if found is None else msgspec.structs.replace(found, lines=_marked(found.lines))
+
+
+def _marked(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    comparison = Comparison()
+
+    def marked(line: Line) -> Line:
+        match line.change:
+            case Change.SAME:
+                return line
+            case Change.CHANGED:
+                was, now = comparison.of(line.before[:MAX_SHOWN_CHARS], line.after[:MAX_SHOWN_CHARS])
+            case _:
+                was, now = _whole(line.before), _whole(line.after)
+        if not any(piece.changed for piece in (*was, *now)):
+            # They differ only past what is shown.
+            was, now = _whole(line.before), _whole(line.after)
+        return msgspec.structs.replace(line, was=was + _rest(line.before), now=now + _rest(line.after))
+
+    return tuple(map(marked, lines))
+
+
+def _whole(text: str) -> Pieces:
+    return (Piece(visible(text[:MAX_SHOWN_CHARS]), True),) if text else ()
+
+
+def _rest(text: str) -> Pieces:
+    more = len(text) - MAX_SHOWN_CHARS
+    return (Piece(f"\n… {more} more characters", False),) if more > 0 else ()
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[Line, ...]:

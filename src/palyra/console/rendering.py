@@ -10,10 +10,11 @@ from markupsafe import Markup, escape
 from palyra.clock import rfc3339
 from palyra.console.assets import Assets
 from palyra.console.charts import bars, meter, span
-from palyra.console.event_words import said, said_in_session
+from palyra.console.event_sentences import said
+from palyra.console.event_words import REASONS, code_of, said_in_session
 from palyra.console.limits import MAX_SHOWN_CHARS
+from palyra.tools.receipt_sizes import amounts, is_exact, size
 
-KIB = 1024
 _BUDGET_NAMES = {
     "wall_ms": "running time",
     "egress_bytes": "sent and received",
@@ -23,12 +24,6 @@ _BUDGET_NAMES = {
     "max_session_download_bytes": "downloaded",
     "max_session_downloads": "downloads",
     "max_tabs_per_session": "tabs",
-}
-_REASONS = {
-    "policy.permitted": "a policy permits it",
-    "policy.forbidden": "a policy forbids it",
-    "policy.no_permit": "no policy permits it",
-    "policy.approval_required": "a policy asks for a person's yes",
 }
 _TRUST = {"allowlisted": "on the list of trusted ones", "pinned": "pinned", "first_use": "not known yet"}
 _SCOPES = {"call": "make calls"}
@@ -43,7 +38,8 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(asset=assets.url, said=said, said_in_session=said_in_session, bars=bars, meter=meter, span=span)
+    made.globals.update(asset=assets.url, bars=bars, meter=meter, span=span)
+    made.globals.update(said=said, code_of=code_of, said_in_session=said_in_session)
     made.filters.update(
         when=when,
         when_said=when_said,
@@ -55,6 +51,7 @@ def environment(assets: Assets) -> Environment:
         clipped=clipped,
         short_id=short_id,
         size=size,
+        sized=sized,
         words=words,
         duration=duration,
         amount=amount,
@@ -62,7 +59,7 @@ def environment(assets: Assets) -> Environment:
         sentence=sentence,
         first_sentence=first_sentence,
         after_verdict=after_verdict,
-        reason=lambda code: _REASONS.get(code, code),
+        reason=lambda code: REASONS.get(code, code),
         trust=lambda level: _TRUST.get(level, level),
         scope=lambda name: _SCOPES.get(name, name),
         stamp=rfc3339,
@@ -136,13 +133,16 @@ def short_id(value: str) -> str:
     return value[-8:] if value else "–"
 
 
-def size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < KIB or unit == "GiB":
-            return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"
-        amount /= KIB
-    return f"{count} B"
+def sized(text: Any, layer: str) -> Markup:
+    """What a receipt says, with its bytes in larger units; how many they are can be pointed at, or stands beside."""
+    return Markup("").join(
+        escape(each.text) if each.count is None else _sized(each.text, each.count) for each in amounts(layer, str(text))
+    )
+
+
+def _sized(text: str, count: int) -> Markup:
+    shown = Markup('<span title="{}">{}</span>').format(text, size(count))
+    return shown if is_exact(count) else shown + Markup(' <span class="muted">({:,})</span>').format(count)
 
 
 def words(value: str) -> str:

@@ -1,6 +1,6 @@
 """Runs and their budgets in SQL. Every change is one statement that states what it expects to find."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -69,6 +69,13 @@ def is_anothers(tx: Transaction, run_id: str, principal: str) -> bool:
     """Whether there is such a run, and it is not this principal's."""
     rows = tx.execute("SELECT principal FROM runs WHERE run_id = ?", (run_id,))
     return bool(rows) and rows[0][0] != principal
+
+
+def owners_of(store: Store, run_ids: Sequence[str]) -> dict[str, str]:
+    """Whose runs these are; those that there are not are left out."""
+    marks = ", ".join("?" * len(run_ids))
+    rows = store.read(f"SELECT run_id, principal FROM runs WHERE run_id IN ({marks})", run_ids)  # noqa: S608 - question marks
+    return {row[0]: row[1] for row in rows}
 
 
 def reserve_budget(

@@ -19,7 +19,7 @@ CALL = ToolAttestation(
     policies=("base",),
     bundle_digest="cd",
     executor="builtin",
-    receipt=({"asked": 1, "layer": "deadline"},),
+    receipt=({"asked": 1, "layer": "deadline"}, {"asked": "65536 bytes", "layer": "output_quota"}),
     outcome="succeeded",
     output_digest="ef",
     started_ms=0,
@@ -42,6 +42,7 @@ def test_verifies_with_only_the_public_key_of_the_state_directory(palyra: Comman
     assert ended.status == 0
     assert "agent:a\\x1b[2J" in ended.out and "\x1b" not in ended.out
     assert 'layer "deadline", asked 1' in ended.out
+    assert 'layer "output_quota", asked "65536 bytes" (64 KiB)' in ended.out
     document = palyra("attest", "verify", str(tmp_path / "good.json"), "--json").document
     assert document["data"]["attestation"]["call_id"] == "01CA"
     assert [entry.name for entry in palyra.state_dir.iterdir()] == ["signing.pub"]

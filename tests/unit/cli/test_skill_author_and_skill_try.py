@@ -12,6 +12,32 @@ def test_the_project_is_the_current_folder_by_default(tmp_path):
         assert author.data("skill", "test")["passed"] == 1
 
 
+def test_the_projects_folder_is_named_as_an_argument_or_an_option_and_once(tmp_path):
+    author = Author(tmp_path)
+    key = str(tmp_path / "k.key")
+    author.data("skill", "keygen", key)
+    with working_in(tmp_path):
+        assert author.data("skill", "new", "hello", "here", "--lang", "wat")["folder"] == "here"
+        archive = author.data("skill", "build", "here")["file"]
+        assert author.data("skill", "build", "./here", "--dir", "here/")["file"] == archive
+        assert author.data("skill", "test", "here")["passed"] == 1
+        assert author.data("skill", "run", "here", "--input", '{"a": 1}')["output"] == {"input": {"a": 1}}
+        signed = author.data("skill", "sign", "here", "--key", key)["file"]
+        for words in (
+            ("new", "hello", "there", "--dir", "here"),
+            *((verb, "there", "--dir", "here") for verb in ("build", "test", "run")),
+            ("sign", "there", "--dir", "here", "--key", key),
+        ):
+            status, document = author.run("skill", *words)
+            assert status == 2, words
+            assert document["error"]["message"] == "DIR is there and --dir is here: give one of them"
+        for words in (("verify", "here"), ("install", "here"), ("audit", "./here")):
+            status, document = author.run("skill", *words)
+            assert status == 2, words
+            assert signed in document["error"]["message"]
+    assert not (tmp_path / "there").exists()
+
+
 def test_a_new_project_goes_into_a_folder_of_its_name(tmp_path):
     author = Author(tmp_path)
     with working_in(tmp_path):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from palyra.console.difference import MAX_LEAVES, Change, difference, nearest
+from palyra.console.limits import MAX_SHOWN_CHARS
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
 
 
@@ -41,3 +42,23 @@ def test_the_most_similar_one_is_chosen_and_never_the_request_itself() -> None:
 
 def test_an_endless_list_of_differences_ends() -> None:
     assert len(difference({}, {str(number): number for number in range(MAX_LEAVES * 2)})) == MAX_LEAVES
+
+
+def test_what_differs_is_marked_word_by_word() -> None:
+    found = nearest(approval("2", path="b/x", new="y\n", same="s"), [approval("1", path="a/x", gone=True, same="s")])
+    assert found is not None
+    marks = {line.place: tuple((piece.text, piece.changed) for piece in (*line.was, *line.now)) for line in found.lines}
+    assert marks == {
+        "path": (("a", True), ("/x", False), ("b", True), ("/x", False)),
+        "new": (("y↵\n", True),),
+        "gone": (("true", True),),
+        "same": (),
+    }
+
+
+def test_a_difference_past_what_is_shown_marks_all_that_is() -> None:
+    long = "x" * MAX_SHOWN_CHARS
+    found = nearest(approval("2", text=f"{long}b"), [approval("1", text=f"{long}a")])
+    assert found is not None
+    assert [piece.changed for piece in found.lines[0].now] == [True, False]
+    assert found.lines[0].now[1].text == "\n… 1 more characters"

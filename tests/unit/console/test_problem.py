@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fakes.console_house import visitor
+from fakes.console_house import Visitor, visitor
 from fakes.house import House, open_house
 from palyra.console.pages import calls
 from palyra.ids import CallId
@@ -49,6 +49,16 @@ async def test_what_is_not_there_is_no_failure_and_a_fault_of_ours_promises_no_c
         broken = await known.get(f"/calls/{CallId.new()}")
         assert broken.status == 500 and b"That did not work" in broken.body
         assert b"log has the details" in broken.body and b"call id" not in broken.body
+
+
+async def test_a_page_that_asks_by_itself_for_what_is_no_more_is_told_so_without_an_error(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        missing = await known.get(f"/calls/{CallId.new()}", palyra_live="1")
+        assert (missing.status, missing.body) == (204, b"")
+        assert (await known.get("/calls?state=odd", palyra_live="1")).status == 400
+        stranger = Visitor(house)
+        assert (await stranger.get(f"/calls/{CallId.new()}", palyra_live="1")).status == 303
 
 
 async def test_queries_that_make_no_sense_are_refused(tmp_path: Path) -> None:

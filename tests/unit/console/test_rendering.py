@@ -32,12 +32,20 @@ def test_everything_from_outside_is_escaped() -> None:
     assert "<script>" not in text and "<img" not in text and "<b>" not in text and "\\x1b" in text
 
 
+def test_a_receipt_shows_its_bytes_in_larger_units_and_keeps_the_number() -> None:
+    made = environment(Assets.load()).from_string("{{ text | sized(layer) }}")
+    quota = made.render(text="65536 bytes, <b>then</b>", layer="output_quota")
+    assert quota == '<span title="65536 bytes">64 KiB</span>, &lt;b&gt;then&lt;/b&gt;'
+    spent = made.render(text="70000", layer="network bytes")
+    assert spent == '<span title="70000">68 KiB</span> <span class="muted">(70,000)</span>'
+
+
 def test_values_in_words() -> None:
     assert [size(each) for each in (0, 1023, 2048, 5 * 1024**2, 10**13)] == [
         "0 B",
         "1023 B",
-        "2.0 KiB",
-        "5.0 MiB",
+        "2 KiB",
+        "5 MiB",
         "9313 GiB",
     ]
     assert [duration(each) for each in (None, 5, 1500, 600_000, 10_000_000)] == [

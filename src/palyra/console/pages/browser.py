@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from palyra.browser.budget import SessionOver
 from palyra.browser.live import LiveFrame, OperatorInput
 from palyra.browser.service_limits import MAX_REASON_CHARS
-from palyra.browser.session_view import SessionEvent
+from palyra.browser.session_view import NoSuchSession, SessionEvent
 from palyra.console.console import Console
 from palyra.console.errors import TooManyPagesOpen
 from palyra.console.limits import MAX_LISTENERS
@@ -123,12 +124,13 @@ async def watch_session(console: Console, visit: Visit) -> Response:
     if console.listeners >= MAX_LISTENERS:
         raise TooManyPagesOpen(f"{console.listeners} pages are open")
     session_id, actor = visit.path("session_id"), visit.caller.actor
-    await console.service.browser.session(session_id, actor)
-    return StreamingResponse(
-        _pictures(console, visit, session_id),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store"},
-    )
+    try:
+        await console.service.browser.session(session_id, actor)
+        shown: AsyncIterator[bytes] | list[bytes] = _pictures(console, visit, session_id)
+    except (NoSuchSession, SessionOver) as error:
+        # It ended while its page was opened: told as it is told to whoever watched.
+        shown = [_over(error)]
+    return StreamingResponse(shown, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
 async def _pictures(console: Console, visit: Visit, session_id: str) -> AsyncIterator[bytes]:
@@ -144,9 +146,13 @@ async def _pictures(console: Console, visit: Visit, session_id: str) -> AsyncIte
             yield _line(seen)
         yield b"event: over\ndata: {}\n\n"
     except PalyraError as error:
-        yield b"event: over\ndata: %s\n\n" % msgspec.json.encode(error.as_dict())
+        yield _over(error)
     finally:
         console.listeners -= 1
+
+
+def _over(error: PalyraError) -> bytes:
+    return b"event: over\ndata: %s\n\n" % msgspec.json.encode(error.as_dict())
 
 
 def _line(seen: LiveFrame | SessionEvent) -> bytes:

@@ -23,7 +23,7 @@ from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_approvals import find_approvals
 from palyra.tools.sqlite_call_search import CallQuery, calls_of_run, list_runs, search_calls
 from palyra.tools.sqlite_calls import read_call
-from palyra.tools.sqlite_runs import read_run
+from palyra.tools.sqlite_runs import owners_of, read_run
 
 # Entries of one call that its page shows; a call has about five.
 EVENTS_OF_CALL = 200
@@ -43,6 +43,7 @@ async def show_calls(console: Console, visit: Visit) -> dict[str, Any]:
     asked = await asyncio.to_thread(_questions_of, console, found.calls)
     return {
         "calls": [(each, _answer_to(each, asked)) for each in found.calls],
+        "runs": await asyncio.to_thread(_runs_of, console, found.calls),
         "next": found.next,
         "states": [BAD, *(state.value for state in CallState)],
         "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
@@ -79,6 +80,7 @@ async def show_call(console: Console, visit: Visit) -> dict[str, Any]:
         "title": f"{record.tool} by {record.principal}",
         "record": record,
         "view": record.view(),
+        "runs": await asyncio.to_thread(_runs_of, console, [record]),
         "events": events,
         "arguments": requested.get("arguments"),
         "statement": statement_of(record.attestation),
@@ -128,6 +130,13 @@ async def show_run(console: Console, visit: Visit) -> dict[str, Any]:
         "calls": [(each, place, _answer_to(each, asked)) for each, place in zip(calls, spans, strict=True)],
         "next": calls[-1].call_id if len(calls) == CALLS_OF_RUN else None,
     }
+
+
+def _runs_of(console: Console, calls: list[CallRecord]) -> set[str]:
+    """The runs that these calls are part of. A call that was refused early may name one that never began, or that
+    somebody else has begun since."""
+    owners = owners_of(console.store, [each.run_id for each in calls])
+    return {each.run_id for each in calls if owners.get(each.run_id) == each.principal}
 
 
 def _questions_of(console: Console, calls: list[CallRecord]) -> dict[str, Approval]:

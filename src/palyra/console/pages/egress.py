@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from palyra.console.console import Console
-from palyra.console.event_words import said
+from palyra.console.event_sentences import said
 from palyra.console.limits import PAGE_ROWS
 from palyra.console.page import Listing, Page, Section
 from palyra.console.visit import Visit

@@ -18,6 +18,7 @@ from palyra.journal.event import Event
 from palyra.journal.sqlite_reader import NoSuchEvent
 from palyra.journal.sqlite_search import EventQuery, Found, search_events
 from palyra.journal.verify import VerifyReport
+from palyra.tools.sqlite_runs import owners_of
 
 # Beginnings of kinds that a person chooses from; any other can be typed.
 CONCEPTS = (
@@ -62,7 +63,14 @@ async def show_event(console: Console, visit: Visit) -> dict[str, Any]:
     if not found.events:
         raise NoSuchEvent(f"there is no entry {raw}")
     event = found.events[0]
-    return {"title": f"Entry {event.seq}: {event.kind}", "event": event, "payload": event.payload_value()}
+    owner = (await asyncio.to_thread(owners_of, console.store, [event.run])).get(event.run)
+    return {
+        "title": f"Entry {event.seq}: {event.kind}",
+        "event": event,
+        "payload": event.payload_value(),
+        # What was refused early may name a run that never began, or is somebody else's.
+        "in_run": owner is not None and event.principal in ("", owner),
+    }
 
 
 def event_view(event: Event) -> dict[str, Any]:

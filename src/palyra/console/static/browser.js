@@ -13,12 +13,14 @@ if (canvas) {
   canvas.addEventListener("click", (event) => act({ does: "click", ...placeOf(event) }));
   canvas.addEventListener("wheel", scroll, { passive: false });
   canvas.addEventListener("keydown", press);
+  document.querySelector("[data-enlarge]").addEventListener("click", enlarge);
 }
 
 function watch() {
   const stream = new EventSource(canvas.dataset.watch);
   stream.addEventListener("frame", (event) => show(JSON.parse(event.data)));
-  stream.addEventListener("over", () => {
+  stream.addEventListener("over", () => document.dispatchEvent(new CustomEvent("palyra:gone")));
+  document.addEventListener("palyra:gone", () => {
     stream.close();
     end();
   });
@@ -34,6 +36,13 @@ function end() {
   const said = document.createElement("p");
   said.append("The session is over: it was closed, or its time was up. ", back);
   document.getElementById("control")?.replaceChildren(said);
+}
+
+// On a narrow screen: as large as the page really is, to be moved about under one's finger.
+function enlarge(event) {
+  const large = canvas.parentElement.classList.toggle("large");
+  event.currentTarget.setAttribute("aria-pressed", String(large));
+  event.currentTarget.textContent = large ? "Fit to the screen" : "Enlarge";
 }
 
 async function show(frame) {
@@ -75,5 +84,6 @@ function press(event) {
 // One after the other: what is typed arrives in its order.
 function act(input) {
   if (!yours()) return;
-  sending = sending.then(() => write(canvas.dataset.operate, "POST", { inputs: [input] })).catch(() => {});
+  const send = () => yours() && write(canvas.dataset.operate, "POST", { inputs: [input] });
+  sending = sending.then(send).catch(() => {});
 }

@@ -4,6 +4,8 @@ import { say } from "./times.js";
 
 const GATHER_MS = 150;
 const EVERY = "[data-region]";
+// No content: what the page shows was removed, or is over.
+const GONE = 204;
 // What the numbers in the menu are made of: they are right on every page.
 const WAITING = ["approval.", "pairing.", "skill."];
 const html = window.trustedTypes
@@ -15,10 +17,15 @@ let stream;
 let due;
 let wanted = "";
 let fetching;
+// Where the page is fetched from: the page above it, for the menu's sake, once there is nothing more to say about its own.
+let source = location.href;
 
 export function listen() {
   for (const region of regions(document)) remember(region);
   open();
+  document.addEventListener("palyra:gone", () => {
+    source = document.querySelector("#menu [aria-current=page]")?.href ?? "/";
+  });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return close();
     open();
@@ -72,14 +79,15 @@ export async function refresh(which = EVERY) {
   if (fetching) return soon(which);
   fetching = true;
   try {
-    const response = await fetch(location.href, {
+    const response = await fetch(source, {
       credentials: "same-origin",
       headers: { Accept: "text/html", "Palyra-Live": "1" },
     });
     if (response.redirected && new URL(response.url).pathname === "/login") return void location.assign("/login");
     if (!response.ok) return;
+    if (response.status === GONE) return void document.dispatchEvent(new CustomEvent("palyra:gone"));
     const page = new DOMParser().parseFromString(html.createHTML(await response.text()), "text/html");
-    for (const region of document.querySelectorAll(which)) {
+    for (const region of document.querySelectorAll(source === location.href ? which : "#menu")) {
       const fresh = page.getElementById(region.id);
       if (fresh) replace(region, fresh);
     }

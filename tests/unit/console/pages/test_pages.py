@@ -16,6 +16,7 @@ from palyra.console.pages.calls import spans_of, statement_of
 from palyra.console.pages.egress import host_of
 from palyra.egress.refusal import HostNotAllowed
 from palyra.identity.device import DeviceId, DeviceKind
+from palyra.ids import RunId
 from palyra.journal.event import Event, NewEvent
 from palyra.nodes.records import CodeState
 from palyra.secret import Secret
@@ -60,6 +61,22 @@ async def test_a_call_that_was_not_understood_leads_to_no_run(tmp_path: Path) ->
             text = await known.page(page)
             assert refused.run_id in text and f"/runs/{refused.run_id}" not in text
         assert f"/runs/{made.run_id}" in await known.page("/calls")
+
+
+async def test_a_refused_call_leads_to_its_run_where_there_is_one_and_never_to_somebody_elses(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        run = (await house.call("echo", {"text": "x"})).run_id
+        own = await house.call("fs.read", {"path": "../x"}, run_id=run)
+        others = await house.call("fs.read", {"path": "../x"}, run_id=run, principal="agent:other")
+        early = await house.call("fs.read", {"path": "../x"}, run_id=RunId.new(), principal="agent:other")
+        await house.call("echo", {"text": "x"}, run_id=RunId.parse(early.run_id))
+        entries = {event.call: event.seq for event in house.gateway.store.events_since(0, 100, kind="call.refused")}
+        for refused, leads in ((own, True), (others, False), (early, False)):
+            for page in (f"/calls/{refused.call_id}", f"/journal/{entries[str(refused.call_id)]}"):
+                assert ('href="/runs/' in await known.page(page)) is leads, (page, leads)
+        listed = await known.page("/calls?state=refused_or_failed")
+        assert listed.count('href="/runs/') == 1 and f'href="/runs/{run}"' in listed
 
 
 async def test_lists_are_documents_with_cursors(tmp_path: Path) -> None:
@@ -240,7 +257,7 @@ async def test_egress_counts_hosts_reached_and_refused(tmp_path: Path) -> None:
         await record(house, "call.refused", tool="http.fetch", argument_digest="", error=never_begun.as_dict())
         assert host_of(connected) == "api.example.org:443"
         page = await known.page("/egress")
-        assert "api.example.org:443" in page and "2.0 KiB" in page and "other.example:80" in page
+        assert "api.example.org:443" in page and "2 KiB" in page and "other.example:80" in page
         assert "third.example:80 is not among the allowed hosts." in page and "<code>third.example:80</code>" in page
         hosts = {row["host"]: row for row in (await known.data("/console/v1/egress"))["hosts"]}
         assert hosts["api.example.org:443"]["reached"] == 1 and hosts["other.example:80"]["refused"] == 1
@@ -276,6 +293,13 @@ async def test_an_older_copy_of_all_profiles_is_told_and_accepted_there(tmp_path
         assert accepted.status == 200, accepted.document
         assert "Accept this older copy" not in await known.page("/browser")
         assert house.events(kind="browser.profiles_accepted")
+
+
+async def test_the_pictures_of_a_session_that_is_no_more_are_over_at_once(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (house, _):
+        known = await visitor(house)
+        got = await known.get("/console/v1/browser/sessions/gone/watch", accept="text/event-stream")
+        assert got.status == 200 and got.body.startswith(b"event: over") and b"browser.unknown_session" in got.body
 
 
 async def test_what_a_person_types_into_a_browser_is_not_kept(tmp_path: Path) -> None:
