@@ -20,7 +20,7 @@ from perf.skill_subjects import Subject, as_guests_write, json_csv, smallest
 
 SAMPLES = 500
 WARM = 60
-# A warm call comes after others of its kind: each takes so many in a row, then the next has its turn.
+# In turn one by one, where each finds the caches as the others left them; and once more so many of each in a row.
 IN_A_ROW = 20
 ORDER = 5
 MANY: dict[str, Any] = {"budget": {"calls": 1_000_000, "wasm_fuel": 10**15, "wall_ms": 10**12}}
@@ -73,17 +73,17 @@ async def _rows_of(
             return None if peer is None else peer.create_and_call()
 
         turns = (skill, skill_in_new_run, builtin, nothing_else, extism)
-        mine, opening, ours, theirs, peers = await _in_turn(turns, IN_A_ROW)
-        cold, _, _, cold_theirs, cold_peers = await _in_turn(turns, 1)
+        mine, opening, ours, theirs, peers = await _in_turn(turns, 1)
+        rows, _, _, rows_theirs, rows_peers = await _in_turn(turns, IN_A_ROW)
     name = f"{subject.name}, warm, whole pipeline"
-    name_cold = f"{subject.name}, each call after something else"
+    name_of_rows = f"{subject.name}, {IN_A_ROW} calls in a row"
     return [
         _row(name, mine, theirs, "bare wasmtime, same module", call_bar),
         against_extism(name, mine, [] if peer is None else peers, extism_bar),
         _row(f"{subject.name}, each call opening a run", opening, theirs, "bare wasmtime, same module", None),
         _row(name, mine, ours, "the tool echo, whole pipeline", None),
-        _row(name_cold, cold, cold_theirs, "bare wasmtime, same module", None),
-        against_extism(name_cold, cold, [] if peer is None else cold_peers),
+        _row(name_of_rows, rows, rows_theirs, "bare wasmtime, same module", None),
+        against_extism(name_of_rows, rows, [] if peer is None else rows_peers),
     ]
 
 
