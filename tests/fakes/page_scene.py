@@ -48,11 +48,14 @@ class ListedJudge:
     def __init__(self, *hosts: str) -> None:
         self.hosts = set(hosts)
         self.documents: list[str] = []
+        # Those of them that have had their answer.
+        self.judged: list[str] = []
         self.requests: list[str] = []
 
     async def judge_document(self, url: str) -> None:
         self.documents.append(url)
         await asyncio.sleep(0)
+        self.judged.append(url)
         self._judge(url)
 
     def judge_request(self, url: str) -> None:

@@ -225,7 +225,10 @@ async def test_a_page_from_a_worker_of_the_site_is_judged_when_it_is_shown(scene
             new Response('<title>made up</title>', {headers: {'Content-Type': 'text/html'}})))"""
     await scene.go("/", "localhost")
     await run(scene, "await navigator.serviceWorker.register('/own.js'); await navigator.serviceWorker.ready")
+    scene.judge.judged.clear()
     assert (await scene.go("/made-up", "localhost")).title == "made up"
+    # When it was asked for, and when it was shown.
+    await scene.until(lambda: scene.judge.judged.count(scene.site.url("/made-up", "localhost")) == 2)
     scene.judge.hosts.discard("localhost")
     # It may take the script's document away before the script has answered.
     with contextlib.suppress(DocumentGone):
