@@ -20,7 +20,7 @@ def described_routes() -> Iterator[DescribedRoute]:
             yield _route(write.method, write.path, told, body=write.body, body_rules=write.body_rules)
         for download in section.downloads:
             told = f"{download.name}, recorded; for the role {download.role.value}."
-            yield _route("GET", download.path, told, answers="file")
+            yield _route("GET", download.path, told, answers=download.answers)
     yield _route("POST", _SESSION, "Opens a web session for a token.", body=LoginBody, access="open", status=201)
     yield _route("GET", _SESSION, "The web session as it stands.")
     yield _route("DELETE", _SESSION, "Ends the web session.")

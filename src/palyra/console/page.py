@@ -1,7 +1,7 @@
 """What a module of ``pages`` hands to the application: its page, what it lists as JSON, and what can be done on it."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -61,12 +61,13 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Download(msgspec.Struct, frozen=True, kw_only=True):
-    """A file. It is recorded like something done, since what is in it leaves the machine."""
+    """A file, or a stream of events. It is recorded like something done, since what is in it leaves the machine."""
 
     path: str
     name: str
     make: Callable[["Console", "Visit"], Awaitable[Response]]
     role: Role = Role.OPERATOR
+    answers: Literal["file", "events"] = "file"
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):

@@ -222,5 +222,5 @@ SECTION = Section(
             body=ProfilesBody,
         ),
     ),
-    downloads=(Download(path=f"{_SESSION}/watch", name="browser.watch", make=watch_session),),
+    downloads=(Download(path=f"{_SESSION}/watch", name="browser.watch", make=watch_session, answers="events"),),
 )

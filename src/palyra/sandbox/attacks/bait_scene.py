@@ -20,6 +20,9 @@ from palyra.sandbox.attacks.proc_traces import described, limits_of, listing, pl
 from palyra.workspace.openat2 import held
 
 _HOOK: Final = b"#!/bin/sh\nexit 0\n"
+# What a probe says that could send its signal, and how long who got it has to die.
+_SIGNALLED: Final = b"signalled process"
+_DYING_SECONDS: Final = 5.0
 _PROTECTED_FILES: Final = {
     ".git/config": b"[core]\n",
     ".git/hooks/pre-commit": _HOOK,
@@ -266,11 +269,20 @@ class BaitScene:
                 yield f"protected {name} changed"
         yield from planted(self.workspace)
         yield from self._drain()
-        if self._victim is not None and self._victim.poll() is not None:
+        if self._victim is not None and self._victim_ended(_SIGNALLED in output):
             yield "the host's process was ended"
         elif self._victim is not None and (seen := touched(self._victim.pid, self._victim_limits)):
             yield seen
         yield from survivors(self.comm)
+
+    def _victim_ended(self, expected: bool) -> bool:
+        """A process that was killed is not dead at once, on a busy machine."""
+        if self._victim is None:
+            return False
+        if expected:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._victim.wait(_DYING_SECONDS)
+        return self._victim.poll() is not None
 
     def _protected_now(self) -> Iterator[tuple[str, Any]]:
         yield from ((name, described(f"{self.workspace}/{name}")) for name in _PROTECTED_FILES)

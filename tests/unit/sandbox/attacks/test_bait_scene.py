@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,14 @@ def test_the_end_of_the_victim_is_seen_and_there_is_a_new_one(scene: BaitScene) 
     assert scene.traces(b"") == ("the host's process was ended",)
     scene.reset(frozenset(), PROBES)
     assert scene.names()["victim"] != first
+
+
+def test_the_end_of_the_victim_is_waited_for_where_a_probe_says_that_it_reached_it(scene: BaitScene) -> None:
+    victim = scene.names()["victim"]
+    killer = threading.Timer(0.2, os.kill, (victim, signal.SIGKILL))
+    killer.start()
+    assert "the host's process was ended" in scene.traces(f"signalled process {victim}".encode())
+    killer.join()
 
 
 def test_bait_for_one_attempt_is_gone_for_the_next(scene: BaitScene) -> None:
