@@ -194,6 +194,7 @@ ADAPTERS = {
         "namespace_socket_main",
         "namespace_sockets",
         "native_start",
+        "native_watch",
         "probe",
         "process_executor",
         "call_preparation",

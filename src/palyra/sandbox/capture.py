@@ -3,6 +3,9 @@
 The pipes are read on the event loop without threads, so nothing outlives the call. Beyond the quota nothing more is
 kept: the part up to it stays, the stream is marked truncated, and ``exceeded`` is set so that the tree is ended. Less
 than the quota may be kept, where somebody sees all of it as it comes.
+
+The writing ends stay open here too. So the end of a program, which closes its own, wakes nobody to read nothing: that
+would compete with the end of its sandbox, which somebody else tells of. What is left in the pipes is read then.
 """
 
 import asyncio
@@ -38,8 +41,8 @@ class _Stream:
 
 
 class OutputCapture:
-    """Made on the loop that reads. ``sink`` sees every chunk up to the quota as it comes, for logs and terminals;
-    ``keep`` is how much of it is kept, where that is less."""
+    """Made on the loop that reads, from ``listen`` on. ``sink`` sees every chunk up to the quota as it comes, for logs
+    and terminals; ``keep`` is how much of it is kept, where that is less."""
 
     def __init__(self, max_bytes: int, sink: Sink | None = None, *, keep: int | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -49,18 +52,15 @@ class OutputCapture:
         self._streams = {name: _Stream(name) for name in StreamName}
         self.exceeded = asyncio.Event()
         self._when_exceeded: Callable[[], None] | None = None
-        for stream in self._streams.values():
-            self._loop.add_reader(stream.reader, self._read, stream)
 
     def writers(self) -> tuple[int, int]:
-        """The ends to hand to the program; ``handed_over`` closes our copies."""
+        """The ends to hand to the program."""
         return self._streams[StreamName.STDOUT].writer, self._streams[StreamName.STDERR].writer
 
-    def handed_over(self) -> None:
+    def listen(self) -> None:
+        """Once the program was given them, so that it does not wait for this."""
         for stream in self._streams.values():
-            if stream.writer >= 0:
-                os.close(stream.writer)
-                stream.writer = -1
+            self._loop.add_reader(stream.reader, self._read, stream)
 
     def kept(self, name: StreamName) -> bytes:
         return bytes(self._streams[name].kept)
@@ -84,20 +84,14 @@ class OutputCapture:
 
     def close(self) -> None:
         """Lets go of everything, whoever still writes."""
-        self.handed_over()
         for stream in self._streams.values():
             self._end(stream)
 
     def _read(self, stream: _Stream, most: int = CAPTURE_CHUNK_BYTES) -> int:
-        """How many bytes were there."""
+        """Takes what is there, and says how much it was."""
         try:
             chunk = os.read(stream.reader, min(most, CAPTURE_CHUNK_BYTES))
-        except BlockingIOError:
-            return 0
         except OSError:
-            chunk = b""
-        if not chunk:
-            self._end(stream)
             return 0
         fitting = chunk[: self._left]
         self._left -= len(fitting)
@@ -121,6 +115,7 @@ class OutputCapture:
         with contextlib.suppress(ValueError, OSError):
             self._loop.remove_reader(stream.reader)
         os.close(stream.reader)
+        os.close(stream.writer)
 
 
 def _waiting_in(pipe: int) -> int:

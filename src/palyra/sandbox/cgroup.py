@@ -43,6 +43,7 @@ class CgroupPool:
         self._free: list[Group] = []
         # Groups that a waiting process is in already, by their files, and whether it is under Tier B's filter.
         self._manned: dict[tuple[str, ...], tuple[Group, bool]] = {}
+        self._left: list[Group] = []
         self._lock = threading.Lock()
         # Those whose files stay open: as many as are kept, so that a crowd of calls does not use up the descriptors.
         self._staying: set[Group] = set()
@@ -98,6 +99,12 @@ class CgroupPool:
                 group, _ = self._manned.pop(procs)
                 self._free.append(group)
 
+    def leave(self, procs: tuple[str, ...]) -> None:
+        """The same, but somebody may still end whatever is in it: lent to nobody any more, and removed in the end."""
+        with self._lock:
+            if procs in self._manned:
+                self._left.append(self._manned.pop(procs)[0])
+
     def stays_open(self, group: Group) -> bool:
         return group in self._staying
 
@@ -116,9 +123,10 @@ class CgroupPool:
         with self._lock:
             self._closed = True
             until = time.monotonic() + EMPTY_SECONDS
-            for group in (*self._free, *(group for group, _ in self._manned.values())):
+            for group in (*self._free, *self._left, *(group for group, _ in self._manned.values())):
                 group.remove(until=until)
             self._free.clear()
+            self._left.clear()
             self._manned.clear()
             for base in self._bases or ():
                 with contextlib.suppress(OSError):

@@ -33,9 +33,13 @@ class KeeperEnd:
         self.native = False
         self.prepared = NOTHING_AHEAD
         self.prepared_at = 0.0
+        # The control groups that the keeper ends with the program, as it was told last.
+        self.groups: tuple[str, ...] = ()
         # Whether somebody listens to the orders' socket, and so closes it.
         self.confirming = False
         self.failure: LaunchFailed | None = None
+        # Called when the keeper has said how its program ended.
+        self.listeners: list[Callable[[object], None]] = []
 
     def greeted(self) -> bool:
         """Takes the greeting. False when the keeper ended instead, or is of another release."""
@@ -60,6 +64,13 @@ class KeeperEnd:
         """A keeper that is gone has nothing left to be told."""
         with contextlib.suppress(OSError):
             self.control.send(message, socket.MSG_NOSIGNAL)
+
+    def tell_groups(self, procs: tuple[str, ...]) -> None:
+        """Which control groups end with the program, if that is another thing than it knows. Told before they are
+        needed, it does not take the processor from a program that starts."""
+        if procs != self.groups:
+            self.groups = procs
+            self.tell(launch_wire.GROUPS_TAG + b"\0".join(os.fsencode(path) for path in procs))
 
     def heard(self) -> bytes:
         """One message. A keeper that ended without reading our last one, which came as its program ended, makes the
@@ -115,11 +126,14 @@ class Child:
         return self._ended.done()
 
     def when_ended(self, do: Callable[[object], None]) -> None:
-        """Calls it, with something of no interest, when the program has ended."""
+        """Calls it, with something of no interest, when the program has ended; once or twice. The first time without
+        a turn of the loop between."""
         self._ended.add_done_callback(do)
+        self._keeper.listeners.append(do)
 
     def forget(self, do: Callable[[object], None]) -> None:
         self._ended.remove_done_callback(do)
+        self._keeper.listeners.remove(do)
 
     @property
     def failure(self) -> LaunchFailed | None:
@@ -217,10 +231,12 @@ def applied_by(spec: LaunchSpec, abi: int) -> Applied:
 
 
 def exit_of(message: bytes) -> Exit:
-    _, status, user, system, *counters = launch_wire.DONE.unpack(message)
-    orphans, survivors = counters[-2:]
-    usage: dict[str, float] = {"user_seconds": user, "system_seconds": system}
-    usage.update(zip(launch_wire.RUSAGE_COUNTERS, counters, strict=False))
+    _, status, *used, orphans, survivors = launch_wire.DONE.unpack(message)
+    usage: dict[str, float] = {
+        "user_seconds": used[0] + used[1] / 1_000_000,
+        "system_seconds": used[2] + used[3] / 1_000_000,
+        **{name: used[place] for name, place in launch_wire.RUSAGE_COUNTERS.items()},
+    }
     died = os.WIFSIGNALED(status)
     return Exit(
         exit_code=None if died else os.waitstatus_to_exitcode(status),

@@ -17,11 +17,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from palyra.sandbox import descendants, exec_child, launch_wire, linux_calls, native_start
+from palyra.sandbox import descendants, exec_child, launch_wire, linux_calls, native_start, native_watch
 
 _KILL_FILES = ((b"pids.max", b"0"), (b"cgroup.kill", b"1"))
 _SIGNAL_INFO_BYTES = 128
-_RUSAGE_FIELDS = 16
+_MICROSECONDS = 1_000_000
 _NO_CORE_BYTES = 1
 _AFTER_YOU_SECONDS = 0.002
 # How long what a program left behind may take to end by itself.
@@ -71,9 +71,12 @@ class Keeper:
         self._child_died = child_died
         self._groups: list[bytes] = []
         self._status: int | None = None
-        self._usage: resource.struct_rusage | None = None
+        self._usage = (0,) * launch_wire.USAGE_NUMBERS
         self._orphans = 0
         self._childless = False
+        self._native: native_watch.Watch | None = None
+        self._told = False
+        self._descriptors = (daemon.fileno(), zygote_lives, child_died)
         self._poll = select.poll()
         self._poll.register(daemon, select.POLLIN)
         self._poll.register(zygote_lives, select.POLLIN)
@@ -105,6 +108,8 @@ class Keeper:
         """Until the program has ended or must end. Orphans that die meanwhile are collected: they count as pids."""
         daemon = self._daemon.fileno()
         while self._status is None:
+            if self._ended_unassisted():
+                return
             for descriptor, _ in self._poll.poll():
                 if descriptor == self._child_died:
                     self._collect()
@@ -118,6 +123,22 @@ class Keeper:
                 else:  # the zygote is gone
                     return
 
+    def watch_natively(self, address: int) -> None:
+        """From the next ``watch`` on. Call it when the program is known."""
+        pauses = {"rest": _REST_SECONDS, "after_you": _AFTER_YOU_SECONDS}
+        self._native = native_watch.Watch(address, self._descriptors, self._program, **pauses)
+
+    def _ended_unassisted(self) -> bool:
+        """Waits, where that can be done natively. True when the program has ended: then all is done and said, or what
+        it left behind is still to be ended. False when there is something else to do."""
+        if self._native is None:
+            return False
+        self._told = self._native.told()
+        ended, self._childless, status, usage = self._native.collected()
+        if ended:
+            self._status, self._usage = status, usage
+        return ended
+
     def _collect(self) -> None:
         while True:
             try:
@@ -128,7 +149,7 @@ class Keeper:
             if pid == 0:
                 return
             if pid == self._program:
-                self._status, self._usage = status, usage
+                self._status, self._usage = status, _as_counted(usage)
 
     def _obey(self) -> bool:
         """One message of the daemon. False when it wants the end, or is gone."""
@@ -145,7 +166,7 @@ class Keeper:
                 return True
             return True
         if tag == launch_wire.GROUPS_TAG:
-            self._groups = [os.path.dirname(path) for path in message[1:].split(b"\0")]
+            self._groups = [os.path.dirname(path) for path in message[1:].split(b"\0") if path]
             return True
         return False
 
@@ -179,31 +200,26 @@ class Keeper:
         except PermissionError:
             return
         while self._status is None:
-            _, self._status, self._usage = os.wait4(self._program, 0)
+            _, self._status, usage = os.wait4(self._program, 0)
+            self._usage = _as_counted(usage)
 
     def say_done(self, survivors: int) -> None:
+        if self._told:
+            return
         try:
             self._daemon.send(self._done_message(survivors), socket.MSG_NOSIGNAL)
         except OSError:
             return
 
     def _done_message(self, survivors: int) -> bytes:
-        usage = self._usage or resource.struct_rusage((0,) * _RUSAGE_FIELDS)
-        return launch_wire.DONE.pack(
-            launch_wire.DONE_TAG,
-            self._status if self._status is not None else int(signal.SIGKILL),
-            usage.ru_utime,
-            usage.ru_stime,
-            usage.ru_maxrss,
-            usage.ru_minflt,
-            usage.ru_majflt,
-            usage.ru_inblock,
-            usage.ru_oublock,
-            usage.ru_nvcsw,
-            usage.ru_nivcsw,
-            self._orphans,
-            survivors,
-        )
+        status = self._status if self._status is not None else int(signal.SIGKILL)
+        return launch_wire.DONE.pack(launch_wire.DONE_TAG, status, *self._usage, self._orphans, survivors)
+
+
+def _as_counted(usage: resource.struct_rusage) -> tuple[int, ...]:
+    """As the kernel tells it: seconds and microseconds, then the counters."""
+    times = (divmod(round(seconds * _MICROSECONDS), _MICROSECONDS) for seconds in usage[:2])
+    return (*(number for time in times for number in time), *map(int, usage[2:]))
 
 
 def _write_if_there(path: bytes, content: bytes) -> None:
@@ -219,16 +235,21 @@ def _write_if_there(path: bytes, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _run_keeper(daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None) -> None:
+def _run_keeper(
+    daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None, watch: int | None
+) -> None:
     os.setsid()
     linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
     linux_calls.name_this_process(b"palyra-keeper")
     keeper = Keeper(daemon, zygote_lives, _wake_on_child_exit())
-    keeper.rehearse()
+    if watch is None:
+        keeper.rehearse()
     program = exec_child.start_waiting(orders, image)
     orders.close()
     try:
         keeper.greet(program, image is not None)
+        if watch is not None:
+            keeper.watch_natively(watch)
         keeper.watch()
     finally:
         keeper.say_done(keeper.end_tree())
@@ -245,6 +266,7 @@ class Zygote:
         self._lost: set[int] = set()
         self._child_died = _wake_on_child_exit()
         self._image = native_start.open_image()
+        self._watch = native_watch.open_watch()
         # Keepers hold the other end: it closes when this process is gone, however it went.
         self._lives_read, self._lives_write = os.pipe2(os.O_CLOEXEC)
 
@@ -300,7 +322,7 @@ class Zygote:
             self._control.close()
             os.close(self._lives_write)
             os.close(self._child_died)
-            _run_keeper(daemon, orders, self._lives_read, self._image)
+            _run_keeper(daemon, orders, self._lives_read, self._image, self._watch)
             status = 0
         finally:
             os._exit(status)

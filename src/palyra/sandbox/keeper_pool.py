@@ -166,6 +166,8 @@ class KeeperPool:
         return found
 
     def _let_go(self, keeper: KeeperEnd) -> None:
+        """Its groups are somebody else's soon: it must not end what is in them then."""
+        keeper.tell_groups(())
         keeper.close()
         if self._cgroups is not None:
             self._cgroups.unman(keeper.prepared.cgroup_procs)
@@ -304,6 +306,7 @@ class KeeperPool:
                 keeper.orders.send(order, socket.MSG_NOSIGNAL)
                 keeper.prepared = ahead
                 keeper.prepared_at = asyncio.get_running_loop().time()
+                keeper.tell_groups(ahead.cgroup_procs)
 
     def _refuse_one(self, number: int) -> None:
         self._requested = max(self._requested - 1, 0)
@@ -328,7 +331,10 @@ class KeeperPool:
         for keeper in self._greeting.values():
             asyncio.get_running_loop().remove_reader(keeper.control.fileno())
         for keeper in (*self.ready, *self._greeting.values()):
-            self._let_go(keeper)
+            keeper.close()
+            if self._cgroups is not None:
+                # It ends what is in its groups when it sees that the zygote is gone, and nobody knows when that is.
+                self._cgroups.leave(keeper.prepared.cgroup_procs)
         self.ready.clear()
         self._greeting.clear()
         self._requested = 0

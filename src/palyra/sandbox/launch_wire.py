@@ -18,9 +18,20 @@ FAILED = struct.Struct("<qq")
 # Keeper -> daemon.
 HELLO = struct.Struct("<cBBi")  # tag, version, whether the native executor waits, pid of what will be the program
 HELLO_TAG = b"H"
-DONE = struct.Struct("<cidd7qii")  # tag, wait status, user and system seconds, counters, orphans, survivors
+DONE = struct.Struct("<8s21q")  # tag, wait status, usage as the kernel counts it, orphans, survivors
+DONE_NUMBERS = 21
 DONE_TAG = b"D"
-RUSAGE_COUNTERS = ("maxrss_kib", "minor_faults", "major_faults", "blocks_in", "blocks_out", "switches", "preemptions")
+# struct rusage: seconds and microseconds of the user and of the system, then counters, of which these are told.
+USAGE_NUMBERS = 18
+RUSAGE_COUNTERS = {
+    "maxrss_kib": 4,
+    "minor_faults": 8,
+    "major_faults": 9,
+    "blocks_in": 11,
+    "blocks_out": 12,
+    "switches": 16,
+    "preemptions": 17,
+}
 
 # Daemon -> keeper.
 KILL_TAG = b"K"

@@ -7,7 +7,6 @@ one program. Closing the daemon's end of a keeper's socket, on purpose or by dyi
 
 import asyncio
 import contextlib
-import os
 import platform
 import sys
 from collections.abc import Coroutine, Sequence
@@ -120,6 +119,8 @@ class Launcher:
         abi = landlock.abi() if spec.landlock is not None else 0
 
         keeper = await self._pool.take(spec)
+        # First of all: it may have entered one ahead of need that is somebody else's from now on.
+        keeper.tell_groups(spec.cgroup_procs)
         if spec.landlock is not None or spec.seccomp is not None:
             self._pool.usual = preparation_of(spec)
         self._pool.usually_grouped = bool(spec.cgroup_procs)
@@ -144,9 +145,6 @@ class Launcher:
         try:
             given = (stdin, stdout, stderr, *fds)
             keeper.plan = send_order(keeper.orders, spec, plan_for, given, keeper.prepared)
-            if spec.cgroup_procs:
-                groups = b"\0".join(os.fsencode(path) for path in spec.cgroup_procs)
-                keeper.tell(launch_wire.GROUPS_TAG + groups)
             if confirm:
                 await closed_by_exec(loop, keeper)
         except OSError as problem:
@@ -191,6 +189,8 @@ class Launcher:
                 ended.set_exception(keeper.failure)
             else:
                 ended.set_result(exit_of(message))
+            for listener in keeper.listeners:
+                listener(ended)
             return
         # Killed: the zygote ends what it left behind, and says so.
         self._lost[keeper.pid] = ended

@@ -38,7 +38,7 @@ from palyra.sandbox.receipt import Layer, Receipt, refuse_unmet
 from palyra.sandbox.resolve_executable import guard_host
 from palyra.sandbox.running import Running, always, outcome_of, refuse_unexecuted
 from palyra.sandbox.seccomp_program import tier_b_program
-from palyra.sandbox.waiting_sandbox import BegunSandbox
+from palyra.sandbox.waiting_sandbox import BegunSandbox, ProgramOrder
 from palyra.workspace.openat2 import held
 
 # Workspaces whose index of programs is kept.
@@ -143,7 +143,12 @@ class ProcessRunner:
         so.
         """
         host = self._guard_host(profile)
-        async with self._slot(command, wait_seconds):
+        # Written out: a generator around a generator costs every call as much as looking for its program.
+        if self._slots.locked():
+            await self._turn(command, wait_seconds)
+        else:
+            await self._slots.acquire()
+        try:
             doorway = Doorway(door, self._namespace_sockets)
             doorway.begin(profile)
             prepared = await self._calls.prepare(Call(profile=profile, command=command, host=host, doorway=doorway))
@@ -163,6 +168,8 @@ class ProcessRunner:
                 # However the call ends, by being cancelled too: a hook planted just before must not stay unseen.
                 if running is None or not self._calls.finish_at_once(prepared, running):
                     await asyncio.shield(self._calls.finish(prepared, running))
+        finally:
+            self._slots.release()
 
     async def _way_of(self, profile: SandboxProfile) -> "Callable[..., Awaitable[Running]]":
         if profile.tier is SandboxTier.B:
@@ -186,7 +193,7 @@ class ProcessRunner:
                     # While bubblewrap works, if it does.
                     checked = self._calls.checked(prepared)
                     capture = prepared.captured(_capture_of(profile, sink))
-                    program = program_inside(with_environment(profile, checked), checked)
+                    order = ProgramOrder(program_inside(with_environment(profile, checked), checked))
                 except BaseException:
                     if begun is not None:
                         await asyncio.shield(begun.end())
@@ -196,12 +203,12 @@ class ProcessRunner:
                 assert sandbox is not None
                 await prepared.call.doorway.serve(sandbox.sockets)
                 with held(_stdin_of(command)) as stdin:
-                    receipt = sandbox.start(program, (stdin, *capture.writers()))
+                    receipt = sandbox.start(order, (stdin, *capture.writers()))
         except BaseException:
             if sandbox is not None:
                 await asyncio.shield(sandbox.end())
             raise
-        capture.handed_over()
+        capture.listen()
         return Running(sandbox.child, capture, receipt.with_lines(always(profile)), "bubblewrap", since, sandbox)
 
     def _guard_host(self, profile: SandboxProfile) -> GuardHost:
@@ -212,17 +219,6 @@ class ProcessRunner:
                 self._hosts.clear()
             self._hosts[key] = guard_host(profile, enabled=self._settings.enabled)
         return self._hosts[key]
-
-    @asynccontextmanager
-    async def _slot(self, command: ProcessCommand, wait_seconds: float | None) -> AsyncIterator[None]:
-        if self._slots.locked():
-            await self._turn(command, wait_seconds)
-        else:
-            await self._slots.acquire()
-        try:
-            yield
-        finally:
-            self._slots.release()
 
     async def _turn(self, command: ProcessCommand, wait_seconds: float | None) -> None:
         if self._waiting >= self._settings.max_waiting:
@@ -325,10 +321,11 @@ class ProcessRunner:
         try:
             stdout, stderr = capture.writers()
             with spawn_failed(command):
-                return await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
+                child = await self._launcher.launch(spec, stdin=stdin, stdout=stdout, stderr=stderr, fds=fds)
         finally:
             os.close(stdin)
-            capture.handed_over()
+        capture.listen()
+        return child
 
 
 def _capture_of(profile: SandboxProfile, sink: Sink | None) -> OutputCapture:

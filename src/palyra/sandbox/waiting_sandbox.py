@@ -36,6 +36,8 @@ _MACHINE: Final = platform.machine()
 _CREDENTIALS: Final = struct.Struct("iII")
 # What the process inside holds open while it waits.
 _HELD: Final = frozenset({"0", "1", "2", str(ORDERS_FD)})
+# Namespaces whose end takes the kernel long.
+_HEAVY: Final = ("net", "ipc")
 _PARENT: Final = re.compile(rb"^PPid:\t(\d+)$", re.MULTILINE)
 _MAX_SAID_BYTES: Final = 4096
 _READ_BYTES: Final = 65_536
@@ -66,18 +68,27 @@ class Inside(Waiting):
     def __init__(self, pid: int) -> None:
         self._mounts = -1
         self._builders = -1
+        self._namespaces: list[int] = []
         self._table = b""
         super().__init__({"child-pid": pid})
 
     def let_go(self) -> None:
-        for descriptor in (self._mounts, self._builders):
+        for descriptor in (self._mounts, self._builders, *self._namespaces):
             if descriptor >= 0:
                 os.close(descriptor)
         self._mounts = self._builders = -1
+        self._namespaces.clear()
+
+    def hold(self) -> None:
+        """Its network and its queues, which the kernel takes apart as soon as the last process has left them: work for
+        several processors' turns, and its end is still to be told by then. So they are left to ``let_go``."""
+        for name in _HEAVY:
+            self._namespaces.append(os.open(f"ns/{name}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc))
 
     def look(self, plan: BubblewrapPlan, sockets: OpenedSockets | None) -> Receipt:
         """Everything, the filter too: it is in force for the process that becomes the program."""
         try:
+            self.hold()
             opened = set(os.listdir(f"/proc/{self.pid}/fd"))
         except OSError as error:
             raise NotBuilt(f"the sandbox could not be looked at: {error.strerror}") from error
@@ -131,6 +142,27 @@ def _content(table: int) -> bytes:
     while part := os.read(table, _READ_BYTES):
         parts.append(part)
     return b"".join(parts)
+
+
+class ProgramOrder:
+    """What a process that waits is to be told. Made while its sandbox is built, if it is; short, as nearly all are."""
+
+    def __init__(self, program: LaunchSpec) -> None:
+        self.program = program
+        self._short = self._plan(in_memory_file=False)
+
+    def planned(self, in_memory_file: bool) -> StartPlan:
+        return self._plan(in_memory_file=True) if in_memory_file else self._short
+
+    def _plan(self, *, in_memory_file: bool) -> StartPlan:
+        return plan_start(
+            self.program,
+            machine=_MACHINE,
+            landlock_abi=0,
+            rlimits=(),
+            orders=ORDERS_FD,
+            in_memory_file=in_memory_file,
+        )
 
 
 class WaitingSandbox:
@@ -207,28 +239,17 @@ class WaitingSandbox:
         pid, _, _ = _CREDENTIALS.unpack(ancillary[0][2][: _CREDENTIALS.size])
         return int(pid)
 
-    def start(self, program: LaunchSpec, streams: tuple[int, int, int]) -> Receipt:
+    def start(self, order: "ProgramOrder", streams: tuple[int, int, int]) -> Receipt:
         """Tells it which program to become, and returns the receipt. Whether it could is told by ``started``."""
-
-        def planned(in_memory_file: bool) -> StartPlan:
-            return plan_start(
-                program,
-                machine=_MACHINE,
-                landlock_abi=0,
-                rlimits=(),
-                orders=ORDERS_FD,
-                in_memory_file=in_memory_file,
-            )
-
         try:
-            self._order = send_order(self._orders, program, planned, streams)
+            self._order = send_order(self._orders, order.program, order.planned, streams)
         except OSError as problem:
             raise LaunchFailed(
                 f"the program could not be handed over: {problem.strerror}",
                 stage=LaunchStage.RECEIVE.value,
                 errno=problem.errno or 0,
             ) from problem
-        return self.receipt.with_lines([environment_line(len(program.env), 0)])
+        return self.receipt.with_lines([environment_line(len(order.program.env), 0)])
 
     async def started(self) -> None:
         """Returns once the program itself runs; raises ``sandbox.launch_failed`` where it could not be executed."""
@@ -245,18 +266,18 @@ class WaitingSandbox:
             index, number = launch_wire.FAILED.unpack(answer)
             raise failure_of(self._order.steps[index], number)
 
-    def close(self) -> None:
-        """Closes what is held of it but the last hold on its mounts: to give those up takes the kernel a while."""
-        self._orders.close()
+    def close_sockets(self) -> None:
+        """Those that its door served. All else that is held of it reaches nobody any more, and to give it up takes the
+        kernel a while."""
         if self.sockets is not None:
             self.sockets.close()
-        if self._inside is not None:
-            self._inside.close()
 
     def let_go(self) -> None:
         """Closes everything. For a thread, if the program has run."""
-        self.close()
+        self._orders.close()
+        self.close_sockets()
         if self._inside is not None:
+            self._inside.close()
             self._inside.let_go()
 
     async def end(self) -> None:

@@ -101,7 +101,7 @@ class WarmPool:
         if self._closed:
             after.let_go()
             return
-        after.close()
+        after.close_sockets()
         self._used.append(after)
         self._quiet = asyncio.get_running_loop().time() + limits.WARM_REFILL_SECONDS
         self._work()

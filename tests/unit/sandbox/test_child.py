@@ -62,12 +62,13 @@ def test_a_failed_step_is_named_and_a_wrong_index_is_not_believed(
 
 
 def test_an_exit_is_read_from_its_packet() -> None:
-    packet = launch_wire.DONE.pack(launch_wire.DONE_TAG, 3 << 8, 1.5, 0.5, 10, 2, 3, 4, 5, 6, 7, 8, 9)
+    usage = (1, 500_000, 0, 500_000, 10, 0, 0, 0, 2, 3, 0, 4, 5, 0, 0, 0, 6, 7)
+    packet = launch_wire.DONE.pack(launch_wire.DONE_TAG, 3 << 8, *usage, 8, 9)
     ended = exit_of(packet)
     assert (ended.exit_code, ended.signal, ended.orphans_killed, ended.survivors) == (3, None, 8, 9)
     assert ended.rusage["maxrss_kib"] == 10
     assert ended.rusage["preemptions"] == 7
-    real_time_signal = launch_wire.DONE.pack(launch_wire.DONE_TAG, 40, 0, 0, *[0] * 9)
+    real_time_signal = launch_wire.DONE.pack(launch_wire.DONE_TAG, 40, *[0] * 20)
     assert (exit_of(real_time_signal).exit_code, exit_of(real_time_signal).signal) == (None, 40)
     assert os.WTERMSIG(40) == 40
 

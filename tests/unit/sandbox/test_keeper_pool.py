@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -9,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from palyra.sandbox import keeper_pool
+from palyra.sandbox import keeper_pool, launch_wire
 from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.cgroup_layout import Hierarchy
 from palyra.sandbox.keeper_pool import KeeperPool
 from palyra.sandbox.launch import LauncherGone, LaunchFailed, LaunchSpec
 from palyra.sandbox.profile import SandboxLimits
 from palyra.sandbox.start_plan import Preparation
-from unit.sandbox.launching import eventually
+from unit.sandbox.launching import alive, eventually
 
 PLAIN = LaunchSpec(argv=(b"/bin/true",))
 # Allows everything: SECCOMP_RET_ALLOW.
@@ -124,19 +125,29 @@ async def test_a_keeper_whose_sockets_found_no_room_is_refused_and_the_others_st
     await keepers.close()
 
 
-async def test_a_keeper_that_is_in_the_group_already_is_taken(tmp_path: Path) -> None:
+def imitated_groups(tmp_path: Path) -> CgroupPool:
+    """Two groups in directories that imitate them: the files that are written must be there."""
     (tmp_path / "cgroup.controllers").write_text("")
     (tmp_path / "cgroup.subtree_control").write_text("")
-    place = Hierarchy(version=2, directory=str(tmp_path), controllers=frozenset())
-    groups = CgroupPool(hierarchies=(place,))
+    groups = CgroupPool(hierarchies=(Hierarchy(version=2, directory=str(tmp_path), controllers=frozenset()),))
+    for procs in (groups.man(filtered=False), groups.man(filtered=False)):
+        for name in ("cgroup.procs", "cgroup.kill", "pids.max"):
+            Path(procs[0]).with_name(name).touch()
+        groups.unman(procs)
+    return groups
+
+
+def grouped(groups: CgroupPool) -> KeeperPool:
     keepers = KeeperPool(
         ready=2, python="/usr/bin/python3", on_swept=lambda pid: None, on_gone=lambda: None, cgroups=groups
     )
     keepers.usually_grouped = True
-    for parent in (groups.man(filtered=False), groups.man(filtered=False)):
-        # In a directory that imitates a group the file must be there to be written.
-        Path(parent[0]).touch()
-        groups.unman(parent)
+    return keepers
+
+
+async def test_a_keeper_that_is_in_the_group_already_is_taken(tmp_path: Path) -> None:
+    groups = imitated_groups(tmp_path)
+    keepers = grouped(groups)
     await keepers.start()
     await eventually(lambda: len(keepers.ready) == 2)
     wanted = groups.take(SandboxLimits())
@@ -147,6 +158,52 @@ async def test_a_keeper_that_is_in_the_group_already_is_taken(tmp_path: Path) ->
     # Its group is free again, for anybody.
     assert groups.take(SandboxLimits()).procs == other.prepared.cgroup_procs != wanted.procs
     other.close()
+    await keepers.close()
+
+
+async def test_a_keeper_knows_which_groups_end_with_it_before_it_is_needed(tmp_path: Path) -> None:
+    keepers = grouped(imitated_groups(tmp_path))
+    await keepers.start()
+    await eventually(lambda: len(keepers.ready) == 2)
+    keeper = keepers.ready[0]
+    assert keeper.groups == keeper.prepared.cgroup_procs != ()
+    killing = Path(keeper.groups[0]).with_name("cgroup.kill")
+    keeper.tell(launch_wire.KILL_TAG)
+    await eventually(lambda: killing.read_text() == "1")
+    await keepers.close()
+
+
+async def test_a_keeper_that_is_let_go_ends_nothing_in_the_groups_that_others_get(tmp_path: Path) -> None:
+    groups = imitated_groups(tmp_path)
+    keepers = grouped(groups)
+    await keepers.start()
+    await eventually(lambda: len(keepers.ready) == 2)
+    going = list(keepers.ready)
+    # As the worst comes: they are stopped until somebody else has their groups.
+    for keeper in going:
+        os.kill(keeper.pid, signal.SIGSTOP)
+        keepers.ready.remove(keeper)
+        keepers._let_go(keeper)
+    lent = {groups.take(SandboxLimits()).procs for _ in going}
+    assert lent == {keeper.prepared.cgroup_procs for keeper in going}
+    for keeper in going:
+        os.kill(keeper.pid, signal.SIGCONT)
+    await eventually(lambda: not any(alive(keeper.pid) for keeper in going))
+    written = [Path(procs[0]).with_name(name).read_text() for procs in lent for name in ("cgroup.kill", "pids.max")]
+    assert written == [""] * 4
+    await keepers.close()
+
+
+async def test_groups_of_keepers_whose_zygote_is_gone_are_lent_to_nobody(tmp_path: Path) -> None:
+    groups = imitated_groups(tmp_path)
+    keepers = grouped(groups)
+    await keepers.start()
+    await eventually(lambda: len(keepers.ready) == 2)
+    entered = {keeper.prepared.cgroup_procs for keeper in keepers.ready}
+    assert keepers.zygote_pid is not None
+    os.kill(keepers.zygote_pid, signal.SIGKILL)
+    await eventually(lambda: not keepers.alive)
+    assert not entered & {groups.take(SandboxLimits()).procs for _ in range(4)}
     await keepers.close()
 
 

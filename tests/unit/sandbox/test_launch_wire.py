@@ -11,8 +11,10 @@ ROOT = str(Path(palyra.__file__).parents[1])
 def test_packets_of_different_kinds_cannot_be_confused() -> None:
     tags = [value for name, value in vars(launch_wire).items() if name.endswith("_TAG")]
     assert len(set(tags)) == len(tags)
-    counters = launch_wire.DONE.unpack(bytes(launch_wire.DONE.size))[4:-2]
-    assert len(counters) == len(launch_wire.RUSAGE_COUNTERS)
+    numbers = launch_wire.DONE.unpack(bytes(launch_wire.DONE.size))[1:]
+    # Its status before, orphans and survivors behind.
+    assert len(numbers) == launch_wire.DONE_NUMBERS == 1 + launch_wire.USAGE_NUMBERS + 2
+    assert max(launch_wire.RUSAGE_COUNTERS.values()) < launch_wire.USAGE_NUMBERS
 
 
 def test_what_the_zygote_loads_is_the_standard_library_only() -> None:

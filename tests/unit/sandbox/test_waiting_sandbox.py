@@ -1,6 +1,7 @@
 """How a sandbox that waits is built and told of. What it withstands is in tests/security."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from palyra.sandbox.bubblewrap import gather_host
 from palyra.sandbox.built_ahead import filter_of
 from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.host_facts import Facts
-from palyra.sandbox.launch import LaunchFailed, LaunchSpec
+from palyra.sandbox.launch import KeeperLost, LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.namespace_sockets import NamespaceSockets
 from palyra.sandbox.plan import WAITS_INSIDE, BubblewrapPlan, plan_isolated
@@ -20,7 +21,7 @@ from palyra.sandbox.profile import SandboxProfile
 from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.readback import NotBuilt
 from palyra.sandbox.receipt import Layer, UnsupportedPlatform
-from palyra.sandbox.waiting_sandbox import WaitingSandbox, build
+from palyra.sandbox.waiting_sandbox import ProgramOrder, WaitingSandbox, build
 from unit.sandbox.test_namespace_sockets import foreign_sockets
 
 
@@ -71,10 +72,8 @@ async def test_it_waits_is_read_and_becomes_its_program(launcher: Launcher, tmp_
     reader, writer = os.pipe()
     words = LaunchSpec(argv=(b"any name", b"-c", b"echo $0 $A; pwd"), executable=b"/bin/sh", env=((b"A", b"b"),))
     with open(os.devnull, "rb") as nothing:
-        receipt = sandbox.start(
-            msgspec.structs.replace(words, cwd=os.fsencode(tmp_path), no_new_privs=False, new_session=False),
-            (nothing.fileno(), writer, writer),
-        )
+        inside = msgspec.structs.replace(words, cwd=os.fsencode(tmp_path), no_new_privs=False, new_session=False)
+        receipt = sandbox.start(ProgramOrder(inside), (nothing.fileno(), writer, writer))
     os.close(writer)
     await sandbox.started()
     ended = await sandbox.child.wait()
@@ -93,7 +92,7 @@ async def test_a_program_that_cannot_be_executed(launcher: Launcher, tmp_path: P
     ):
         sandbox = await built(launcher, planned(tmp_path))
         with open(os.devnull, "r+b") as nothing:
-            sandbox.start(spec, (nothing.fileno(),) * 3)
+            sandbox.start(ProgramOrder(spec), (nothing.fileno(),) * 3)
             with pytest.raises(LaunchFailed) as failed:
                 await sandbox.started()
         assert failed.value.details["stage"] == stage
@@ -139,3 +138,23 @@ async def test_giving_up_while_it_is_built(launcher: Launcher, tmp_path: Path) -
         await asyncio.wait([building])
         if not building.cancelled():
             await building.result().end()
+
+
+async def test_its_network_and_queues_are_kept_until_there_is_time_to_take_them_apart(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    sandbox = await built(launcher, planned(tmp_path))
+    own = {os.readlink(f"/proc/{sandbox.inside_pid}/ns/{name}") for name in ("net", "ipc")}
+
+    def kept() -> set[str]:
+        numbers = os.listdir("/proc/self/fd")
+        return own & {
+            os.readlink(f"/proc/self/fd/{each}") for each in numbers if os.path.lexists(f"/proc/self/fd/{each}")
+        }
+
+    with contextlib.suppress(KeeperLost):
+        await sandbox.child.kill()
+    sandbox.close_sockets()
+    assert kept() == own
+    sandbox.let_go()
+    assert kept() == set()

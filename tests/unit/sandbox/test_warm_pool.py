@@ -19,7 +19,7 @@ class Fake:
     def __init__(self) -> None:
         self.closed = self.gone = False
 
-    def close(self) -> None:
+    def close_sockets(self) -> None:
         self.closed = True
 
     def let_go(self) -> None:
