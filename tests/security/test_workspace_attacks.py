@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -239,13 +240,23 @@ def attack_swapped_directory(base: Path) -> None:
 
 def attack_swapped_file(base: Path) -> None:
     """The final name changes between a file, a link to the outside and a pipe that would block a reader for ever."""
+    seen: Counter[str] = Counter()
+    swapped = rounds = 0
+    while swapped < 5000 or min(seen["read"], seen["workspace.escape"], seen["workspace.not_regular"]) < 100:
+        # A write may replace the link or the pipe for good, in the moment between its last look and its rename.
+        swapped += _swap_for_a_second(base / str(rounds), seen)
+        rounds += 1
+
+
+def _swap_for_a_second(base: Path, seen: "Counter[str]") -> int:
+    base.mkdir()
+    until = time.monotonic() + 1
     with scene(base) as (workspace, root, _outside):
         (root / "link").symlink_to("../outside/secret")
         os.mkfifo(root / "pipe")
         (root / "f").write_text("inside")
-        seen: Counter[str] = Counter()
         with swapping((root / "f", root / "link"), (root / "f", root / "pipe")) as swaps:
-            while swaps() < 5000 or min(seen["read"], seen["workspace.escape"], seen["workspace.not_regular"]) < 100:
+            while time.monotonic() < until:
                 try:
                     assert call(workspace, "fs.read", path="f")["content"] == "inside"
                     seen["read"] += 1
@@ -253,6 +264,7 @@ def attack_swapped_file(base: Path) -> None:
                 except PalyraError as error:
                     seen[error.code] += 1
                     assert error.code in {*RACE_CODES, "workspace.not_regular"}, error
+            return swaps()
 
 
 def attack_odd_names(base: Path) -> None:

@@ -71,7 +71,11 @@ class Rotation:
         keys = await self._keys()
         resumed = bool(keys.previous)
         if not resumed:
-            keys = await self._begin(source, keys.active)
+            before = keys.active
+            keys = await self._begin(source, before)
+            if not keys.previous:
+                # Somebody else has begun and ended one since we looked: that is the one that was asked for.
+                keys = _Keys(keys.active, before)
         rewrapped = 0
         while True:
             done, damaged = await self._pass(keys)

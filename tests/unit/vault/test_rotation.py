@@ -129,6 +129,25 @@ async def test_two_rotations_at_once_are_one(house: VaultHouse) -> None:
     await readable(house)
 
 
+async def test_a_rotation_that_another_began_and_ended_meanwhile_is_that_one(house: VaultHouse) -> None:
+    """Not a vault whose key is gone."""
+    await filled(house)
+    loop = asyncio.get_running_loop()
+    theirs: list[Any] = []
+
+    class SlowKeyFile(KeyFile):
+        def create(self, known: Any) -> Any:
+            other = asyncio.run_coroutine_threadsafe(house.vault().rotate(actor="b"), loop)
+            theirs.append(other.result(60))
+            return super().create(known)
+
+    report = await house.vault(SlowKeyFile(house.key_file, house.state)).rotate(actor="a")
+    assert (report.key_id, report.previous_key_id) == (theirs[0].key_id, theirs[0].previous_key_id)
+    assert (report.rewrapped, theirs[0].rewrapped) == (0, 10)
+    assert len(house.events("vault.rotated")) == 1
+    await readable(house)
+
+
 async def test_secrets_are_used_and_put_all_the_while(house: VaultHouse) -> None:
     await filled(house)
     ended = asyncio.Event()
