@@ -192,12 +192,13 @@ async def test_downloads_are_served_quarantined_and_released_by_a_person(house: 
                 PRESS,
             ],
         )
-        for path in ("/orders.csv", "/disguised.csv"):
+        for number, path in enumerate(("/orders.csv", "/disguised.csv"), 1):
             await client.act(ANNA, session, [Evaluate(expression=f"location.href = {path!r}")])
-        async for _ in _until(60):
-            records = await client.downloads(ANNA, session)
-            if len(records) == 2:
-                break
+            # One after the other: a page that goes elsewhere lets go of what it has asked for.
+            async for _ in _until(60):
+                records = await client.downloads(ANNA, session)
+                if len(records) == number:
+                    break
         good, bad = sorted(records, key=lambda record: record.folder)
         assert (good.name, good.folder, bad.folder) == ("orders.csv", Folder.ALLOWLIST, Folder.QUARANTINE)
         assert Reason.EXECUTABLE in bad.reasons
