@@ -13,7 +13,7 @@ from palyra.daemons.gateway import Gateway, running_gateway
 from palyra.identity.principal import Principal
 from palyra.ids import RunId
 from palyra.tools.approval import Approval, ApprovalEvent, Verdict
-from palyra.tools.broker import CallRequest
+from palyra.tools.asking import CallRequest
 from palyra.tools.budget import RunBudget
 from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_approvals import decide

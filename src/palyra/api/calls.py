@@ -20,7 +20,7 @@ from palyra.identity.api_token import TokenScope
 from palyra.ids import CallId, RunId
 from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_CONTEXT_VALUE_CHARS
 from palyra.tools.approval import AlreadyDecided, ApprovalEvent, ApprovalExpired, Verdict
-from palyra.tools.broker import CallRequest
+from palyra.tools.asking import CallRequest
 from palyra.tools.budget import BudgetKind, RunBudget
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord

@@ -29,7 +29,7 @@ from palyra.ids import RunId
 from palyra.journal.event import NewEvent
 from palyra.journal.transaction import Transaction
 from palyra.limits import MAX_CALL_TIMEOUT_MS
-from palyra.tools.broker import CallRequest
+from palyra.tools.asking import CallRequest
 
 POLICIES = (10, 100, 1_000, 10_000)
 EVENTS = (1_000, 10_000, 100_000, 1_000_000)

@@ -19,8 +19,8 @@ from palyra.identity.principal import Principal
 from palyra.ids import RunId
 from palyra.policy.decision import Decision
 from palyra.tools.arguments import accept_arguments
+from palyra.tools.asking import CallRequest
 from palyra.tools.attestation import ToolAttestation, attest
-from palyra.tools.broker import CallRequest
 from palyra.tools.call import ToolRequestContext, policy_request_for
 from palyra.tools.spec import Touches
 

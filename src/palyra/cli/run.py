@@ -140,7 +140,7 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
 
         from palyra.daemons.gateway import Gateway
         from palyra.identity.principal import Principal
-        from palyra.tools.broker import CallRequest
+        from palyra.tools.asking import CallRequest
 
     settings = invocation.located_settings
     arguments: dict[str, Any] = {"command": command[0], "args": list(command[1:])}

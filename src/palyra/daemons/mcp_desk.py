@@ -26,8 +26,8 @@ from palyra.tools.approval import (
     Verdict,
 )
 from palyra.tools.arguments import Arguments
+from palyra.tools.asking import CallRequest
 from palyra.tools.attended import attended
-from palyra.tools.broker import CallRequest
 from palyra.tools.call import ToolRequestContext, UnknownTool, policy_request_for
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import ToolSpec, Touches

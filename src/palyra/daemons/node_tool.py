@@ -13,8 +13,8 @@ from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
 from palyra.nodes import capability as capabilities
 from palyra.nodes.dispatcher import Ask
 from palyra.strict_json import parse_strict
+from palyra.tools.asking import CallRequest
 from palyra.tools.attended import Pipeline, attended
-from palyra.tools.broker import CallRequest
 from palyra.tools.call import CallState, ExecutionPlan, Outcome
 from palyra.tools.record import CallRecord
 

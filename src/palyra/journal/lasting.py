@@ -21,4 +21,4 @@ def as_written(part: Any) -> msgspec.Raw:
     """What an encoder asks about parts that it does not know."""
     if type(part) is Lasting and part.written is not None:
         return part.written
-    raise NotImplementedError(f"{type(part).__name__} has no JSON form")
+    raise TypeError(f"{type(part).__name__} has no JSON form")

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from palyra.tools.broker import CallRequest
+from palyra.tools.asking import CallRequest
 from palyra.tools.record import CallRecord
 
 # How long a call that is being cancelled may take to be where cancelling reaches it: one transaction.

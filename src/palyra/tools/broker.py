@@ -13,15 +13,14 @@ import msgspec
 
 from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, Unavailable
-from palyra.identity.principal import Principal
 from palyra.ids import ApprovalId, CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
-from palyra.policy.explain import grant_in_words
 from palyra.policy.port import PolicyPort
 from palyra.signing.dsse import Signer
 from palyra.tools import sqlite_calls
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
-from palyra.tools.arguments import Arguments, accept_arguments
+from palyra.tools.arguments import accept_arguments
+from palyra.tools.asking import Asked, Asking, CallRequest
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import (
     CallDenied,
@@ -29,11 +28,8 @@ from palyra.tools.call import (
     ExecutionPlan,
     Stopping,
     ToolCallConfig,
-    ToolRequestContext,
     TooManyCalls,
     UnknownRun,
-    compile_plan,
-    decision_view,
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
 from palyra.tools.ending import Ended, conclude
@@ -41,32 +37,12 @@ from palyra.tools.execution import Executor, execute, never_seen, to_the_end, to
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
 from palyra.tools.ports import CallObserver, CallStore, Transaction
-from palyra.tools.questions import decide_whole
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
-from palyra.tools.sqlite_calls import Asked, GrantsChanged, Started, Waiting
+from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, Touches
+from palyra.tools.sqlite_calls import GrantsChanged, Started, Waiting
 from palyra.tools.waiting import Waiter, WaitingRoom, asks_for
 
 R = TypeVar("R")
-
-
-class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call as a door hands it in. ``arguments`` is raw text, or an object out of a strictly parsed envelope."""
-
-    tool: str
-    arguments: str | bytes | dict[str, Any]
-    principal: Principal
-    actor: str
-    channel: str
-    run_id: RunId | None = None
-    session: str = ""
-    device: str = ""
-    wait_ms: int = 0
-    timeout_ms: int | None = None
-    # The id that its door has given it already, so that it can be cancelled from the first moment.
-    call_id: CallId | None = None
-    # Where the caller wishes it to run, if not where the tool runs by itself. Policy has to agree.
-    tier: ToolTier | None = None
 
 
 class Broker:
@@ -91,11 +67,10 @@ class Broker:
         self.config = config
         self.catalog = catalog
         self._executors = executors
-        self._policy = policy
+        self._asking = Asking(config, policy, instance)
         self._store = store
         self._signer = signer
         self._clock = clock
-        self._instance = instance
         self._observer = observer
         self._redact = redact
         self._freshen = freshen
@@ -145,7 +120,7 @@ class Broker:
             return await self._refuse(record, error)
         record = msgspec.structs.replace(record, argument_digest=arguments.digest)
         try:
-            asked, plan, denial = self._decide(record, request, entry.spec, arguments, touches)
+            asked, plan, denial = self._asking.decide(record, request, entry.spec, arguments, touches)
         except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
             return await self._refuse(record, error)
         if denial is not None:
@@ -169,62 +144,6 @@ class Broker:
             return begun
         self._forecast.note(record.run_id, begun.left)
         return await self._task(plan, self._run(begun, entry, plan))
-
-    def _decide(
-        self, record: CallRecord, request: CallRequest, spec: ToolSpec, arguments: Arguments, touches: Touches
-    ) -> tuple[Asked, ExecutionPlan | None, PalyraError | None]:
-        context = ToolRequestContext(
-            principal=request.principal,
-            actor=request.actor,
-            channel=request.channel,
-            run=record.run_id,
-            session=request.session,
-            device=request.device,
-        )
-        decision, decided, on_worker = decide_whole(
-            self.config, self._policy, context, spec, arguments, touches, on_worker=request.tier is ToolTier.WORKER
-        )
-        shown = decision_view(decision)
-        plan: ExecutionPlan | None = None
-        denial: PalyraError | None = None
-        if decision.outcome is Verdict.DENY:
-            denial = CallDenied(
-                f"policy denies {spec.name} to {request.principal}: {', '.join(decision.reasons)}",
-                hint=None if decision.missing_grant is None else "; or ".join(grant_in_words(decision.missing_grant)),
-                policies=list(decision.policies),
-            )
-        else:
-            try:
-                plan = compile_plan(
-                    self.config,
-                    spec,
-                    arguments,
-                    decision,
-                    call_id=record.call_id,
-                    run_id=record.run_id,
-                    asked_timeout_ms=request.timeout_ms,
-                    on_worker=on_worker,
-                    principal=record.principal,
-                    channel=record.channel,
-                )
-            except Unavailable as error:
-                denial = error
-        asked = Asked(
-            record=msgspec.structs.replace(record, decision=shown),
-            context=context,
-            arguments=arguments,
-            decision=shown,
-            decided=decided,
-            reserve={
-                BudgetKind.CALLS: 1,
-                BudgetKind.WALL_MS: plan.timeout_ms if plan else 1,
-                **spec.reserves(arguments.value),
-            },
-            run_budget=self.config.run_budget,
-            instance=self._instance,
-            executor=WORKER_EXECUTOR if on_worker else spec.executor,
-        )
-        return asked, plan, denial
 
     async def _begin(self, asked: Asked, request: CallRequest, touches: Touches, skill: str) -> Started | CallRecord:
         if asked.decision["outcome"] == Verdict.ALLOW.value:

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from palyra.journal.event import NewEvent
 from palyra.tools import sqlite_calls
+from palyra.tools.asking import Asked
 from palyra.tools.budget import BudgetKind
 from palyra.tools.ports import CallStore
 from palyra.tools.record import CallRecord
-from palyra.tools.sqlite_calls import Asked, Started
+from palyra.tools.sqlite_calls import Started
 
 # A call without effects that ends sooner is written down once, when it has ended.
 UNRECORDED_SECONDS: Final = 0.02

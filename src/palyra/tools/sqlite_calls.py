@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 
 from palyra.journal.event import NewEvent
-from palyra.policy.decision import Decision
-from palyra.policy.request import PolicyRequest, policy_request_in_journal
+from palyra.policy.request import policy_request_in_journal
 from palyra.tools import sqlite_approvals, sqlite_runs
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalScope
-from palyra.tools.arguments import Arguments
-from palyra.tools.budget import Account, BudgetKind, RunBudget, reserve
-from palyra.tools.call import CallState, ToolRequestContext, UnknownCall, decision_view
+from palyra.tools.asking import Asked
+from palyra.tools.budget import Account, BudgetKind, reserve
+from palyra.tools.call import CallState, UnknownCall, decision_view
 from palyra.tools.ending import Booked
 from palyra.tools.ports import CallStore, Store, Transaction
 from palyra.tools.record import CallRecord
@@ -35,23 +34,6 @@ _encode = msgspec.json.Encoder().encode
 _NOTHING_RESERVED = "{}"
 _decode = msgspec.json.Decoder(CallRecord)
 _decode_reserved = msgspec.json.Decoder(dict[BudgetKind, int])
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that passed intake and has been decided on: what the journal says of it before anything happens."""
-
-    record: CallRecord
-    context: ToolRequestContext
-    arguments: Arguments
-    decision: dict[str, Any]
-    # Each question to policy by itself; ``decision`` is what they come to together.
-    decided: tuple[tuple[Decision, PolicyRequest], ...]
-    reserve: dict[BudgetKind, int]
-    run_budget: RunBudget
-    instance: str
-    executor: str
-    # When it began to compute, for a call that did so before it was written down.
-    started_ms: int | None = None
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):

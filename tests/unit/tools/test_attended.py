@@ -16,8 +16,8 @@ from palyra.daemons.node_tool import DeviceCalls
 from palyra.identity.device import DeviceId
 from palyra.identity.principal import Principal
 from palyra.ids import CallId
+from palyra.tools.asking import CallRequest
 from palyra.tools.attended import attended
-from palyra.tools.broker import CallRequest
 from palyra.tools.call import CallState, ExecutionPlan
 from palyra.tools.sqlite_calls import read_call
 
