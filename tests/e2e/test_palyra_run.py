@@ -102,6 +102,19 @@ def test_a_signal_shows_as_in_shells(workshop: Workshop, tier: str) -> None:
     assert workshop.run("--tier", tier, "--", "./die").status == 128 + signal.SIGTERM
 
 
+def test_a_home_that_holds_palyras_keys_is_no_workspace(workshop: Workshop) -> None:
+    """What an agent would read there is the operator's token, what it would write there are policies."""
+    workshop.run("--", "true", check=True)
+    assert list(workshop.place.root.rglob("signing.key")), "it has keys by now"
+    for tier in ("c", "b"):
+        words = ("--tier", tier, "--egress", "none", "--workspace", str(workshop.place.root))
+        refused = workshop.run(*words, "--", "find", ".", json=True)
+        assert (refused.status, refused.error["code"]) == (125, "workspace.holds_palyra")
+        assert refused.error["kind"] == "workspace_scope_denied"
+    started = workshop.palyra("up", "--no-browser", "--port", "0", "--workspace", str(workshop.place.root), "--json")
+    assert started.status == 2 and started.error["code"] == "workspace.holds_palyra"
+
+
 def test_not_found_and_not_executable(workshop: Workshop) -> None:
     workshop.write("plain.txt", "text")
     workshop.write("script", "#!/nonexistent/interpreter\n").chmod(0o755)

@@ -41,6 +41,7 @@ _KINDS: Final = {
     "json.not_canonical": "invalid_input",
     "call.timed_out": "timed_out",
     "call.unenforceable": "unsupported_platform",
+    "workspace.holds_palyra": "workspace_scope_denied",
     "tool.unknown": "disabled",
     "call.denied": "disabled",
 }
@@ -72,11 +73,15 @@ def run(invocation: Invocation, /, command: tuple[str, ...], **options: Any) -> 
         _give_overrides(invocation, options)
         record = _run(invocation, command, options)
     except PalyraError as error:
-        invocation.output.error(error)
+        invocation.output.error(_not_run(error) if error.code in _KINDS else error)
         status = EXIT_REFUSED
     else:
         status = _report(invocation, record)
     click.get_current_context().exit(status)
+
+
+def _not_run(error: PalyraError) -> NotRun:
+    return NotRun(error.message, remote_code=error.code, hint=error.hint, exit_code=error.exit_code, **error.details)
 
 
 def _give_overrides(invocation: Invocation, options: dict[str, Any]) -> None:

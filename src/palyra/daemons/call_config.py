@@ -7,13 +7,25 @@ import msgspec
 from palyra.clock import MS_PER_SECOND
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
+from palyra.errors import InvalidInput
 from palyra.policy.entities import EntityDirectory
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
 
 
-def tool_call_config(settings: Settings, state: StateDir, directory: EntityDirectory) -> ToolCallConfig:
+class WorkspaceHoldsPalyra(InvalidInput):
+    code = "workspace.holds_palyra"
+    hint = (
+        "choose the folder of a project with --workspace: who works in this one could read Palyra's keys and change its"
+        " policies"
+    )
+
+
+def tool_call_config(
+    settings: Settings, state: StateDir, policy_dir: Path, directory: EntityDirectory
+) -> ToolCallConfig:
     root = Path(settings.workspace.root).expanduser() if settings.workspace.root else state.path("workspace")
+    _refuse_own_folders(root.resolve(), settings, state, policy_dir)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ToolCallConfig(
         directory=directory,
@@ -26,3 +38,15 @@ def tool_call_config(settings: Settings, state: StateDir, directory: EntityDirec
         approval_ttl_ms=settings.approvals.ttl_seconds * MS_PER_SECOND,
         max_approval_ttl_ms=settings.approvals.max_ttl_seconds * MS_PER_SECOND,
     )
+
+
+def _refuse_own_folders(root: Path, settings: Settings, state: StateDir, policy_dir: Path) -> None:
+    """A workspace is its agents'. What Palyra itself goes by must be neither in it nor around it; but for the folder
+    that is meant for it in the state directory."""
+    own = [state.root, policy_dir, *([Path(settings.vault.key_file).expanduser()] if settings.vault.key_file else [])]
+    meant = state.path("workspace").resolve()
+    for place in (each.resolve() for each in own):
+        if place == root or root in place.parents:
+            raise WorkspaceHoldsPalyra(f"{root} holds {place}: it cannot be a workspace", path=str(root))
+        if place in root.parents and root != meant and meant not in root.parents:
+            raise WorkspaceHoldsPalyra(f"{root} lies in {place}: it cannot be a workspace", path=str(root))

@@ -112,7 +112,7 @@ class Gateway(GatewayParts):
                 }
             )
             self.broker = Broker(
-                config=tool_call_config(settings, state, self.directory),
+                config=tool_call_config(settings, state, policy_dir, self.directory),
                 catalog=self.catalog,
                 executors=self.executors,
                 policy=self.policy,

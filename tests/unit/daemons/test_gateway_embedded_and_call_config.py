@@ -9,8 +9,9 @@ from fakes.house import open_house
 from palyra.client.client import Client
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.call_config import tool_call_config
+from palyra.daemons.call_config import WorkspaceHoldsPalyra, tool_call_config
 from palyra.daemons.embedded import embedded_app
+from palyra.daemons.entity_directory import directory_of
 from palyra.tools.call import CallState
 
 WRITE = {"path": "a.txt", "content": "hello"}
@@ -53,9 +54,9 @@ def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:
         },
         Settings,
     )
-    from palyra.daemons.entity_directory import directory_of
-
-    config = tool_call_config(settings, StateDir.open(tmp_path / "state"), directory_of(settings))
+    config = tool_call_config(
+        settings, StateDir.open(tmp_path / "state"), tmp_path / "policies", directory_of(settings)
+    )
     assert (config.timeout_ms, config.max_timeout_ms, config.max_output_bytes) == (7, 8, 2048)
     assert (config.max_concurrent_calls, config.max_calls_per_run) == (3, 4)
     assert (config.approval_ttl_ms, config.max_approval_ttl_ms) == (5_000, 6_000)
@@ -72,3 +73,31 @@ def test_the_embedded_door_is_called_cli_and_uses_the_same_record(tmp_path: Path
         events = list(client.events(made.call_id))
         assert events[0].data["channel"] == "cli"
         assert client.status().document["journal"]["head"] >= len(events)
+
+
+def workspace_at(tmp_path: Path, root: str) -> str:
+    """With settings, key and policies in one folder, state in another."""
+    settings = msgspec.convert(
+        {"workspace": {"root": str(tmp_path / root)}, "vault": {"key_file": str(tmp_path / "config" / "vault.key")}},
+        Settings,
+    )
+    state = StateDir.open(tmp_path / "home" / "state")
+    return tool_call_config(settings, state, tmp_path / "config" / "policies", directory_of(settings)).workspace
+
+
+@pytest.mark.parametrize(
+    "root", [".", "home", "home/state", "home/state/other", "config", "config/policies", "config/policies/a", "linked"]
+)
+def test_a_workspace_does_not_hold_what_palyra_goes_by(tmp_path: Path, root: str) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "home")
+    with pytest.raises(WorkspaceHoldsPalyra) as caught:
+        workspace_at(tmp_path, root)
+    assert caught.value.code == "workspace.holds_palyra"
+    assert not (tmp_path / "home" / "state" / "other").exists(), "nothing is made of what is refused"
+
+
+@pytest.mark.parametrize("root", ["project", "home/project", "config/project", "home/state/workspace/deeper"])
+def test_a_workspace_beside_it_is_fine(tmp_path: Path, root: str) -> None:
+    (tmp_path / "home").mkdir()
+    assert workspace_at(tmp_path, root) == str((tmp_path / root).resolve())
