@@ -44,7 +44,8 @@ class Ulid(str):
     @classmethod
     def parse(cls, raw: str) -> Self:
         if not _ULID.fullmatch(raw):
-            raise InvalidId(f"{raw[:64]!r} is not a {cls.noun}")
+            article = "an" if cls.noun[0] in "aeiou" else "a"
+            raise InvalidId(f"{raw[:64]!r} is not {article} {cls.noun}")
         return cls(raw)
 
 

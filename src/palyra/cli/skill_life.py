@@ -79,7 +79,13 @@ def _reviewed(invocation: Invocation, client: "Client", skill_id: str, version: 
         for one in client.skill(skill_id).versions
         if one.get("version") == version and one.get("state") == "quarantined"
     ]
-    if not waiting or invocation.output.json or not sys.stdin.isatty():
+    if not waiting:
+        known = [f"{one.get('version')} is {one.get('state')}" for one in client.skill(skill_id).versions]
+        raise NotReviewed(
+            f"no {skill_id} {version} waits for approval: {', '.join(known) or 'there is no version of it'}",
+            hint=f"`palyra skill show {skill_id}` tells more",
+        )
+    if invocation.output.json or not sys.stdin.isatty():
         raise NotReviewed(f"which {skill_id} {version} is meant? There is no --digest")
     invocation.output.note(render_review(waiting[0]))
     if not click.confirm("Put this version in use?", default=False, err=True):
