@@ -22,6 +22,8 @@ def use(programs: Path, home: Path, python: str = "python", *, measured: bool = 
     """What somebody who installed it does first. ``programs`` is the folder on their path. ``measured``: also a
     benchmark, which takes as long as all the rest and finds its parts as the rest does."""
     home.mkdir(exist_ok=True)
+    project = home / "project"
+    project.mkdir()
     (home / "config.toml").write_text("[daemon]\nport = 0\n[browser]\nenabled = false\n")
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
     environ = {
@@ -36,7 +38,7 @@ def use(programs: Path, home: Path, python: str = "python", *, measured: bool = 
         done = subprocess.run(
             [str(programs / program), *words],
             env=environ,
-            cwd=home,
+            cwd=project,
             capture_output=True,
             text=True,
             timeout=110,
@@ -50,10 +52,10 @@ def use(programs: Path, home: Path, python: str = "python", *, measured: bool = 
     assert package.startswith(str((programs / "palyra").resolve().parents[1])), package
     assert run("--version").startswith("palyra ")
     assert json.loads(run("doctor", "--json"))["ok"]
-    (home / "seen.txt").touch()
+    (project / "seen.txt").touch()
     assert "seen.txt" in run("run", "--", "ls")
     run("skill", "new", "acme.notes", "--lang", "wat", "--publisher", "acme")
-    assert (home / "acme.notes" / "skill.toml").exists()
+    assert (project / "acme.notes" / "skill.toml").exists()
     assert "complete" in run("completion", "bash")
     assert run("--help") == TEXT
     if measured:

@@ -48,7 +48,9 @@ print(status, sorted(sys.modules))
 
 def test_a_sandboxed_command_loads_no_part_that_it_does_not_use(tmp_path: Path) -> None:
     words = [sys.executable, "-c", COMMAND, str(tmp_path / "state")]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    project = tmp_path / "project"
+    project.mkdir()
+    ended = subprocess.run(words, cwd=project, capture_output=True, text=True, check=True)
     assert ended.stdout.startswith("0 "), ended.stdout + ended.stderr
     assert [name for name in NOT_FOR_A_COMMAND if f"'{name}'" in ended.stdout] == []
 
