@@ -12,10 +12,15 @@ import msgspec
 from palyra.journal.event import Event
 from palyra.journal.sqlite_schema import EVENT_COLUMNS
 
-# The condition of the index, word for word as a query has to repeat it.
-RARE = "kind NOT IN ('call.requested', 'call.decided', 'call.started', 'call.finished')"
-COMMON_KINDS = frozenset(("call.requested", "call.decided", "call.started", "call.finished"))
-SCHEMA = (f"CREATE INDEX IF NOT EXISTS events_rare ON events (kind, seq) WHERE {RARE}",)
+COMMON_KINDS = ("call.requested", "call.decided", "call.started", "call.finished")
+# The condition of the index, word for word as a query has to repeat it. Compared one by one: of a list of more than two
+# SQLite makes a table, anew with every statement that inserts an event.
+RARE = " AND ".join(f"kind <> '{kind}'" for kind in COMMON_KINDS)
+SCHEMA = (
+    # The same as a list, as it was made before.
+    "DROP INDEX IF EXISTS events_rare",
+    f"CREATE INDEX IF NOT EXISTS events_of_rare_kinds ON events (kind, seq) WHERE {RARE}",
+)
 
 
 class Reader(Protocol):

@@ -15,7 +15,7 @@ from palyra.vault.limits import MAX_SECRETS
 from palyra.vault.ports import Store, Transaction
 from palyra.vault.record import SecretInfo
 from palyra.vault.ref import SecretRef, SecretScope
-from palyra.vault.sqlite_schema import CHANGES
+from palyra.vault.sqlite_schema import IS_CHANGE
 
 _HEAD: Final = "scope, key, current, oldest, live, created_ms, updated_ms, updated_by"
 LIVE: Final = "live"
@@ -45,7 +45,7 @@ class VaultTables:
 
     def newest_change(self) -> int | None:
         """The journal entry of the last change, whatever the vault's own tables say."""
-        newest: int | None = self._tx.execute(f"SELECT MAX(seq) FROM events WHERE kind IN {CHANGES}")[0][0]  # noqa: S608
+        newest: int | None = self._tx.execute(f"SELECT MAX(seq) FROM events WHERE {IS_CHANGE}")[0][0]  # noqa: S608
         return newest
 
     def put_state(self, state: VaultState, tag: bytes) -> None:

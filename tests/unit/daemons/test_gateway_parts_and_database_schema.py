@@ -9,6 +9,7 @@ import pytest
 from fakes.house import open_house
 from palyra.daemons.database_schema import SCHEMA
 from palyra.daemons.gateway_parts import Executors
+from palyra.journal.sqlite_schema import open_writer
 from palyra.tools.builtin import BuiltinExecutor
 
 # What a sandboxed command has no use for, by the modules that only it needs.
@@ -84,5 +85,20 @@ def test_every_table_is_made_by_whoever_opens_the_database_first() -> None:
     made = " ".join(SCHEMA)
     tables = ("api_tokens", "browser_profiles_heard", "console_sessions", "console_requests", "fleet_leases")
     tables += ("identity_devices", "mcp_pins", "node_state", "node_state_file", "skill_keys", "skill_versions")
-    for table in (*tables, "vault_secrets", "events_rare"):
+    for table in (*tables, "vault_secrets", "events_of_rare_kinds"):
         assert f" IF NOT EXISTS {table} " in made
+
+
+def test_a_database_of_before_gets_the_indexes_of_now(tmp_path: Path) -> None:
+    path = tmp_path / "palyra.db"
+    lists = (
+        "CREATE INDEX events_rare ON events (kind, seq) WHERE kind NOT IN ('call.requested', 'call.decided')",
+        "CREATE INDEX vault_changes ON events (seq) WHERE kind IN ('vault.created', 'vault.rotated', 'vault.other')",
+    )
+    open_writer(path, lists).close()
+    for _ in range(2):
+        connection = open_writer(path, SCHEMA)
+        indexes = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+        connection.close()
+        assert {"events_of_rare_kinds", "changes_of_vault"} <= indexes
+        assert not {"events_rare", "vault_changes"} & indexes

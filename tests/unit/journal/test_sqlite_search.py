@@ -63,5 +63,5 @@ def test_rare_kinds_are_found_by_their_index(store: SqliteStore) -> None:
         f"EXPLAIN QUERY PLAN SELECT seq FROM events WHERE seq < 9 AND kind = 'approval.requested' AND {RARE}"
         " ORDER BY seq DESC LIMIT 5"
     )
-    assert "events_rare" in str(plan)
+    assert "events_of_rare_kinds" in str(plan)
     store.close()

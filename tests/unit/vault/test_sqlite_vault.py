@@ -3,6 +3,7 @@ import pytest
 from fakes.vault_house import VaultHouse, ref
 from palyra.vault.errors import VaultTampered
 from palyra.vault.key_source import KeyRecord
+from palyra.vault.sqlite_schema import IS_CHANGE
 from palyra.vault.sqlite_vault import VaultTables
 
 
@@ -11,12 +12,9 @@ async def test_the_last_change_is_found_by_an_index_of_its_own(house: VaultHouse
     store = house.open_store()
     assert await store.transact(lambda tx: VaultTables(tx).newest_change()) == 2
     plan = await store.transact(
-        lambda tx: tx.execute(
-            "EXPLAIN QUERY PLAN SELECT MAX(seq) FROM events WHERE kind IN ('vault.created', 'vault.secret_put',"
-            " 'vault.secret_deleted', 'vault.rotation_started', 'vault.rotated')"
-        )
+        lambda tx: tx.execute(f"EXPLAIN QUERY PLAN SELECT MAX(seq) FROM events WHERE {IS_CHANGE}")
     )
-    assert "vault_changes" in plan[0][3]
+    assert "changes_of_vault" in plan[0][3]
 
 
 async def test_a_destroyed_version_leaves_no_wrapped_key_in_the_table(house: VaultHouse) -> None:
