@@ -35,7 +35,7 @@ class Redacted(msgspec.Struct, frozen=True):
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event before it has a place. The payload may hold anything JSON can say, and secrets: those are redacted.
 
-    ``redacted`` spares the writer that work, unless a secret has become known since.
+    ``redacted`` spares the writer that work, unless a secret has become known since. It may be there without a payload.
     """
 
     kind: str

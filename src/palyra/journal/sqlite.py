@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
 from palyra.journal.event import Event, NewEvent
+from palyra.journal.forms import Form
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_reader import JournalReader
 from palyra.journal.sqlite_schema import open_writer
@@ -119,6 +122,19 @@ class SqliteStore:
     def ahead(self, event: NewEvent) -> NewEvent:
         """The event with its payload redacted and encoded, for who has time for it before the transaction."""
         return self._redactor.ahead(event)
+
+    def form(self, payload: dict[str, Any]) -> Form | None:
+        """A payload with holes, to be filled in again and again; None where it cannot be."""
+        return self._redactor.form(payload)
+
+    def filled(self, event: NewEvent, form: Form | None, values: Mapping[str, bytes]) -> NewEvent | None:
+        """The event with this form for its payload. None where it cannot be, and has to be written in full."""
+        ready = None if form is None else self._redactor.filled(form, values)
+        return None if ready is None else msgspec.structs.replace(event, redacted=ready)
+
+    def fit(self, value: dict[str, Any]) -> bool:
+        """Whether its canonical bytes may be filled into a form as they are."""
+        return self._redactor.fit(value)
 
     def transact_blocking(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         """The same for a thread without an event loop; never call it on one."""

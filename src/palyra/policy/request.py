@@ -14,6 +14,8 @@ from palyra.policy.limits import MAX_CACHED_ENTITIES
 REQUEST_FORMAT_VERSION: Final = 1
 TOOL_EXECUTE: Final = "tool.execute"
 APPROVED: Final = "approved"
+RUN: Final = "run"
+ARGUMENT_BYTES: Final = "argument_bytes"
 
 
 class UnreadableRequest(InvalidInput):
@@ -58,8 +60,8 @@ def tool_request(
         APPROVED: approved,
         "channel": channel.uid,
         "workspace": workspace,
-        "run": run,
-        "argument_bytes": argument_bytes,
+        RUN: run,
+        ARGUMENT_BYTES: argument_bytes,
         "paths": sorted(set(paths)),
         "hosts": sorted(set(hosts)),
     }

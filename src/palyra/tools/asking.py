@@ -7,11 +7,10 @@ import msgspec
 from palyra.errors import PalyraError, Unavailable
 from palyra.identity.principal import Principal
 from palyra.ids import CallId, RunId
-from palyra.policy.decision import Decision
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.explain import grant_in_words
 from palyra.policy.port import PolicyPort
-from palyra.policy.request import PolicyRequest
+from palyra.policy.request import ARGUMENT_BYTES, RUN
 from palyra.tools.arguments import Arguments
 from palyra.tools.budget import BudgetKind, RunBudget
 from palyra.tools.call import (
@@ -22,9 +21,11 @@ from palyra.tools.call import (
     compile_plan,
     decision_view,
 )
-from palyra.tools.questions import decide_whole
+from palyra.tools.catalog import CatalogEntry
+from palyra.tools.questions import Answered, decide_whole
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import WORKER_EXECUTOR, ToolSpec, ToolTier, Touches
+from palyra.tools.spec import WORKER_EXECUTOR, ToolTier, Touches
+from palyra.tools.standing import Frame, Standing, standing_of
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +54,22 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     context: ToolRequestContext
     arguments: Arguments
     decision: dict[str, Any]
-    # Each question to policy by itself; ``decision`` is what they come to together.
-    decided: tuple[tuple[Decision, PolicyRequest], ...]
+    # Each question to policy by itself; ``decision`` is what they come to together. Empty where the answer stood.
+    decided: Answered
+    standing: Standing | None
     reserve: dict[BudgetKind, int]
     run_budget: RunBudget
     instance: str
     executor: str
     # When it began to compute, for a call that did so before it was written down.
     started_ms: int | None = None
+
+    def answered(self) -> Answered:
+        """Each question as it is put about this very call, with its answer."""
+        if self.standing is None:
+            return self.decided
+        own = {RUN: self.record.run_id, ARGUMENT_BYTES: len(self.arguments.canonical)}
+        return tuple((decision, question.with_context(**own)) for decision, question in self.standing.answered)
 
 
 class Asking:
@@ -70,9 +79,10 @@ class Asking:
         self._instance = instance
 
     def decide(
-        self, record: CallRecord, request: CallRequest, spec: ToolSpec, arguments: Arguments, touches: Touches
+        self, record: CallRecord, request: CallRequest, entry: CatalogEntry, arguments: Arguments, touches: Touches
     ) -> tuple[Asked, ExecutionPlan | None, PalyraError | None]:
         """What was asked for, and the plan for it, or why there is none."""
+        spec = entry.spec
         context = ToolRequestContext(
             principal=request.principal,
             actor=request.actor,
@@ -81,10 +91,26 @@ class Asking:
             session=request.session,
             device=request.device,
         )
-        decision, decided, on_worker = decide_whole(
-            self._config, self._policy, context, spec, arguments, touches, on_worker=request.tier is ToolTier.WORKER
+        decided: Answered = ()
+        frame = Frame(
+            request.principal,
+            request.channel,
+            request.session,
+            request.device,
+            touches,
+            request.tier is ToolTier.WORKER,
         )
-        shown = decision_view(decision)
+        standing = entry.standing.find(frame, self._policy.bundle_digest)
+        if standing is None:
+            decision, decided, on_worker = decide_whole(
+                self._config, self._policy, context, spec, arguments, touches, on_worker=frame.on_worker
+            )
+            stands = standing_of(self._policy, spec, decision, decided, on_worker)
+            if stands is not None:
+                entry.standing.keep(frame, stands)
+            shown = decision_view(decision)
+        else:
+            decision, on_worker, shown = standing.decision, standing.on_worker, standing.shown
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
         if decision.outcome is Verdict.DENY:
@@ -115,6 +141,7 @@ class Asking:
             arguments=arguments,
             decision=shown,
             decided=decided,
+            standing=standing,
             reserve={
                 BudgetKind.CALLS: 1,
                 BudgetKind.WALL_MS: plan.timeout_ms if plan else 1,

@@ -120,7 +120,7 @@ class Broker:
             return await self._refuse(record, error)
         record = msgspec.structs.replace(record, argument_digest=arguments.digest)
         try:
-            asked, plan, denial = self._asking.decide(record, request, entry.spec, arguments, touches)
+            asked, plan, denial = self._asking.decide(record, request, entry, arguments, touches)
         except (InvalidInput, LimitExceeded, Denied, Unavailable) as error:
             return await self._refuse(record, error)
         if denial is not None:

@@ -5,19 +5,21 @@ from collections.abc import Iterable
 from palyra.tools.call import UnknownTool
 from palyra.tools.schema_check import SchemaCheck
 from palyra.tools.spec import SKILL_TOOLS, ToolSpec
+from palyra.tools.standing import StandingAnswers
 
 NOT_IN_USE = "a skill's tools are there while an operator has it in use: `palyra skill list` shows what is installed"
 
 
 class CatalogEntry:
-    """A tool and its two checks, compiled at first use."""
+    """A tool, its two checks, compiled at first use, and what policy said of its calls."""
 
-    __slots__ = ("_input", "_output", "spec")
+    __slots__ = ("_input", "_output", "spec", "standing")
 
     def __init__(self, spec: ToolSpec) -> None:
         self.spec = spec
         self._input: SchemaCheck | None = None
         self._output: SchemaCheck | None = None
+        self.standing = StandingAnswers()
 
     @property
     def input_check(self) -> SchemaCheck:

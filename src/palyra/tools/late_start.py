@@ -1,7 +1,7 @@
 """What is done for a call without effects while it computes.
 
-Its first entries are made ready to be written. Once it has computed for a while it is written down as started: who
-looks at the ledger sees it, and may stop it.
+Its first entries are made ready to be written, at the latest when it has computed. Once it has computed for a while it
+is written down as started: who looks at the ledger sees it, and may stop it.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from palyra.journal.event import NewEvent
 from palyra.tools import sqlite_calls
 from palyra.tools.asking import Asked
 from palyra.tools.budget import BudgetKind
+from palyra.tools.call_entries import entries_ready
 from palyra.tools.ports import CallStore
 from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_calls import Started
@@ -20,8 +21,8 @@ UNRECORDED_SECONDS: Final = 0.02
 
 
 class LateStart:
-    """Made in the task that computes. ``begun`` is there if that took long enough; ``entries`` are those up to the
-    call's start, if the computing waited for anything."""
+    """Made in the task that computes. ``begun`` is there if that took long enough, else ``entries`` are those up to the
+    call's start."""
 
     def __init__(self, store: CallStore, asked: Asked, started: CallRecord, expected: dict[BudgetKind, int]) -> None:
         self.begun: asyncio.Future[Started] | None = None
@@ -38,11 +39,13 @@ class LateStart:
     def computed(self) -> None:
         """To be called when the computing is over."""
         self._computing = None
-        self._soon.cancel()
         self._timer.cancel()
+        if not self.entries and self.begun is None:
+            self._soon.cancel()
+            self._prepare()
 
     def _prepare(self) -> None:
-        self.entries = sqlite_calls.entries_ready(self._asked, self._started, self._expected, self._store)
+        self.entries = entries_ready(self._asked, self._started, self._expected, self._store)
 
     def _begin(self) -> None:
         self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self._asked)))

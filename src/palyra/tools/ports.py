@@ -1,10 +1,11 @@
 """What the tools' adapters need from the store, declared here by the consumer."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from palyra.journal.event import Event, NewEvent
+from palyra.journal.forms import Form
 from palyra.tools.record import CallRecord
 
 T = TypeVar("T")
@@ -37,6 +38,15 @@ class Store(Protocol):
 class CallStore(Store, Protocol):
     def ahead(self, event: NewEvent) -> NewEvent:
         """The event with the work done that need not wait for its transaction."""
+
+    def form(self, payload: dict[str, Any]) -> Form | None:
+        """A payload with holes, to be filled in again and again; None where it cannot be."""
+
+    def filled(self, event: NewEvent, form: Form | None, values: Mapping[str, bytes]) -> NewEvent | None:
+        """The event with this form for its payload. None where it cannot be, and has to be written in full."""
+
+    def fit(self, value: dict[str, Any]) -> bool:
+        """Whether its canonical bytes may be filled into a form as they are."""
 
 
 class CallEnd(Protocol):

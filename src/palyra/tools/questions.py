@@ -5,7 +5,7 @@ from typing import Any, Final
 from palyra.policy.decision import Decision
 from palyra.policy.entities import Entity, EntityRef
 from palyra.policy.port import PolicyPort
-from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.policy.request import APPROVED, RUN, PolicyRequest
 from palyra.tools.arguments import Arguments
 from palyra.tools.call import (
     ToolCallConfig,
@@ -28,7 +28,7 @@ def worker_request_for(config: ToolCallConfig, context: ToolRequestContext, tool
     """Asked in addition for a call that is to run on a worker."""
     directory = config.directory
     channel = directory.channel(context.channel)
-    asked: dict[str, Any] = {APPROVED: False, "channel": channel.uid, "run": context.run, "tool": tool.uid}
+    asked: dict[str, Any] = {APPROVED: False, "channel": channel.uid, RUN: context.run, "tool": tool.uid}
     return PolicyRequest(
         principal=directory.principal(context.principal),
         action=WORKER_LEASE,

@@ -5,7 +5,7 @@ from typing import Any, Final
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.entities import EntityRef
 from palyra.policy.obligations import strictest
-from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, PolicyRequest
 from palyra.tools.arguments import Arguments
 from palyra.tools.call import ToolCallConfig, ToolRequestContext
 from palyra.tools.spec import SkillOfTool
@@ -23,9 +23,9 @@ def skill_request_for(
         APPROVED: False,
         "channel": channel.uid,
         "workspace": config.workspace,
-        "run": context.run,
+        RUN: context.run,
         "entrypoint": skill.entrypoint,
-        "argument_bytes": len(arguments.canonical),
+        ARGUMENT_BYTES: len(arguments.canonical),
     }
     if context.session:
         asked["session"] = context.session

@@ -1,20 +1,19 @@
 """The call ledger in SQL: what starts, ends or is cut off moves the call, its budget, its approval and the journal
 in one transaction."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from palyra.journal.event import NewEvent
-from palyra.policy.request import policy_request_in_journal
 from palyra.tools import sqlite_approvals, sqlite_runs
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalScope
 from palyra.tools.asking import Asked
 from palyra.tools.budget import Account, BudgetKind, reserve
-from palyra.tools.call import CallState, UnknownCall, decision_view
+from palyra.tools.call import CallState, UnknownCall
+from palyra.tools.call_entries import call_entry, entries_asked, entries_of_start, entry_finished, entry_started
 from palyra.tools.ending import Booked
-from palyra.tools.ports import CallStore, Store, Transaction
+from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
 
 # The condition of the index, word for word as a query has to repeat it.
@@ -63,42 +62,8 @@ def note_asked(tx: Transaction, asked: Asked) -> None:
     if tx.execute("SELECT 1 FROM calls WHERE call_id = ?", (record.call_id,)):
         return
     sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
-    for entry in _entries_asked(asked):
+    for entry in entries_asked(asked):
         tx.append(entry)
-
-
-def _entries_of_start(asked: Asked, started: CallRecord, granted: dict[BudgetKind, int]) -> list[NewEvent]:
-    """What the journal says of a call up to its start."""
-    return [*_entries_asked(asked), _entry_started(asked, started, granted)]
-
-
-def entries_ready(
-    asked: Asked, started: CallRecord, granted: dict[BudgetKind, int], store: CallStore
-) -> list[NewEvent]:
-    """For who has time before the transaction: what it says of the call up to its start, ready to be written."""
-    return [store.ahead(entry) for entry in _entries_of_start(asked, started, granted)]
-
-
-def _entries_asked(asked: Asked) -> Iterator[NewEvent]:
-    record = asked.record
-    yield _event(
-        record,
-        "call.requested",
-        tool=record.tool,
-        argument_digest=record.argument_digest,
-        arguments=asked.arguments.value,
-        channel=record.channel,
-        session=record.session,
-        device=asked.context.device,
-    )
-    for decision, question in asked.decided:
-        yield _event(
-            record,
-            "call.decided",
-            **decision_view(decision),
-            tool=record.tool,
-            policy_request=policy_request_in_journal(question),
-        )
 
 
 def note_refused(tx: Transaction, record: CallRecord) -> CallRecord:
@@ -106,7 +71,9 @@ def note_refused(tx: Transaction, record: CallRecord) -> CallRecord:
     run that is somebody else's, whatever else was wrong with the call."""
     if sqlite_runs.is_anothers(tx, record.run_id, record.principal):
         record = msgspec.structs.replace(record, run_id="")
-    entry = _event(record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error)
+    entry = call_entry(
+        record, "call.refused", tool=record.tool, argument_digest=record.argument_digest, error=record.error
+    )
     tx.append(entry)
     _put(tx, record, instance="", reserved={})
     return record
@@ -125,7 +92,7 @@ def start(tx: Transaction, asked: Asked) -> Started:
     granted = sqlite_runs.reserve_budget(tx, record.run_id, asked.reserve, accounts)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=asked.started_ms or tx.now_ms)
     _put(tx, started, instance=asked.instance, reserved=granted)
-    for entry in _entries_of_start(asked, started, granted):
+    for entry in entries_of_start(asked, started, granted):
         tx.append(entry)
     return Started(record=started, granted=granted, left=_left(accounts, granted))
 
@@ -136,20 +103,20 @@ def start_and_finish(
     ended: CallRecord,
     expected: dict[BudgetKind, int],
     booked: Booked,
-    entries: Sequence[NewEvent] = (),
+    entries: Sequence[NewEvent],
 ) -> Started:
     """A call without effects that has ended by now: all its entries at once, its budget spent without having been
     reserved. ``GrantsChanged`` when the run has something else for it than was ``expected``. ``entries`` are those up
-    to its start, where there was time to make them ready."""
+    to its start."""
     record = asked.record
     spent = {kind: booked.used.get(kind, 0) for kind in expected}
     accounts = sqlite_runs.spend_budget(tx, record.run_id, record.principal, record.actor, asked.run_budget, spent)
     if reserve(accounts, asked.reserve) != expected:
         raise GrantsChanged("the run has something else left than was expected")
     _put(tx, ended, instance="", reserved={})
-    for entry in entries or _entries_of_start(asked, ended, expected):
+    for entry in entries:
         tx.append(entry)
-    tx.append(_entry_finished(ended, booked))
+    tx.append(entry_finished(ended, booked))
     return Started(record=ended, granted=expected, left=_left(accounts, expected))
 
 
@@ -178,20 +145,9 @@ def _start_approved(tx: Transaction, asked: Asked, approval: Approval) -> Starte
     sqlite_approvals.consume(tx, approval, actor=record.actor, run=record.run_id, call=record.call_id)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms, approval_id=approval.id)
     _put(tx, started, instance=asked.instance, reserved=granted)
-    tx.append(_entry_started(asked, started, granted))
+    tx.append(entry_started(asked, started, granted))
     exact = approval.scope in (ApprovalScope.ONCE, ApprovalScope.SESSION)
     return Started(record=started, granted=granted, approved=exact)
-
-
-def _entry_started(asked: Asked, started: CallRecord, granted: dict[BudgetKind, int]) -> NewEvent:
-    return _event(
-        started,
-        "call.started",
-        tool=started.tool,
-        executor=asked.executor,
-        approval_id=started.approval_id,
-        reserved={sqlite_runs.NAMES[kind]: amount for kind, amount in granted.items()},
-    )
 
 
 def finish(tx: Transaction, record: CallRecord, granted: dict[BudgetKind, int], booked: Booked) -> CallRecord:
@@ -204,22 +160,8 @@ def finish(tx: Transaction, record: CallRecord, granted: dict[BudgetKind, int], 
     if tx.changed() != 1:
         raise UnknownCall(f"call {record.call_id} is not running", call_id=record.call_id)
     sqlite_runs.settle_budget(tx, record.run_id, granted, booked.used)
-    tx.append(_entry_finished(record, booked))
+    tx.append(entry_finished(record, booked))
     return record
-
-
-def _entry_finished(record: CallRecord, booked: Booked) -> NewEvent:
-    return _event(
-        record,
-        "call.finished",
-        tool=record.tool,
-        state=record.state.value,
-        output_digest=booked.output_digest,
-        execution_sha256=booked.execution_sha256,
-        receipt=record.receipt,
-        error=record.error,
-        used={sqlite_runs.NAMES[kind]: amount for kind, amount in booked.used.items()},
-    )
 
 
 def release_abandoned(tx: Transaction, live_instances: Collection[str], *, actor: str) -> list[CallRecord]:
@@ -241,7 +183,7 @@ def release_abandoned(tx: Transaction, live_instances: Collection[str], *, actor
             },
         )
         sqlite_runs.settle_budget(tx, record.run_id, amounts, {})
-        entry = _event(
+        entry = call_entry(
             record,
             "call.abandoned",
             by=actor,
@@ -294,15 +236,4 @@ def _put(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[B
             _encode(reserved).decode() if reserved else _NOTHING_RESERVED,
             _encode(record),
         ),
-    )
-
-
-def _event(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
-    return NewEvent(
-        kind=kind,
-        actor=by or record.actor,
-        principal=record.principal,
-        run=record.run_id,
-        call=record.call_id,
-        payload=payload,
     )

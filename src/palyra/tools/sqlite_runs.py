@@ -20,7 +20,7 @@ SCHEMA = (
         PRIMARY KEY (run_id, kind)) WITHOUT ROWID""",
 )
 _KINDS = {kind.value: kind for kind in BudgetKind}
-NAMES = {kind: name for name, kind in _KINDS.items()}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ def _amounts(kinds: int) -> str:
 
 
 def _pairs(amounts: Mapping[BudgetKind, int]) -> list[str | int]:
-    return [part for kind, amount in amounts.items() for part in (NAMES[kind], amount)]
+    return [part for kind, amount in amounts.items() for part in (_NAMES[kind], amount)]
 
 
 def give_back(
