@@ -5,15 +5,15 @@ digest; a verifier computes the digest again, so that neither can be changed wit
 may have several signatures (the daemon's, and that of the worker that ran the call): all must verify.
 """
 
-import contextlib
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from palyra.canonical import NotCanonical, canonical_json, digest_of, is_plain, sorted_json
+from palyra.canonical import NotCanonical, canonical_json, digest_of, sorted_json
 from palyra.clock import rfc3339
 from palyra.errors import Tampered
 from palyra.limits import MIB
@@ -37,6 +37,8 @@ EXECUTION_DOMAIN: Final = b"palyra.tool-call.execution.v1"
 SUBJECT_PREFIX: Final = "tool-call/"
 # A call's document holds its result, at most 1 MiB of JSON that escaping may swell, and its envelope.
 MAX_CALL_DOCUMENT_BYTES: Final = 8 * MIB
+# Callers with their tools, and decisions, of which the encoded form is remembered.
+_MAX_IN_COMMON: Final = 512
 
 # The last millisecond that has an RFC 3339 spelling.
 _MAX_INSTANT_MS: Final = 253_402_300_799_999
@@ -113,11 +115,30 @@ def execution_sha256(attestation: ToolAttestation) -> str:
 
     Lengths make the encoding injective: no text moved from one field to its neighbour gives the same digest.
     """
-    parts = [_DOMAIN_PART]
-    for name, encoded in _FIELD_NAMES:
-        value = getattr(attestation, name)
-        field = b"text" + value.encode() if type(value) is str else _field(value)
-        parts += (encoded, _length(len(field)), field)
+    said = attestation
+    who, decided = _who(said.principal, said.tool), _decided(said.decision, said.policies, said.bundle_digest)
+    return _execution_digest(said, [canonical_json(line) for line in said.receipt], who, decided)
+
+
+def _execution_digest(said: ToolAttestation, lines: Sequence[bytes], who: bytes, decided: bytes) -> str:
+    """``lines`` are the canonical bytes of the receipt, ``who`` and ``decided`` several fields each. All come in the
+    order in which they are declared."""
+    approval = b"none" if said.approval_id is None else b"text" + said.approval_id.encode()
+    parts = (
+        _DOMAIN_PART,
+        _text("call_id", said.call_id),
+        _text("run_id", said.run_id),
+        who,
+        _text("argument_digest", said.argument_digest),
+        decided,
+        _field("approval_id", approval),
+        _text("executor", said.executor),
+        _field("receipt", _list([b"json" + line for line in lines])),
+        _text("outcome", said.outcome),
+        _text("output_digest", said.output_digest),
+        _field("started_ms", b"integer%d" % said.started_ms),
+        _field("ended_ms", b"integer%d" % said.ended_ms),
+    )
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
@@ -128,20 +149,34 @@ def _part(data: bytes) -> bytes:
     return _length(len(data)) + data
 
 
-_DOMAIN_PART = _part(EXECUTION_DOMAIN)
-_FIELD_NAMES = tuple((name, _part(name.encode())) for name in ToolAttestation.__struct_fields__)
+_DOMAIN_PART: Final = _part(EXECUTION_DOMAIN)
+_NAMES: Final = {name: _part(name.encode()) for name in ToolAttestation.__struct_fields__}
 
 
-def _field(value: Any) -> bytes:
-    if isinstance(value, str):
-        return b"text" + value.encode()
-    if value is None:
-        return b"none"
-    if isinstance(value, int):
-        return b"integer" + str(value).encode()
-    if isinstance(value, dict):
-        return b"json" + canonical_json(value)
-    return b"list" + b"".join([_part(_field(item)) for item in value])
+def _field(name: str, value: bytes) -> bytes:
+    return _NAMES[name] + _length(len(value)) + value
+
+
+def _text(name: str, value: str) -> bytes:
+    return _field(name, b"text" + value.encode())
+
+
+def _list(items: Iterable[bytes]) -> bytes:
+    return b"list" + b"".join([_part(item) for item in items])
+
+
+def _who(principal: str, tool: str) -> bytes:
+    return _text("principal", principal) + _text("tool", tool)
+
+
+def _decided(decision: str, policies: tuple[str, ...], bundle_digest: str) -> bytes:
+    named = _list([b"text" + policy.encode() for policy in policies])
+    return _text("decision", decision) + _field("policies", named) + _text("bundle_digest", bundle_digest)
+
+
+# Many calls have these in common. Only of our own statements: those of others may be of any length.
+_our_who: Final = lru_cache(maxsize=_MAX_IN_COMMON)(_who)
+_our_decided: Final = lru_cache(maxsize=_MAX_IN_COMMON)(_decided)
 
 
 def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
@@ -150,16 +185,20 @@ def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
 
 def attest_with_digest(attestation: ToolAttestation, signers: Sequence[Signer]) -> tuple[Envelope, str]:
     """The envelope, and the execution digest in it: for who records it elsewhere too."""
-    digest = execution_sha256(attestation)
-    return sign_envelope(PAYLOAD_TYPE, _canonical_statement(attestation, digest), signers), digest
+    lines = [canonical_json(line) for line in attestation.receipt]
+    who = _our_who(attestation.principal, attestation.tool)
+    decided = _our_decided(attestation.decision, attestation.policies, attestation.bundle_digest)
+    digest = _execution_digest(attestation, lines, who, decided)
+    return sign_envelope(PAYLOAD_TYPE, _canonical_statement(attestation, digest, lines), signers), digest
 
 
-def _canonical_statement(attestation: ToolAttestation, digest: str) -> bytes:
-    """Only a receipt may hold values that need the long way."""
-    if is_plain(attestation.receipt):
-        with contextlib.suppress(UnicodeEncodeError):
-            return sorted_json(attestation._around(digest, attestation))
-    return canonical_json(attestation._statement(digest))
+def _canonical_statement(attestation: ToolAttestation, digest: str, lines: Sequence[bytes]) -> bytes:
+    """Only a receipt may hold values that need the long way, and that was gone for ``lines``."""
+    predicate = msgspec.structs.replace(attestation, receipt=tuple(map(msgspec.Raw, lines)))
+    try:
+        return sorted_json(attestation._around(digest, predicate))
+    except UnicodeEncodeError as error:
+        raise NotCanonical(f"this attestation has no canonical JSON form: {error}") from error
 
 
 def verify_attestation(raw: bytes, verifiers: Iterable[Verifier]) -> ToolAttestation:
