@@ -1,7 +1,7 @@
 """What one unit of work may do: append events and run statements, all of it committed together or not at all."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -74,17 +74,28 @@ class Transaction:
 
     def append(self, new: NewEvent) -> Event:
         """Redacts, chains and records. The event is durable when the transaction's caller gets its result."""
+        self.append_all((new,))
+        return self._live().events[-1]
+
+    def append_all(self, news: Iterable[NewEvent]) -> None:
+        """The same for several, which mostly speak of the same call."""
         group = self._group or self._live()
-        redactor, time_ms, seq, prev_hash, kind = group.redactor, self.now_ms, group.seq + 1, group.hash, new.kind
-        id_, payload = group.ids.next(time_ms), redactor.payload_of(new)
-        actor, principal, run, call = redactor.fields(new.actor, new.principal, new.run, new.call)
-        hash_ = text_event_hash(seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash)
-        row = (seq, id_, time_ms, kind, actor, principal, run, call, payload, prev_hash, hash_)
-        event = Event(*row)
-        group.rows.append(row)
-        group.events.append(event)
-        group.seq, group.hash = seq, hash_
-        return event
+        redactor, ids, time_ms = group.redactor, group.ids, self.now_ms
+        seq, prev_hash = group.seq, group.hash
+        named: tuple[str, str, str, str] | None = None
+        fields = ("", "", "", "")
+        rows, events = group.rows, group.events
+        for new in news:
+            names = (new.actor, new.principal, new.run, new.call)
+            if names != named:
+                named, fields = names, redactor.fields(*names)
+            seq, id_, payload = seq + 1, ids.next(time_ms), redactor.payload_of(new)
+            hash_ = text_event_hash(seq, id_, time_ms, new.kind, *fields, payload, prev_hash)
+            row = (seq, id_, time_ms, new.kind, *fields, payload, prev_hash, hash_)
+            rows.append(row)
+            events.append(Event(*row))
+            prev_hash = hash_
+            group.seq, group.hash = seq, hash_
 
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a SELECT or of RETURNING; an empty list for anything else."""

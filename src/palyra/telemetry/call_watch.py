@@ -1,5 +1,6 @@
 """What watches a call from outside: counters, the log, and spans where somebody wants them."""
 
+import asyncio
 import logging
 from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -32,6 +33,10 @@ class CallWatch:
             yield WatchedSpan(self, span)
 
     def call_ended(self, record: CallRecord) -> None:
+        """Noted right after the one who called has its answer."""
+        asyncio.get_running_loop().call_soon(self._note, record)
+
+    def _note(self, record: CallRecord) -> None:
         self._counters.call_ended(record)
         if log.isEnabledFor(logging.INFO):
             log.info("%s %s", record.tool, record.state.value, extra={"data": _facts(record)})

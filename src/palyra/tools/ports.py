@@ -1,6 +1,6 @@
 """What the tools' adapters need from the store, declared here by the consumer."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +18,8 @@ class Transaction(Protocol):
     def now_ms(self) -> int: ...
 
     def append(self, event: NewEvent) -> Event: ...
+
+    def append_all(self, news: Iterable[NewEvent]) -> None: ...
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 

@@ -62,8 +62,7 @@ def note_asked(tx: Transaction, asked: Asked) -> None:
     if tx.execute("SELECT 1 FROM calls WHERE call_id = ?", (record.call_id,)):
         return
     sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
-    for entry in entries_asked(asked):
-        tx.append(entry)
+    tx.append_all(entries_asked(asked))
 
 
 def note_refused(tx: Transaction, record: CallRecord) -> CallRecord:
@@ -92,8 +91,7 @@ def start(tx: Transaction, asked: Asked) -> Started:
     granted = sqlite_runs.reserve_budget(tx, record.run_id, asked.reserve, accounts)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=asked.started_ms or tx.now_ms)
     _put(tx, started, instance=asked.instance, reserved=granted)
-    for entry in entries_of_start(asked, started, granted):
-        tx.append(entry)
+    tx.append_all(entries_of_start(asked, started, granted))
     return Started(record=started, granted=granted, left=_left(accounts, granted))
 
 
@@ -114,9 +112,7 @@ def start_and_finish(
     if reserve(accounts, asked.reserve) != expected:
         raise GrantsChanged("the run has something else left than was expected")
     _put(tx, ended, instance="", reserved={})
-    for entry in entries:
-        tx.append(entry)
-    tx.append(entry_finished(ended, booked))
+    tx.append_all((*entries, entry_finished(ended, booked)))
     return Started(record=ended, granted=expected, left=_left(accounts, expected))
 
 

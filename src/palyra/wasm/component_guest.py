@@ -133,13 +133,14 @@ class ComponentGuests:
         except UnicodeDecodeError as problem:
             raise GuestEnded("trap", "the input is not text, which is all a component takes") from problem
         self._wasi.begin(call.clock_ms, call.random_seed)
+        self._desk.clear()
         store = GuestStore(self._engine_address, call, loaded.facts)
         try:
             meter.start(exact=False)
             well, text = self._run(loaded, entry, store.context, call)
         finally:
             meter.stop(store.fuel_used())
-            store.close()
+            self._desk.leave(store)
         if not well:
             raise GuestEnded("failed", text.decode("utf-8", "replace")[: call.max_log_line_chars + 1])
         if len(text) > call.max_output_bytes:

@@ -18,6 +18,8 @@ from palyra.wasm.wasi_stub import WasiPreview1
 from palyra.wasm.wire import Call
 
 _WORD: Final = 32
+# Arguments or results of the longest call that the host makes.
+_MOST_VALUES: Final = 4
 
 
 class LoadedCore:
@@ -59,10 +61,15 @@ class CoreGuests:
         self._instance = libwasmtime.Instance()
         # An instance may only be asked with the store it lives in: the engine ends the process otherwise.
         self._lives = False
+        # Whether its exported memory was found: host functions look at the same one.
+        self._has_memory = False
         self._extern = libwasmtime.Extern()
         self._function = ctypes.addressof(self._extern) + libwasmtime.EXTERN_ITEM_OFFSET
-        self._values = (libwasmtime.RawValue * 4)()
+        self._values = (libwasmtime.RawValue * _MOST_VALUES)()
         self._trap = ctypes.c_void_p()
+        self._instance_reference = ctypes.byref(self._instance)
+        self._extern_reference = ctypes.byref(self._extern)
+        self._trap_reference = ctypes.byref(self._trap)
 
     def load(self, compiled: bytes, facts: ModuleFacts) -> LoadedCore:
         return LoadedCore(self, self._engine, self.linker, compiled, facts)
@@ -73,36 +80,32 @@ class CoreGuests:
         self._max_request_bytes = call.max_request_bytes
         self.functions.begin()
         self.wasi.begin(call.clock_ms, call.random_seed)
-        self._lives = False
+        self._lives = self._has_memory = False
+        self._desk.clear()
         store = GuestStore(self.engine_address, call, loaded.facts)
         try:
             meter.start(exact=loaded.one_memory)
             return self._run(loaded, form, store.context, call)
         finally:
-            if (
-                self._lives
-                and loaded.one_memory
-                and self._desk.memory.of_instance(store.context, ctypes.byref(self._instance))
-            ):
+            if self._lives and loaded.one_memory and self._in_memory(store.context):
                 meter.memory_bytes = self._desk.memory.size
             meter.stop(store.fuel_used())
-            store.close()
+            self._desk.leave(store)
 
     def _run(self, loaded: LoadedCore, form: EntryForm, context: int, call: Call) -> bytes | int:
-        error = libwasmtime.instantiate(loaded.address, context, ctypes.byref(self._instance), ctypes.byref(self._trap))
+        error = libwasmtime.instantiate(loaded.address, context, self._instance_reference, self._trap_reference)
         self._judge(error)
         self._lives = True
         if loaded.initializes:
             self._call(context, INITIALIZE, ())
         if form is EntryForm.MINIMAL:
             return self._call(context, call.entry, ())[0].i32
-        memory = self._desk.memory
         tool_at, tool_length = self._place(context, call.tool.encode())
         input_at, input_length = self._place(context, call.input)
         packed = self._call(context, call.entry, (tool_at, tool_length, input_at, input_length))[0].u64
         place, length = packed >> _WORD, packed & U32
-        memory.of_instance(context, ctypes.byref(self._instance))
-        output = memory.read(place, length, call.max_output_bytes)
+        self._in_memory(context)
+        output = self._desk.memory.read(place, length, call.max_output_bytes)
         if isinstance(output, Status):
             why = "is longer than allowed" if output is Status.TOO_LARGE else "lies outside its memory"
             raise GuestEnded("invalid_output", f"the guest's output {why}")
@@ -113,21 +116,28 @@ class CoreGuests:
         if not data:
             return 0, 0
         place = self._call(context, ALLOC, (len(data),))[0].u32
-        self._desk.memory.of_instance(context, ctypes.byref(self._instance))
+        self._in_memory(context)
         if self._desk.memory.write(place, data) is not Status.OK:
             raise GuestEnded("invalid_output", f"{ALLOC} returned a place outside the guest's memory")
         return place, len(data)
 
+    def _in_memory(self, context: int) -> bool:
+        """Points to the guest's memory as it is now. False when it exports none."""
+        if self._has_memory:
+            self._desk.memory.refresh(context)
+        else:
+            self._has_memory = self._desk.memory.of_instance(context, self._instance_reference)
+        return self._has_memory
+
     def _call(self, context: int, name: str, arguments: tuple[int, ...]) -> "ctypes.Array[libwasmtime.RawValue]":
         raw = name.encode()
-        libwasmtime.export_get(context, ctypes.byref(self._instance), raw, len(raw), ctypes.byref(self._extern))
+        values = self._values
+        libwasmtime.export_get(context, self._instance_reference, raw, len(raw), self._extern_reference)
         for place, argument in enumerate(arguments):
-            self._values[place].u64 = argument
-        error = libwasmtime.func_call_unchecked(
-            context, self._function, self._values, len(self._values), ctypes.byref(self._trap)
-        )
+            values[place].u64 = argument
+        error = libwasmtime.func_call_unchecked(context, self._function, values, _MOST_VALUES, self._trap_reference)
         self._judge(error)
-        return self._values
+        return values
 
     def _judge(self, error: int | None) -> None:
         """Raises when the engine reported an error or a trap."""

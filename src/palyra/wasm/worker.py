@@ -70,6 +70,7 @@ class Worker:
             match frame:
                 case Call():
                     self._channel.send(self._run(frame))
+                    self._guests.desk.clear()
                 case Load():
                     self._channel.send(self._load(frame))
                 case Unload():

@@ -1,5 +1,6 @@
 """A worker's end of its socket: whole frames in and out, blocking."""
 
+import array
 import mmap
 import os
 import select
@@ -8,6 +9,7 @@ import socket
 from palyra.wasm.wire import PACKET_BYTES, Assembler, FromWorker, ToWorker, packets, read_to_worker
 
 _MAX_DESCRIPTORS = 2
+_ANCILLARY_BYTES = socket.CMSG_LEN(_MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 class DaemonGone(Exception):
@@ -37,10 +39,11 @@ class WorkerChannel:
             while True:
                 if timeout is not None and not self._poll.poll(timeout * 1_000):
                     return None
-                packet, descriptors, _, _ = socket.recv_fds(self._socket, PACKET_BYTES, _MAX_DESCRIPTORS)
+                packet, beside, _, _ = self._socket.recvmsg(PACKET_BYTES, _ANCILLARY_BYTES)
                 if not packet:
                     raise DaemonGone
-                self.descriptors += descriptors
+                for _, _, data in beside:
+                    self.descriptors += array.array("i", data)
                 whole = self._assembler.take(packet)
                 if whole is not None:
                     return read_to_worker(whole)

@@ -49,6 +49,7 @@ def warm_up(guests: Guests) -> None:
     loaded = guests.load(CORE, compiled, frame)
     memory = ProcessMemory()
     guests.run(loaded, _warm_call(), RunMeter(memory))
+    guests.desk.clear()
     memory.close()
 
 

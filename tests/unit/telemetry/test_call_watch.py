@@ -1,5 +1,6 @@
 """What watches calls: counters, log, spans; and that a whole gateway has it."""
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -36,14 +37,29 @@ class Counted:
         self.ended.append(record)
 
 
-def test_the_end_of_a_call_is_counted_and_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
-    counted = Counted()
+class Lines(logging.Handler):
+    """What a log has of it, written where it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.written.append(JsonLines().format(record))
+
+
+async def test_the_end_of_a_call_is_counted_and_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
+    counted, lines = Counted(), Lines()
     caplog.set_level(logging.INFO, "palyra.calls")
+    logging.getLogger("palyra.calls").addHandler(lines)
     with CallWatch(counted, None).watching(record()) as watch:
         assert (call := current_call()) is not None and call.call_id == "01CALL"
         watch.call_ended(record(result={"text": "PRIVATE"}, error={"code": "call.denied", "message": "PRIVATE"}))
-        line = json.loads(JsonLines().format(caplog.records[0]))
-    assert current_call() is None and len(counted.ended) == 1
+    assert current_call() is None and not counted.ended
+    await asyncio.sleep(0)
+    logging.getLogger("palyra.calls").removeHandler(lines)
+    assert len(counted.ended) == 1
+    line = json.loads(lines.written[0])
     assert (line["message"], line["code"], line["duration_ms"]) == ("echo succeeded", "call.denied", 5)
     assert line["call_id"] == "01CALL" and "PRIVATE" not in json.dumps(line)
 
@@ -59,6 +75,7 @@ async def test_a_gateway_logs_its_calls_and_makes_spans_of_them(
     caplog.set_level(logging.INFO, "palyra.calls")
     async with open_house(tmp_path) as house:
         ended = await house.call("echo", {"text": "PRIVATE"}, principal="user:operator")
+        await asyncio.sleep(0)
         metrics = house.gateway.metrics.render().decode()
     (span,) = kept.get_finished_spans()
     assert span.attributes is not None and span.attributes["gen_ai.tool.call.id"] == ended.call_id
