@@ -37,6 +37,8 @@ class LoadedCore:
         self.initializes = initialize is not None and initialize.type == "() -> ()"
         # The one memory is the exported one: its size is the whole.
         self.one_memory = len(facts.memories) == 1 and facts.export(MEMORY) is not None
+        # An instance of it does nothing before it is called, and says itself how much memory it has.
+        self.waits_still = self.one_memory and not facts.has_start
         self._forms: dict[str, EntryForm] = {}
 
     def form(self, entry: str) -> EntryForm:
@@ -61,6 +63,7 @@ class CoreGuests:
         self._instance = libwasmtime.Instance()
         # An instance may only be asked with the store it lives in: the engine ends the process otherwise.
         self._lives = False
+        self._ready: tuple[LoadedCore, GuestStore] | None = None
         # Whether its exported memory was found: host functions look at the same one.
         self._has_memory = False
         self._extern = libwasmtime.Extern()
@@ -80,9 +83,9 @@ class CoreGuests:
         self._max_request_bytes = call.max_request_bytes
         self.functions.begin()
         self.wasi.begin(call.clock_ms, call.random_seed)
-        self._lives = self._has_memory = False
+        self._has_memory = False
         self._desk.clear()
-        store = GuestStore(self.engine_address, call, loaded.facts)
+        store = self._moved_in(loaded, call)
         try:
             meter.start(exact=loaded.one_memory)
             return self._run(loaded, form, store.context, call)
@@ -92,10 +95,46 @@ class CoreGuests:
             meter.stop(store.fuel_used())
             self._desk.leave(store)
 
+    def make_ready(self, loaded: LoadedCore, call: Call) -> None:
+        """After a guest: a new place for the next one, if that is of the same module and gets the same bounds. Nothing
+        of the module runs in it before it is called."""
+        self.forget_ready()
+        if not loaded.waits_still:
+            return
+        store = GuestStore(self.engine_address, call, loaded.facts)
+        try:
+            self._instantiate(loaded, store.context)
+        except GuestEnded:
+            # Told to the one who calls it.
+            store.close()
+        else:
+            self._ready = loaded, store
+
+    def forget_ready(self) -> None:
+        if self._ready is not None:
+            (_, store), self._ready = self._ready, None
+            store.close()
+
+    def _moved_in(self, loaded: LoadedCore, call: Call) -> GuestStore:
+        """A store that nobody has used. ``_lives`` says whether an instance is in it already."""
+        self._lives = False
+        if self._ready is not None:
+            waits, store = self._ready
+            if waits is loaded and store.bounds == (call.memory_bytes, call.table_elements):
+                self._ready = None
+                store.grant(call.fuel)
+                self._lives = True
+                return store
+            self.forget_ready()
+        return GuestStore(self.engine_address, call, loaded.facts)
+
+    def _instantiate(self, loaded: LoadedCore, context: int) -> None:
+        self._judge(libwasmtime.instantiate(loaded.address, context, self._instance_reference, self._trap_reference))
+
     def _run(self, loaded: LoadedCore, form: EntryForm, context: int, call: Call) -> bytes | int:
-        error = libwasmtime.instantiate(loaded.address, context, self._instance_reference, self._trap_reference)
-        self._judge(error)
-        self._lives = True
+        if not self._lives:
+            self._instantiate(loaded, context)
+            self._lives = True
         if loaded.initializes:
             self._call(context, INITIALIZE, ())
         if form is EntryForm.MINIMAL:

@@ -51,6 +51,16 @@ class Guests:
             return loaded.home.run(loaded, call, meter)
         return self.components.run(loaded, call, meter)
 
+    def clear_up(self, loaded: LoadedCore | LoadedComponent, call: Call) -> None:
+        """When the answer is on its way: where the guest lived is cleared, and the slot made ready for the next."""
+        self.desk.clear()
+        if self.in_slot is not None and isinstance(loaded, LoadedCore) and loaded.home is self.in_slot:
+            self.in_slot.make_ready(loaded, call)
+
+    def forget_ready(self) -> None:
+        if self.in_slot is not None:
+            self.in_slot.forget_ready()
+
 
 class Worker:
     def __init__(self, channel: WorkerChannel, guests: Guests, memory: ProcessMemory) -> None:
@@ -70,10 +80,11 @@ class Worker:
             match frame:
                 case Call():
                     self._channel.send(self._run(frame))
-                    self._guests.desk.clear()
+                    self._guests.clear_up(self._loaded[frame.digest], frame)
                 case Load():
                     self._channel.send(self._load(frame))
                 case Unload():
+                    self._guests.forget_ready()
                     self._loaded.pop(frame.digest, None)
                 case _:  # an answer that came too late
                     continue

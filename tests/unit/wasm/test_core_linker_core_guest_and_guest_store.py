@@ -99,3 +99,94 @@ def test_a_memory_nobody_pointed_to_is_empty():
 def test_warming_up_leaves_nothing_behind(guests):
     warm_up(guests)
     assert guests.desk.calls is None
+
+
+# Counts up in its memory and in a global, and grows by as many pages as it may.
+COUNTS = """(global $g (mut i32) (i32.const 0))
+  (func $count (result i32)
+    (global.set $g (i32.add (global.get $g) (i32.const 1)))
+    (i32.store (i32.const 64) (i32.add (i32.load (i32.const 64)) (i32.const 1)))
+    (i32.add (global.get $g) (i32.load (i32.const 64))))"""
+GROWS = """(loop $more (br_if $more (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) (memory.size)"""
+PAGE = 65_536
+
+
+class InARow:
+    """Guests one after the other, as a worker has them: cleared up after each."""
+
+    def __init__(self, memory):
+        self.guests = Guests(make_engine(), make_slot_engine())
+        self.memory = memory
+
+    def load(self, module):
+        compiled = bytes(wasmtime.Module(self.guests.engine, module).serialize())
+        frame = Load(digest=b"", form=CORE, size=len(compiled), facts=module_facts(module))
+        loaded = self.guests.load(CORE, compiled, frame)
+        assert loaded.home is self.guests.in_slot
+        return loaded
+
+    def run(self, loaded, **changed):
+        call = msgspec.structs.replace(CALL, **changed)
+        self.guests.desk.begin(HostCalls(call, lambda ask: Answer(number=ask.number, status=0)))
+        meter = RunMeter(self.memory)
+        try:
+            return self.guests.run(loaded, call, meter), meter
+        finally:
+            self.guests.desk.begin(None)
+            self.guests.clear_up(loaded, call)
+
+
+def test_an_instance_that_was_made_ready_is_as_new(memory):
+    row = InARow(memory)
+    loaded = row.load(minimal("(call $count)", before=COUNTS))
+    used = set()
+    for _ in range(4):
+        output, meter = row.run(loaded)
+        assert output == 2
+        used.add((meter.fuel_used, meter.memory_bytes))
+    assert len(used) == 1
+
+
+def test_it_gets_the_fuel_and_the_bounds_of_its_own_call(memory):
+    row = InARow(memory)
+    endless = row.load(minimal("(loop $l (br $l)) (i32.const 0)"))
+    for fuel in (1_000, 9_000, 500):
+        with pytest.raises(GuestEnded) as ended:
+            row.run(endless, fuel=fuel)
+        assert ended.value.kind == "fuel_exhausted"
+    grows = row.load(minimal(GROWS))
+    assert [row.run(grows, memory_bytes=pages * PAGE)[0] for pages in (3, 3, 5, 2, 2)] == [3, 3, 5, 2, 2]
+
+
+def test_another_module_does_not_get_it(memory):
+    row = InARow(memory)
+    one, other = row.load(minimal("(i32.const 1)")), row.load(minimal("(i32.const 2)"))
+    assert [row.run(which)[0] for which in (one, one, other, one, other, other)] == [1, 1, 2, 1, 2, 2]
+    row.guests.forget_ready()
+    assert row.run(other)[0] == 2
+
+
+def test_what_would_run_before_it_is_called_is_not_made_ready(memory):
+    row = InARow(memory)
+    text = f"""(module {imported("log", 3)} (memory (export "memory") 1) {text_at(0, "early")}
+      (func $s (drop (call $log (i32.const 1) (i32.const 0) (i32.const 5)))) (start $s)
+      (func (export "run") (result i32) (i32.const 0)))"""
+    loaded = row.load(wasm(text))
+    for _ in range(2):
+        row.run(loaded)
+        assert row.guests.in_slot is not None and row.guests.in_slot._ready is None
+
+
+def test_what_cannot_be_made_ready_fails_where_it_is_called(memory):
+    row = InARow(memory)
+    bad = row.load(
+        wasm(
+            '(module (memory (export "memory") 1) (data (i32.const 70000) "x")'
+            ' (func (export "run") (result i32) (i32.const 0)))'
+        )
+    )
+    good = row.load(minimal("(i32.const 7)"))
+    for _ in range(2):
+        with pytest.raises(GuestEnded):
+            row.run(bad)
+        assert row.run(good)[0] == 7
