@@ -37,12 +37,14 @@ class LateStart:
         self._timer = loop.call_later(UNRECORDED_SECONDS, self._begin)
 
     def computed(self) -> None:
-        """To be called when the computing is over."""
+        """To be called once, when the computing is over."""
         self._computing = None
         self._timer.cancel()
         if not self.entries and self.begun is None:
             self._soon.cancel()
             self._prepare()
+        # They hold this, and it them: the collector would find that much later, and memory grow until then.
+        del self._soon, self._timer
 
     def _prepare(self) -> None:
         self.entries = entries_ready(self._asked, self._started, self._expected, self._store)

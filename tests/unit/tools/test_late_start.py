@@ -1,6 +1,7 @@
 """A call without effects: written down once with its end, or as started when it takes a while."""
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,23 @@ async def test_what_was_made_ready_while_it_computed_is_what_is_recorded(tmp_pat
         assert [event.kind for event in events] == ENTRIES
         assert not any(b"swordfish" in event.payload for event in events)
         assert all(event.principal == record.principal and event.run == record.run_id for event in events)
+
+
+async def test_nothing_is_left_for_the_collector(tmp_path: Path) -> None:
+    """What a call made goes with it: what holds itself would stay until a collector that seldom runs finds it."""
+    async with open_house(tmp_path, SETTINGS) as house:
+
+        async def think(plan: ExecutionPlan) -> str:
+            await asyncio.sleep(0.001)
+            return "done"
+
+        give_tool(house, think)
+        await house.call(TOOL, {})
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                assert (await house.call(TOOL, {})).error is None
+            assert gc.collect() < 20
+        finally:
+            gc.enable()
