@@ -310,7 +310,9 @@ def test_it_works_in_the_current_folder_or_in_the_one_named(workshop: Workshop, 
     ran = workshop.run("--workspace", str(tmp_path / "link"), "--", "touch", "here")
     assert ran.status == 0 and os.listdir(tmp_path / "other") == ["here"]
     assert workshop.run("--workspace", "/", "--", "ls").status == 125
-    assert workshop.run("--workspace", str(tmp_path / "missing"), "--", "ls").status in (0, 125)
+    refused = workshop.run("--workspace", str(tmp_path / "missing"), "--", "ls", json=True)
+    assert (refused.status, refused.error["code"]) == (125, "workspace.bad_root")
+    assert refused.error["kind"] == "invalid_input" and not (tmp_path / "missing").exists()
 
 
 def test_the_statement_verifies_and_the_journal_has_the_call(workshop: Workshop, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The boundaries of every call, from the settings."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from palyra.errors import InvalidInput
 from palyra.policy.entities import EntityDirectory
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
+from palyra.workspace.errors import BadRoot
 
 
 class WorkspaceHoldsPalyra(InvalidInput):
@@ -24,9 +26,13 @@ class WorkspaceHoldsPalyra(InvalidInput):
 def tool_call_config(
     settings: Settings, state: StateDir, policy_dir: Path, directory: EntityDirectory
 ) -> ToolCallConfig:
-    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else state.path("workspace")
+    meant = state.path("workspace")
+    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else meant
     _refuse_own_folders(root.resolve(), settings, state, policy_dir)
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if root == meant:
+        with suppress(FileExistsError):
+            root.mkdir(mode=0o700)
+    _refuse_missing(root)
     return ToolCallConfig(
         directory=directory,
         workspace=str(root.resolve()),
@@ -37,6 +43,20 @@ def tool_call_config(
         run_budget=msgspec.convert(settings.budget, RunBudget, from_attributes=True),
         approval_ttl_ms=settings.approvals.ttl_seconds * MS_PER_SECOND,
         max_approval_ttl_ms=settings.approvals.max_ttl_seconds * MS_PER_SECOND,
+    )
+
+
+def _refuse_missing(root: Path) -> None:
+    """A folder that somebody named is theirs to make. Made here, one with a slip in its name would look like a project
+    that lost its files."""
+    if root.is_dir():
+        return
+    if root.exists():
+        raise BadRoot(f"the workspace {root} is not a folder", path=str(root))
+    raise BadRoot(
+        f"the workspace {root} does not exist",
+        hint="name the folder of a project that is there, with --workspace or workspace.root; or make this one first",
+        path=str(root),
     )
 
 

@@ -13,6 +13,7 @@ from palyra.daemons.call_config import WorkspaceHoldsPalyra, tool_call_config
 from palyra.daemons.embedded import embedded_app
 from palyra.daemons.entity_directory import directory_of
 from palyra.tools.call import CallState
+from palyra.workspace.errors import BadRoot
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -45,6 +46,7 @@ async def test_a_body_that_fails_still_closes_everything_and_comes_out_bare(tmp_
 
 
 def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "work").mkdir(parents=True)
     settings = msgspec.convert(
         {
             "tools": {"timeout_ms": 7, "max_timeout_ms": 8, "max_output_bytes": 2048, "max_concurrent_calls": 3},
@@ -60,7 +62,7 @@ def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:
     assert (config.timeout_ms, config.max_timeout_ms, config.max_output_bytes) == (7, 8, 2048)
     assert (config.max_concurrent_calls, config.max_calls_per_run) == (3, 4)
     assert (config.approval_ttl_ms, config.max_approval_ttl_ms) == (5_000, 6_000)
-    assert config.workspace == str(tmp_path / "deep" / "work") and Path(config.workspace).is_dir()
+    assert config.workspace == str(tmp_path / "deep" / "work")
 
 
 def test_the_embedded_door_is_called_cli_and_uses_the_same_record(tmp_path: Path) -> None:
@@ -99,5 +101,20 @@ def test_a_workspace_does_not_hold_what_palyra_goes_by(tmp_path: Path, root: str
 
 @pytest.mark.parametrize("root", ["project", "home/project", "config/project", "home/state/workspace/deeper"])
 def test_a_workspace_beside_it_is_fine(tmp_path: Path, root: str) -> None:
-    (tmp_path / "home").mkdir()
+    StateDir.open(tmp_path / "home" / "state")
+    (tmp_path / root).mkdir(parents=True)
     assert workspace_at(tmp_path, root) == str((tmp_path / root).resolve())
+
+
+@pytest.mark.parametrize("root", ["typo", "home/state/workspace/typo", "a-file"])
+def test_a_workspace_that_somebody_named_is_not_made(tmp_path: Path, root: str) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(BadRoot) as caught:
+        workspace_at(tmp_path, root)
+    assert caught.value.code == "workspace.bad_root" and str(tmp_path / root) in caught.value.message
+    assert not (tmp_path / root).is_dir()
+
+
+def test_the_one_in_the_state_directory_is_made_also_where_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    assert Path(workspace_at(tmp_path, "home/state/workspace")).is_dir()
