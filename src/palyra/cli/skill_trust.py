@@ -6,10 +6,12 @@ from typing import Any
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.skill_review import NAME_A_KEY
 from palyra.cli.terminal import shown
 from palyra.limits import KIB
 
 MAX_STATEMENT_BYTES = 16 * KIB
+_NAME_A_STATEMENT = "name the file with what `palyra skill trust hand-over` printed"
 
 
 @click.group("trust")
@@ -47,7 +49,7 @@ def add(invocation: Invocation, publisher: str, key_file: Path) -> None:
     from palyra.cli.sources import read_file
     from palyra.signing.ed25519 import MAX_KEY_FILE_BYTES, Ed25519Verifier
 
-    raw = Ed25519Verifier.from_pem(read_file(key_file, MAX_KEY_FILE_BYTES)).public_key()
+    raw = Ed25519Verifier.from_pem(read_file(key_file, MAX_KEY_FILE_BYTES, hint=NAME_A_KEY)).public_key()
     with open_client(invocation) as client:
         added = client.add_publisher(publisher, raw)
     invocation.output.data(added.document, lambda _: f"{shown(added.publisher)} may sign with {shown(added.key_id)}")
@@ -77,9 +79,9 @@ def rotate(invocation: Invocation, file: Path) -> None:
     from palyra.cli.sources import SourceUnreadable, read_file
 
     try:
-        statement = read_file(file, MAX_STATEMENT_BYTES).decode("utf-8")
+        statement = read_file(file, MAX_STATEMENT_BYTES, hint=_NAME_A_STATEMENT).decode("utf-8")
     except UnicodeDecodeError:
-        raise SourceUnreadable(f"{file} is not a statement: it is not text") from None
+        raise SourceUnreadable(f"{file} is not a statement: it is not text", hint=_NAME_A_STATEMENT) from None
     with open_client(invocation) as client:
         added = client.rotate_publisher(statement)
     invocation.output.data(

@@ -117,6 +117,28 @@ def test_verify_without_a_daemon_and_without_a_list(palyra: CommandLine, signer:
     assert palyra("skill", "verify", str(tmp_path / "missing")).status == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("install", "FILE"), "`palyra skill sign` makes it"),
+        (("verify", "FILE"), "`palyra skill sign` makes it"),
+        (("audit", "FILE"), "`palyra skill sign` makes it"),
+        (("audit", "./gone.skill"), "`palyra skill sign` makes it"),
+        (("audit", "gone.skill"), "or a skill that `palyra skill list` shows"),
+        (("verify", "ARCHIVE", "--key", "FILE"), "`palyra skill keygen FILE` writes it"),
+        (("trust", "add", "acme", "FILE"), "`palyra skill keygen FILE` writes it"),
+        (("trust", "rotate", "FILE"), "`palyra skill trust hand-over` printed"),
+    ],
+)
+def test_a_file_that_is_not_there_is_told_of_with_what_belongs_there(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path, words: tuple[str, ...], hint: str
+) -> None:
+    given = {"FILE": str(tmp_path / "gone.skill"), "ARCHIVE": file(tmp_path, signer)}
+    refused = palyra("skill", *(given.get(word, word) for word in words))
+    assert refused.status in (2, 6) and "gone.skill" in refused.err
+    assert hint in refused.err and "JSON" not in refused.err and "/v1" not in refused.err
+
+
 def test_audit_of_a_file_and_of_a_skill(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
     palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
     path = file(tmp_path, signer, capabilities='channels = ["a"]')
