@@ -115,6 +115,15 @@ def test_a_home_that_holds_palyras_keys_is_no_workspace(workshop: Workshop) -> N
     assert started.status == 2 and started.error["code"] == "workspace.holds_palyra"
 
 
+def test_hosts_in_tier_b_are_refused_with_the_way_out(workshop: Workshop) -> None:
+    refused = workshop.run("--tier", "b", "--allow-host", "a.example", "--", "true", json=True)
+    assert (refused.status, refused.error["code"]) == (125, "sandbox.hosts_need_tier_c")
+    assert refused.error["kind"] == "invalid_input"
+    assert "machine" not in refused.error["message"] and "--tier c" in refused.error["hint"]
+    assert workshop.run("--tier", "b", "--", "true").status == 0
+    assert workshop.run("--tier", "c", "--allow-host", "a.example", "--", "true").status == 0
+
+
 def test_not_found_and_not_executable(workshop: Workshop) -> None:
     workshop.write("plain.txt", "text")
     workshop.write("script", "#!/nonexistent/interpreter\n").chmod(0o755)
