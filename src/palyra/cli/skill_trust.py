@@ -7,7 +7,7 @@ import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.skill_review import NAME_A_KEY
-from palyra.cli.terminal import shown
+from palyra.cli.terminal import command_line, shown
 from palyra.limits import KIB
 
 MAX_STATEMENT_BYTES = 16 * KIB
@@ -52,7 +52,21 @@ def add(invocation: Invocation, publisher: str, key_file: Path) -> None:
     raw = Ed25519Verifier.from_pem(read_file(key_file, MAX_KEY_FILE_BYTES, hint=NAME_A_KEY)).public_key()
     with open_client(invocation) as client:
         added = client.add_publisher(publisher, raw)
-    invocation.output.data(added.document, lambda _: f"{shown(added.publisher)} may sign with {shown(added.key_id)}")
+        keys = [one for one in client.publishers().keys if one["publisher"] == publisher]
+    others = [one["key_id"] for one in keys if one["state"] == "active" and one["key_id"] != added.key_id]
+    invocation.output.data(
+        {**added.document, "other_keys": others},
+        lambda _: f"{shown(added.publisher)} may sign with {shown(added.key_id)}",
+    )
+    if others:
+        invocation.output.warning(_other_keys(publisher, others))
+
+
+def _other_keys(publisher: str, others: list[str]) -> str:
+    """A new key beside the old ones is rarely what somebody wants who has lost a key or changed it."""
+    remove = "\n".join(f"  {command_line('palyra', 'skill', 'trust', 'remove', publisher, each)}" for each in others)
+    still = "the one from before still may" if len(others) == 1 else "those from before still may"
+    return f"{shown(publisher)} has {len(others) + 1} keys now, and {still} sign. To end that:\n{remove}"
 
 
 @trust.command("remove")
