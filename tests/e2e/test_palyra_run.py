@@ -319,6 +319,11 @@ def test_it_works_in_the_current_folder_or_in_the_one_named(workshop: Workshop, 
     ran = workshop.run("--workspace", str(tmp_path / "link"), "--", "touch", "here")
     assert ran.status == 0 and os.listdir(tmp_path / "other") == ["here"]
     assert workshop.run("--workspace", "/", "--", "ls").status == 125
+    for place in ("/usr", "/etc"):
+        system = workshop.run("--workspace", place, "--", "ls", json=True)
+        assert (system.status, system.error["code"]) == (125, "sandbox.bad_profile")
+        assert system.error["kind"] == "invalid_input" and "the folder of a project" in system.error["hint"]
+        assert system.error["message"] == f"{place} cannot be a workspace: a sandbox has that place for itself"
     refused = workshop.run("--workspace", str(tmp_path / "missing"), "--", "ls", json=True)
     assert (refused.status, refused.error["code"]) == (125, "workspace.bad_root")
     assert refused.error["kind"] == "invalid_input" and not (tmp_path / "missing").exists()

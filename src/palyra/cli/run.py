@@ -41,6 +41,7 @@ _KINDS: Final = {
     "json.not_canonical": "invalid_input",
     "call.timed_out": "timed_out",
     "call.unenforceable": "unsupported_platform",
+    "sandbox.bad_profile": "invalid_input",
     "workspace.bad_root": "invalid_input",
     "workspace.holds_palyra": "workspace_scope_denied",
     "tool.unknown": "disabled",
