@@ -166,7 +166,8 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
         channel="cli",
         timeout_ms=None if options["timeout"] is None else max(1, round(options["timeout"] * 1000)),
     )
-    gateway = Gateway(settings, invocation.state_dir, invocation.locations.policy_dir(settings), channel="cli")
+    places = (invocation.state_dir, invocation.locations.policy_dir(settings))
+    gateway = Gateway(settings, *places, channel="cli", settings_file=invocation.config_path)
 
     async def call() -> "CallRecord":
         with contextlib.ExitStack() as stack:

@@ -113,6 +113,7 @@ def run_daemon(
         invocation.locations.policy_dir(invocation.settings),
         announce,
         beside,
+        invocation.config_path,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service)

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -14,21 +15,28 @@ from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
 from palyra.workspace.errors import BadRoot
 
+# As many as the kernel follows.
+_MOST_LINKS: Final = 40
+
 
 class WorkspaceHoldsPalyra(InvalidInput):
     code = "workspace.holds_palyra"
     hint = (
-        "choose the folder of a project with --workspace: who works in this one could read Palyra's keys and change its"
-        " policies"
+        "choose the folder of a project with --workspace: who works in this one could read Palyra's keys, or change its"
+        " settings and policies"
     )
 
 
 def tool_call_config(
-    settings: Settings, state: StateDir, policy_dir: Path, directory: EntityDirectory
+    settings: Settings,
+    state: StateDir,
+    policy_dir: Path,
+    directory: EntityDirectory,
+    settings_file: Path | None = None,
 ) -> ToolCallConfig:
     meant = state.path("workspace")
     root = Path(settings.workspace.root).expanduser() if settings.workspace.root else meant
-    _refuse_own_folders(root.resolve(), settings, state, policy_dir)
+    _refuse_own_places(root.resolve(), settings, state, policy_dir, settings_file)
     if root == meant:
         with suppress(FileExistsError):
             root.mkdir(mode=0o700)
@@ -60,13 +68,37 @@ def _refuse_missing(root: Path) -> None:
     )
 
 
-def _refuse_own_folders(root: Path, settings: Settings, state: StateDir, policy_dir: Path) -> None:
+def _refuse_own_places(
+    root: Path, settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None
+) -> None:
     """A workspace is its agents'. What Palyra itself goes by must be neither in it nor around it; but for the folder
-    that is meant for it in the state directory."""
-    own = [state.root, policy_dir, *([Path(settings.vault.key_file).expanduser()] if settings.vault.key_file else [])]
-    meant = state.path("workspace").resolve()
-    for place in (each.resolve() for each in own):
+    that is meant for it in the state directory. A settings file that is not written yet could be written there."""
+    named = (settings.vault.key_file, settings.vault.passphrase_file)
+    files = [*([settings_file] if settings_file else []), *(Path(each).expanduser() for each in named if each)]
+    folders = [state.root, policy_dir]
+    for place in (each for own in (*folders, *files) for each in _on_the_way_to(own)):
         if place == root or root in place.parents:
             raise WorkspaceHoldsPalyra(f"{root} holds {place}: it cannot be a workspace", path=str(root))
+    meant = state.path("workspace").resolve()
+    for place in (each.resolve() for each in folders):
         if place in root.parents and root != meant and meant not in root.parents:
             raise WorkspaceHoldsPalyra(f"{root} lies in {place}: it cannot be a workspace", path=str(root))
+
+
+def _on_the_way_to(path: Path) -> list[Path]:
+    """The place itself, and before it each link that leads there: whoever can put another in its stead decides what is
+    found."""
+    links: list[Path] = []
+    here, ahead = Path("/"), [*path.absolute().parts[1:]]
+    while ahead and len(links) < _MOST_LINKS:
+        name = ahead.pop(0)
+        here = here.parent if name == ".." else here / name
+        if here.is_symlink():
+            links.append(here)
+            target = here.readlink()
+            here, ahead = Path("/") if target.is_absolute() else here.parent, [*_names(target), *ahead]
+    return [*links, path.resolve()]
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    return path.parts[1:] if path.is_absolute() else path.parts

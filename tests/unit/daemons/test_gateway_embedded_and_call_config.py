@@ -99,6 +99,53 @@ def test_a_workspace_does_not_hold_what_palyra_goes_by(tmp_path: Path, root: str
     assert not (tmp_path / "home" / "state" / "other").exists(), "nothing is made of what is refused"
 
 
+def workspace_with_everything_apart(tmp_path: Path, root: str) -> str:
+    """State, policies, key, passphrase and settings file each in a folder of its own."""
+    StateDir.open(tmp_path / "state")
+    vault = {"key_file": str(tmp_path / "key" / "k"), "passphrase_file": str(tmp_path / "phrase" / "p")}
+    settings = msgspec.convert({"workspace": {"root": str(tmp_path / root)}, "vault": vault}, Settings)
+    policies, file = tmp_path / "policies", tmp_path / "settings" / "palyra.toml"
+    state = StateDir.open(tmp_path / "state")
+    return tool_call_config(settings, state, policies, directory_of(settings), file).workspace
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("root", ["settings", "key", "phrase", "policies"])
+def test_a_workspace_does_not_hold_the_settings_file_or_a_key_wherever_they_are(
+    tmp_path: Path, root: str, written: bool
+) -> None:
+    for name in ("settings/palyra.toml", "key/k", "phrase/p"):
+        (tmp_path / name).parent.mkdir()
+        if written:
+            (tmp_path / name).touch()
+    with pytest.raises(WorkspaceHoldsPalyra):
+        workspace_with_everything_apart(tmp_path, root)
+
+
+def test_a_workspace_in_the_folder_of_the_settings_file_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "settings" / "project").mkdir(parents=True)
+    assert workspace_with_everything_apart(tmp_path, "settings/project") == str(tmp_path / "settings" / "project")
+
+
+@pytest.mark.parametrize("name", ["settings", "policies", "key"])
+@pytest.mark.parametrize("through", ["directly", "over another link"])
+def test_a_workspace_does_not_hold_a_link_to_what_palyra_goes_by(tmp_path: Path, name: str, through: str) -> None:
+    """Who works there could put another folder in the link's place."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "safe").mkdir()
+    if through == "directly":
+        (tmp_path / "project" / name).symlink_to("../safe")
+        (tmp_path / name).symlink_to(tmp_path / "project" / name)
+    else:
+        (tmp_path / name).symlink_to("project/first")
+        (tmp_path / "project" / "first").symlink_to(tmp_path / "project" / ".." / "project" / "second")
+        (tmp_path / "project" / "second").symlink_to(tmp_path / "safe")
+    with pytest.raises(WorkspaceHoldsPalyra):
+        workspace_with_everything_apart(tmp_path, "project")
+    (tmp_path / "other").mkdir()
+    assert workspace_with_everything_apart(tmp_path, "other")
+
+
 @pytest.mark.parametrize("root", ["project", "home/project", "config/project", "home/state/workspace/deeper"])
 def test_a_workspace_beside_it_is_fine(tmp_path: Path, root: str) -> None:
     StateDir.open(tmp_path / "home" / "state")
