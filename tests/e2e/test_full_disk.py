@@ -40,6 +40,7 @@ def _fill(folder: Path) -> Path:
 
 
 def test_calls_are_refused_and_nothing_runs_unrecorded(small_disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
     place = Place(small_disk, f'[workspace]\nroot = "{tmp_path / "w"}"\n[tools]\npreapproved = ["fs.write"]\n')
     with place.daemon() as daemon, daemon.client() as client:
         client.call("fs.write", {"path": "before", "content": "x"})

@@ -115,6 +115,42 @@ def test_a_home_that_holds_palyras_keys_is_no_workspace(workshop: Workshop) -> N
     assert started.status == 2 and started.error["code"] == "workspace.holds_palyra"
 
 
+@pytest.mark.parametrize("named_by", ["--config", "PALYRA_CONFIG"])
+def test_a_project_that_holds_the_settings_file_is_no_workspace(tmp_path: Path, named_by: str) -> None:
+    """Everything else is kept elsewhere. Who works there would write what the operator starts with the next time."""
+    safe = tmp_path / "safe"
+    settings = f'[policy]\ndir = "{safe / "policies"}"\n[vault]\nkey_file = "{safe / "vault.key"}"\n'
+    workshop = Workshop(tmp_path)
+    file = workshop.write("palyra.toml", settings)
+    workshop.place.config.write_text(settings)
+    if named_by == "PALYRA_CONFIG":
+        workshop.place.config.unlink()
+        workshop.place.config.symlink_to(file)
+    options = ("--config", str(file)) if named_by == "--config" else ()
+    attack = ("bash", "-c", "printf '[tools]\\npreapproved = [\"fs.*\"]\\n' >> palyra.toml")
+    for tier in ("c", "b"):
+        words = ("run", "--tier", tier, "--egress", "none", "--allow-interpreters", "--json", "--", *attack)
+        refused = workshop.palyra(*options, *words)
+        assert (refused.status, refused.error["code"]) == (125, "workspace.holds_palyra")
+        assert refused.error["kind"] == "workspace_scope_denied"
+    work = ("--workspace", str(workshop.workspace), "--json")
+    started = workshop.palyra(*options, "up", "--no-browser", "--port", "0", *work)
+    assert started.status == 2 and started.error["code"] == "workspace.holds_palyra"
+    assert file.read_text() == settings
+    # Without a daemon, in the workspace that is meant: the agent still has to ask.
+    asked = workshop.palyra(*options, "call", "fs.write", "--input", '{"path": "a", "content": "x"}', "--json")
+    assert asked.error["code"] == "call.needs_approval"
+
+
+def test_hosts_in_tier_b_are_refused_with_the_way_out(workshop: Workshop) -> None:
+    refused = workshop.run("--tier", "b", "--allow-host", "a.example", "--", "true", json=True)
+    assert (refused.status, refused.error["code"]) == (125, "sandbox.hosts_need_tier_c")
+    assert refused.error["kind"] == "invalid_input"
+    assert "machine" not in refused.error["message"] and "--tier c" in refused.error["hint"]
+    assert workshop.run("--tier", "b", "--", "true").status == 0
+    assert workshop.run("--tier", "c", "--allow-host", "a.example", "--", "true").status == 0
+
+
 def test_not_found_and_not_executable(workshop: Workshop) -> None:
     workshop.write("plain.txt", "text")
     workshop.write("script", "#!/nonexistent/interpreter\n").chmod(0o755)
@@ -310,7 +346,14 @@ def test_it_works_in_the_current_folder_or_in_the_one_named(workshop: Workshop, 
     ran = workshop.run("--workspace", str(tmp_path / "link"), "--", "touch", "here")
     assert ran.status == 0 and os.listdir(tmp_path / "other") == ["here"]
     assert workshop.run("--workspace", "/", "--", "ls").status == 125
-    assert workshop.run("--workspace", str(tmp_path / "missing"), "--", "ls").status in (0, 125)
+    for place in ("/usr", "/etc"):
+        system = workshop.run("--workspace", place, "--", "ls", json=True)
+        assert (system.status, system.error["code"]) == (125, "sandbox.bad_profile")
+        assert system.error["kind"] == "invalid_input" and "the folder of a project" in system.error["hint"]
+        assert system.error["message"] == f"{place} cannot be a workspace: a sandbox has that place for itself"
+    refused = workshop.run("--workspace", str(tmp_path / "missing"), "--", "ls", json=True)
+    assert (refused.status, refused.error["code"]) == (125, "workspace.bad_root")
+    assert refused.error["kind"] == "invalid_input" and not (tmp_path / "missing").exists()
 
 
 def test_the_statement_verifies_and_the_journal_has_the_call(workshop: Workshop, tmp_path: Path) -> None:

@@ -64,6 +64,21 @@ def test_a_check_tells_whether_the_daemon_has_taken_the_policies_up(place: Place
         assert other.status == 0 and "not in force" in other.stdout
 
 
+def test_no_yes_is_promised_that_the_changed_policies_do_not_keep(place: Place) -> None:
+    write = ("call", "fs.write", "--input", '{"path": "a.txt", "content": "x"}')
+    with place.daemon():
+        approval = place.palyra(*write, "--json").error["details"]["approval_id"]
+        (place.policies / "sleep.cedar").write_text(FORBID_SLEEP)
+        assert "; in force" in place.palyra("policy", "check").stdout
+        refused = place.palyra("approvals", "approve", approval)
+        assert refused.status == 2 and "approval.outdated" in refused.stderr and "made again" in refused.stderr
+        assert "may make exactly this" not in refused.stdout + refused.stderr
+        assert "a yes means  nothing now" in place.palyra("approvals", "show", approval).stdout
+        anew = place.palyra(*write, "--json").error["details"]["approval_id"]
+        assert "may make exactly this" in place.palyra("approvals", "approve", anew).stdout
+        assert place.palyra(*write).status == 0
+
+
 def test_a_first_start_with_broken_policies_is_refused(place: Place) -> None:
     (place.policies / "broken.cedar").write_text(BROKEN)
     refused = place.palyra("up", "--port", "0", "--json")

@@ -8,11 +8,14 @@ import pytest
 
 from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.house import House, open_house
+from fakes.raw_http import ask, operator
+from palyra.api.app import create_app
 from palyra.daemons.tool_set import FilesExecutor
 from palyra.errors import PalyraError
-from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, SelfApproval
+from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, ApprovalState, SelfApproval
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, ExecutionPlan, Outcome
+from palyra.tools.sqlite_approvals import list_approvals
 from palyra.tools.sqlite_calls import calls_of_run
 
 WRITE = {"path": "a.txt", "content": "hello"}
@@ -117,6 +120,30 @@ async def test_an_approval_does_not_survive_a_change_of_policy(tmp_path: Path) -
         )
         await house.gateway.policy.reload()
         assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
+
+
+async def test_a_call_that_waits_does_not_outlive_the_policies_that_let_it_ask(tmp_path: Path) -> None:
+    """It asks and waits. Then it is forbidden. A person who says yes all the same lets nothing run: not the call that
+    waits with its old verdict, and not the one that is made anew."""
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    async with open_house(tmp_path) as house:
+        app, boss = create_app(house.gateway.service), await operator(house)
+        waiting = asyncio.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
+        while not (found := list_approvals(house.gateway.store, ApprovalState.PENDING)):
+            await asyncio.sleep(0.01)
+        (policies / "no.cedar").write_text(
+            '@id("no") forbid (principal, action == Action::"tool.execute", resource == Tool::"fs.write");\n'
+        )
+        await house.gateway.policy.reload()
+        decision = f"/v1/approvals/{found[0].id}/decision"
+        got = await ask(app, "POST", decision, token=boss, body={"decision": "approve"})
+        assert (got.status, got.code) == (409, "approval.outdated")
+        assert (await ask(app, "POST", decision, token=boss, body={"decision": "deny"})).status == 200
+        assert (await waiting).state is CallState.DENIED
+        assert (await house.call("fs.write", WRITE)).state is CallState.DENIED
+        assert not (house.workspace / WRITE["path"]).exists()
+        assert "approval.approved" not in house.kinds()
 
 
 async def test_an_approval_covers_one_principal_only(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ async def list_requests(service: ApiService, request: Request) -> Response:
     )
     return answer(
         {
-            "approvals": [approval_view(approval) for approval in found],
+            "approvals": [approval_view(service, approval) for approval in found],
             "next": found[-1].id if len(found) == MAX_LISTED else None,
         }
     )
@@ -73,7 +73,7 @@ async def show_request(service: ApiService, request: Request) -> Response:
         read_approval, service.store, ApprovalId.parse(request.path_params["approval_id"])
     )
     service.require_visible(caller, approval)
-    return answer(approval_view(approval))
+    return answer(approval_view(service, approval))
 
 
 @described("Approves, denies or withdraws a request.", body=DecisionBody, data=ApprovalData)
@@ -102,10 +102,11 @@ async def decide_approval(
         expires_ms=expires_ms,
         reason=body.reason,
         argument_digest=body.argument_digest,
+        in_force=service.in_force(approval.binding.tool),
     )
     decided = await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
     service.broker.waiting_room.ring(approval_id)
-    return approval_view(decided)
+    return approval_view(service, decided)
 
 
 def _expiry(service: ApiService, body: DecisionBody) -> int | None:
@@ -118,7 +119,7 @@ def _expiry(service: ApiService, body: DecisionBody) -> int | None:
     return service.clock.now_ms() + ttl_ms
 
 
-def approval_view(approval: Approval) -> ApprovalData:
+def approval_view(service: ApiService, approval: Approval) -> ApprovalData:
     return {
         "id": approval.id,
         "state": approval.state,
@@ -134,6 +135,7 @@ def approval_view(approval: Approval) -> ApprovalData:
         "scope": approval.scope,
         "pattern": approval.pattern,
         "meaning": approval.in_words(),
+        "outdated": service.outdated(approval),
         "created_at": rfc3339(approval.created_ms),
         "expires_at": rfc3339(approval.expires_ms),
         "default": "deny",

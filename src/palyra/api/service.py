@@ -16,9 +16,9 @@ from palyra.policy.decision import Decision, Outcome
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest
-from palyra.tools.approval import Approval, ApprovalScope, SelfApproval, UnknownApproval
+from palyra.tools.approval import Approval, ApprovalScope, ApprovalState, InForce, SelfApproval, UnknownApproval
 from palyra.tools.broker import Broker
-from palyra.tools.call import tool_entity
+from palyra.tools.call import UnknownTool, tool_entity
 from palyra.tools.ports import Store
 from palyra.vault.ref import SecretRef
 from palyra.vault.use import VAULT_MANAGE, VAULT_REVEAL, secret_entity
@@ -295,6 +295,20 @@ class ApiService:
         context = {"requester": approval.binding.principal, "scope": ApprovalScope.ONCE.value}
         decision = self._decided(decider, "approval.decide", self._tool_of(approval), channel, context)
         return decision.outcome is Outcome.ALLOW
+
+    def in_force(self, tool: str) -> InForce:
+        """What a call of this tool that is made now is bound to."""
+        try:
+            digest = self.broker.catalog.entry(tool).spec.digest
+        except UnknownTool:
+            digest = None
+        return InForce(bundle_digest=self.policy.bundle_digest, workspace=self.broker.config.workspace, skill=digest)
+
+    def outdated(self, approval: Approval) -> str:
+        """Why this request, or this yes that stands, covers no call that is made now; or nothing."""
+        if approval.state not in (ApprovalState.PENDING, ApprovalState.APPROVED):
+            return ""
+        return self.in_force(approval.binding.tool).changed_since(approval.binding)
 
     def _tool_of(self, approval: Approval) -> Entity:
         return tool_entity(self._directory, self.broker.catalog.entry(approval.binding.tool).spec)

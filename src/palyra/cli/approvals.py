@@ -169,7 +169,10 @@ def render_approval(approval: "ApprovalView") -> str:
             ("workspace", shown(approval.workspace)),
             ("policy asks", shown(", ".join(approval.policies))),
             ("because", shown_block("\n".join(approval.reasons))),
-            ("a yes means", shown(approval.meaning or "")),
+            (
+                "a yes means",
+                f"nothing now: {shown(approval.outdated)}" if approval.outdated else shown(approval.meaning or ""),
+            ),
             ("scope", shown(approval.scope or "")),
             ("pattern", "" if approval.pattern is None else pretty_json(approval.pattern)),
             ("asked at", shown(approval.created_at or "")),

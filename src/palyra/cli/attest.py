@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from palyra.tools.attestation import Evidence, ToolAttestation
 
 PUBLIC_KEY_FILE = "signing.pub"
+_NAME_A_DOCUMENT = (
+    "name a file with what `palyra call TOOL --json` printed, or with an attestation; - is standard input"
+)
 
 
 @click.group()
@@ -44,7 +47,7 @@ def verify(invocation: Invocation, file: str, public_keys: tuple[Path, ...]) -> 
 
     keys = public_keys or (invocation.state_path / PUBLIC_KEY_FILE,)
     verifiers = [Ed25519Verifier.from_pem_file(key) for key in keys]
-    document = read_file_or_stdin(file, MAX_CALL_DOCUMENT_BYTES)
+    document = read_file_or_stdin(file, MAX_CALL_DOCUMENT_BYTES, hint=_NAME_A_DOCUMENT)
     evidence = verify_evidence(document, verifiers)
     worker = _worker_of(document, evidence)
     invocation.output.data(_document(evidence, worker), lambda _: render_evidence(evidence, worker))

@@ -28,7 +28,7 @@ def open_client(invocation: Invocation) -> Iterator[Client]:
     settings = invocation.located_settings
     policy_dir = invocation.locations.policy_dir(settings)
     with (
-        embedded_app(settings, invocation.state_dir, policy_dir) as (app, token),
+        embedded_app(settings, invocation.state_dir, policy_dir, invocation.config_path) as (app, token),
         Client.in_process(app, token=token) as client,
     ):
         yield client

@@ -64,14 +64,16 @@ def tail(invocation: Invocation, lines: int, following: bool, run: str, call: st
         head = reader.head()[0]
         newest = reader.events_since(0, lines, run=run, call=call, kind=kind, newest_first=True)
         events = newest[::-1]
-        invocation.output.data({"events": [as_json(event) for event in events]}, lambda _: _lines(events))
+        invocation.output.data(
+            {"events": [as_json(event) for event in events]}, lambda _: invocation.output.lines(map(as_line, events))
+        )
         if following:
             from palyra.journal.follow import follow
 
             invocation.output.flush()
             after = max(head, events[-1].seq) if events else head
             for event in follow(reader, after, run=run, call=call, kind=kind):
-                invocation.output.text(as_line(event))
+                invocation.output.lines([as_line(event)])
                 invocation.output.flush()
 
 
@@ -198,10 +200,6 @@ def as_line(event: "Event") -> str:
 
 def _field(value: str) -> str:
     return value if _BARE.fullmatch(value) else repr(value)
-
-
-def _lines(events: "Iterable[Event]") -> str | None:
-    return "\n".join(as_line(event) for event in events) or None
 
 
 def _report_lines(report: "VerifyReport") -> str:

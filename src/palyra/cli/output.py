@@ -20,9 +20,6 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
 )
 _UNSAFE_OR_OUR_STYLE = re.compile(rf"\x1b\[(?:0|1|31|32|33|36)m|{_UNSAFE.pattern}")
-# The longest word that a drawn table does not break: an id has 26 characters, an instant 24.
-LONGEST_KEPT_WHOLE = 32
-_BETWEEN_COLUMNS = 3
 _STYLES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -101,6 +98,17 @@ class Output:
         else:
             self._write(self._out, aligned(cells))
 
+    def lines(self, lines: Iterable[str]) -> None:
+        """Long lines on stdout: folded with an indent on a terminal, as they are in a pipe; nothing with ``--json``."""
+        if self.json:
+            return
+        for line in map(one_line, lines):
+            if _is_terminal(self._out):
+                from palyra.cli.table import folded
+
+                line = "\n".join(folded(line, _width()))
+            self._write(self._out, line)
+
     def note(self, text: str) -> None:
         """Prose on stderr, in both modes."""
         self._write(self._err, text)
@@ -162,28 +170,16 @@ class Output:
         click.echo(shown, file=stream, nl=not shown.endswith("\n"), color=True)
 
     def _draw(self, cells: Sequence[Sequence[str]]) -> None:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        from palyra.cli.table import drawn
 
-        heads, *rows = ([Text(cell, overflow="fold") for cell in row] for row in cells)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        least = [_least_width(column) for column in zip(*cells, strict=True)]
-        for head, width in zip(heads, least, strict=True):
-            table.add_column(head, overflow="fold", min_width=width)
-        for row in rows:
-            table.add_row(*row)
-        console = Console(file=self._out, no_color=not self._shows_color(self._out))
-        # Beyond the edge the terminal breaks the line itself: an id can still be marked and copied in one piece.
-        console.width = max(console.width, sum(least) + _BETWEEN_COLUMNS * len(least))
-        console.print(table)
+        head, rows = drawn(cells, _width())
+        self._write(self._out, "\n".join([*(self.style(line, "bold") for line in head), *rows]))
 
 
-def _least_width(column: Sequence[str]) -> int:
-    """What a column is never narrower than: ids and instants stay whole, prose and what is longer is folded."""
-    words = [word for cell in column for word in cell.split()]
-    return max((len(word) for word in words if len(word) <= LONGEST_KEPT_WHOLE), default=1)
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -41,6 +41,8 @@ _KINDS: Final = {
     "json.not_canonical": "invalid_input",
     "call.timed_out": "timed_out",
     "call.unenforceable": "unsupported_platform",
+    "sandbox.bad_profile": "invalid_input",
+    "workspace.bad_root": "invalid_input",
     "workspace.holds_palyra": "workspace_scope_denied",
     "tool.unknown": "disabled",
     "call.denied": "disabled",
@@ -164,7 +166,8 @@ def _run(invocation: Invocation, command: tuple[str, ...], options: dict[str, An
         channel="cli",
         timeout_ms=None if options["timeout"] is None else max(1, round(options["timeout"] * 1000)),
     )
-    gateway = Gateway(settings, invocation.state_dir, invocation.locations.policy_dir(settings), channel="cli")
+    places = (invocation.state_dir, invocation.locations.policy_dir(settings))
+    gateway = Gateway(settings, *places, channel="cli", settings_file=invocation.config_path)
 
     async def call() -> "CallRecord":
         with contextlib.ExitStack() as stack:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.skill_review import ArchiveFile, render_review
+from palyra.cli.skill_review import NAME_AN_ARCHIVE, ArchiveFile, render_review
 from palyra.cli.terminal import command_line, pretty_json, shown
 from palyra.errors import InvalidInput
 
@@ -37,7 +37,7 @@ def install(invocation: Invocation, file: Path) -> None:
     from palyra.cli.sources import read_file
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
-    archive = read_file(file, MAX_ARTIFACT_BYTES)
+    archive = read_file(file, MAX_ARTIFACT_BYTES, hint=NAME_AN_ARCHIVE)
     with open_client(invocation) as client, invocation.output.working("auditing"):
         installed = client.install_skill(archive)
 

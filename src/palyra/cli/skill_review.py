@@ -7,18 +7,27 @@ import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.terminal import labelled, pretty_json, shown
-from palyra.errors import Denied, ExitCode
+from palyra.errors import Denied, ExitCode, InvalidInput, RemoteError
 
 if TYPE_CHECKING:
     from palyra.client.views import SkillView
     from palyra.skills.artifact import SkillArtifact
 
 _ERROR = "error"
+NAME_AN_ARCHIVE = (
+    "name an archive that was signed, such as build/NAME-VERSION.skill: `palyra skill sign` makes it of a project"
+)
+NAME_A_KEY = "name the publisher's public key, a PEM file: `palyra skill keygen FILE` writes it beside FILE, with .pub"
 
 
 class OtherKey(Denied):
     code = "cli.other_key"
     hint = "the archive is intact, and somebody else signed it"
+
+
+class NeitherFileNorSkill(InvalidInput):
+    code = "cli.neither_file_nor_skill"
+    hint = "name the file of an archive, or a skill that `palyra skill list` shows"
 
 
 class ArchiveFile(click.Path):
@@ -182,12 +191,21 @@ def _audited(invocation: Invocation, target: str, version: str | None) -> dict[s
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
     path = Path(target)
-    if path.is_dir() and (target.startswith(".") or "/" in target):
+    named_as_path = target.startswith(".") or "/" in target
+    if path.is_dir() and named_as_path:
         raise click.UsageError(not_an_archive(path))
+    archive = None
+    if path.is_file() or named_as_path:
+        archive = read_file(path, MAX_ARTIFACT_BYTES, hint=NAME_AN_ARCHIVE)
     with open_client(invocation) as client:
-        if path.is_file():
-            return client.audit_skill(read_file(path, MAX_ARTIFACT_BYTES)).document
-        versions = client.skill(target).versions
+        if archive is not None:
+            return client.audit_skill(archive).document
+        try:
+            versions = client.skill(target).versions
+        except RemoteError as error:
+            if error.remote_code != "skill.unknown":
+                raise
+            raise NeitherFileNorSkill(f"there is no file {target}, and no skill of that id") from error
     found = next((one for one in versions if version in (None, one.get("version"))), None)
     if found is None:
         raise click.UsageError(f"{target} has no version {version}")
@@ -215,11 +233,11 @@ def _read(file: Path) -> "SkillArtifact":
     from palyra.skills.artifact import read_artifact
     from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
-    return read_artifact(read_file(file, MAX_ARTIFACT_BYTES))
+    return read_artifact(read_file(file, MAX_ARTIFACT_BYTES, hint=NAME_AN_ARCHIVE))
 
 
 def _verified_by(artifact: "SkillArtifact", key: Path | None) -> str:
-    from palyra.signing.ed25519 import Ed25519Verifier
+    from palyra.signing.ed25519 import Ed25519Verifier, KeyUnavailable
     from palyra.skills.provenance import require_provenance
     from palyra.skills.sbom import require_sbom
     from palyra.skills.signature import verify_signature
@@ -228,7 +246,11 @@ def _verified_by(artifact: "SkillArtifact", key: Path | None) -> str:
     require_sbom(artifact)
     require_provenance(artifact)
     if key is not None:
-        expected = Ed25519Verifier.from_pem_file(key).key_id
+        try:
+            expected = Ed25519Verifier.from_pem_file(key).key_id
+        except KeyUnavailable as error:
+            error.hint = NAME_A_KEY
+            raise
         if signature.key_id != expected:
             raise OtherKey(f"it is signed with {signature.key_id}, not with {expected}")
     return signature.key_id

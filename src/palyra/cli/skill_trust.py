@@ -6,10 +6,12 @@ from typing import Any
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.terminal import shown
+from palyra.cli.skill_review import NAME_A_KEY
+from palyra.cli.terminal import command_line, shown
 from palyra.limits import KIB
 
 MAX_STATEMENT_BYTES = 16 * KIB
+_NAME_A_STATEMENT = "name the file with what `palyra skill trust hand-over` printed"
 
 
 @click.group("trust")
@@ -47,10 +49,24 @@ def add(invocation: Invocation, publisher: str, key_file: Path) -> None:
     from palyra.cli.sources import read_file
     from palyra.signing.ed25519 import MAX_KEY_FILE_BYTES, Ed25519Verifier
 
-    raw = Ed25519Verifier.from_pem(read_file(key_file, MAX_KEY_FILE_BYTES)).public_key()
+    raw = Ed25519Verifier.from_pem(read_file(key_file, MAX_KEY_FILE_BYTES, hint=NAME_A_KEY)).public_key()
     with open_client(invocation) as client:
         added = client.add_publisher(publisher, raw)
-    invocation.output.data(added.document, lambda _: f"{shown(added.publisher)} may sign with {shown(added.key_id)}")
+        keys = [one for one in client.publishers().keys if one["publisher"] == publisher]
+    others = [one["key_id"] for one in keys if one["state"] == "active" and one["key_id"] != added.key_id]
+    invocation.output.data(
+        {**added.document, "other_keys": others},
+        lambda _: f"{shown(added.publisher)} may sign with {shown(added.key_id)}",
+    )
+    if others:
+        invocation.output.warning(_other_keys(publisher, others))
+
+
+def _other_keys(publisher: str, others: list[str]) -> str:
+    """A new key beside the old ones is rarely what somebody wants who has lost a key or changed it."""
+    remove = "\n".join(f"  {command_line('palyra', 'skill', 'trust', 'remove', publisher, each)}" for each in others)
+    still = "the one from before still may" if len(others) == 1 else "those from before still may"
+    return f"{shown(publisher)} has {len(others) + 1} keys now, and {still} sign. To end that:\n{remove}"
 
 
 @trust.command("remove")
@@ -77,9 +93,9 @@ def rotate(invocation: Invocation, file: Path) -> None:
     from palyra.cli.sources import SourceUnreadable, read_file
 
     try:
-        statement = read_file(file, MAX_STATEMENT_BYTES).decode("utf-8")
+        statement = read_file(file, MAX_STATEMENT_BYTES, hint=_NAME_A_STATEMENT).decode("utf-8")
     except UnicodeDecodeError:
-        raise SourceUnreadable(f"{file} is not a statement: it is not text") from None
+        raise SourceUnreadable(f"{file} is not a statement: it is not text", hint=_NAME_A_STATEMENT) from None
     with open_client(invocation) as client:
         added = client.rotate_publisher(statement)
     invocation.output.data(

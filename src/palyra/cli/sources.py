@@ -2,8 +2,11 @@
 
 import sys
 from pathlib import Path
+from typing import Final
 
 from palyra.errors import InvalidInput, LimitExceeded
+
+NAME_A_FILE: Final = "name a file that is there and that you may read"
 
 
 class SourceUnreadable(InvalidInput):
@@ -21,19 +24,28 @@ def read_text_argument(word: str, max_bytes: int) -> str:
     if word == "-":
         return _decoded(read_stdin(max_bytes), "standard input")
     if word.startswith("@"):
-        return _decoded(read_file(Path(word[1:]), max_bytes), word[1:])
+        return _decoded(_read(Path(word[1:]), max_bytes), word[1:])
     return word
 
 
-def read_file_or_stdin(word: str, max_bytes: int) -> bytes:
-    return read_stdin(max_bytes) if word == "-" else read_file(Path(word), max_bytes)
+def read_file_or_stdin(word: str, max_bytes: int, *, hint: str = NAME_A_FILE) -> bytes:
+    return read_stdin(max_bytes) if word == "-" else read_file(Path(word), max_bytes, hint=hint)
 
 
 def read_stdin(max_bytes: int) -> bytes:
     return _bounded(sys.stdin.buffer.read(max_bytes + 1), max_bytes, "standard input")
 
 
-def read_file(path: Path, max_bytes: int) -> bytes:
+def read_file(path: Path, max_bytes: int, *, hint: str = NAME_A_FILE) -> bytes:
+    """For a command that takes a file's name as it is. ``hint`` tells which file it wants."""
+    try:
+        return _read(path, max_bytes)
+    except (SourceUnreadable, SourceTooLarge) as error:
+        error.hint = hint
+        raise
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
     try:
         with path.open("rb") as file:
             return _bounded(file.read(max_bytes + 1), max_bytes, str(path))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port; 0 takes any free one.")
-@click.option("--workspace", metavar="DIR", help="Folder the file tools work in.")
+@click.option("--workspace", metavar="DIR", help="Folder that calls work in; it has to be there.")
 @click.option(
     "--workers", type=click.IntRange(0, 64), default=0, metavar="N", help="Start N workers on this machine as well."
 )
@@ -50,7 +50,7 @@ def up(
     if port is not None:
         invocation.overrides["daemon.port"] = port
     if workspace is not None:
-        invocation.overrides["workspace.root"] = str(Path(workspace).absolute())
+        invocation.overrides["workspace.root"] = str(Path(workspace).expanduser().absolute())
     run_daemon(invocation, workers, browser=not no_browser, for_agents=for_agents, as_service=as_service)
 
 
@@ -113,6 +113,7 @@ def run_daemon(
         invocation.locations.policy_dir(invocation.settings),
         announce,
         beside,
+        invocation.config_path,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service)

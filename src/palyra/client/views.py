@@ -73,7 +73,8 @@ class RunView(View, frozen=True, kw_only=True):
 
 
 class ApprovalView(View, frozen=True, kw_only=True):
-    """``touches`` is what the call would reach; ``meaning`` what a yes would let happen, in words."""
+    """``touches`` is what the call would reach; ``meaning`` what a yes would let happen, in words; ``outdated`` why it
+    covers nothing now, where that is so."""
 
     id: str
     state: str
@@ -89,6 +90,7 @@ class ApprovalView(View, frozen=True, kw_only=True):
     policies: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     meaning: str | None = None
+    outdated: str = ""
     scope: str | None = None
     pattern: dict[str, Any] | None = None
     created_at: str | None = None

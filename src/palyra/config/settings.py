@@ -77,7 +77,9 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    root: Annotated[str, _says("Folder the file tools work in; empty means `workspace` in the state directory.")] = ""
+    root: Annotated[
+        str, _says("Folder that calls work in, which has to be there; empty means `workspace` in the state directory.")
+    ] = ""
     protected_names: Annotated[Patterns, _says("Names beneath the root that no tool may write, as globs.")] = (
         PROTECTED_NAMES
     )

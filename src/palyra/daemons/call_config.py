@@ -1,6 +1,8 @@
 """The boundaries of every call, from the settings."""
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -11,22 +13,34 @@ from palyra.errors import InvalidInput
 from palyra.policy.entities import EntityDirectory
 from palyra.tools.budget import RunBudget
 from palyra.tools.call import ToolCallConfig
+from palyra.workspace.errors import BadRoot
+
+# As many as the kernel follows.
+_MOST_LINKS: Final = 40
 
 
 class WorkspaceHoldsPalyra(InvalidInput):
     code = "workspace.holds_palyra"
     hint = (
-        "choose the folder of a project with --workspace: who works in this one could read Palyra's keys and change its"
-        " policies"
+        "choose the folder of a project with --workspace: who works in this one could read Palyra's keys, or change its"
+        " settings and policies"
     )
 
 
 def tool_call_config(
-    settings: Settings, state: StateDir, policy_dir: Path, directory: EntityDirectory
+    settings: Settings,
+    state: StateDir,
+    policy_dir: Path,
+    directory: EntityDirectory,
+    settings_file: Path | None = None,
 ) -> ToolCallConfig:
-    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else state.path("workspace")
-    _refuse_own_folders(root.resolve(), settings, state, policy_dir)
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    meant = state.path("workspace")
+    root = Path(settings.workspace.root).expanduser() if settings.workspace.root else meant
+    _refuse_own_places(root.resolve(), settings, state, policy_dir, settings_file)
+    if root == meant:
+        with suppress(FileExistsError):
+            root.mkdir(mode=0o700)
+    _refuse_missing(root)
     return ToolCallConfig(
         directory=directory,
         workspace=str(root.resolve()),
@@ -40,13 +54,51 @@ def tool_call_config(
     )
 
 
-def _refuse_own_folders(root: Path, settings: Settings, state: StateDir, policy_dir: Path) -> None:
+def _refuse_missing(root: Path) -> None:
+    """A folder that somebody named is theirs to make. Made here, one with a slip in its name would look like a project
+    that lost its files."""
+    if root.is_dir():
+        return
+    if root.exists():
+        raise BadRoot(f"the workspace {root} is not a folder", path=str(root))
+    raise BadRoot(
+        f"the workspace {root} does not exist",
+        hint="name the folder of a project that is there, with --workspace or workspace.root; or make this one first",
+        path=str(root),
+    )
+
+
+def _refuse_own_places(
+    root: Path, settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None
+) -> None:
     """A workspace is its agents'. What Palyra itself goes by must be neither in it nor around it; but for the folder
-    that is meant for it in the state directory."""
-    own = [state.root, policy_dir, *([Path(settings.vault.key_file).expanduser()] if settings.vault.key_file else [])]
-    meant = state.path("workspace").resolve()
-    for place in (each.resolve() for each in own):
+    that is meant for it in the state directory. A settings file that is not written yet could be written there."""
+    named = (settings.vault.key_file, settings.vault.passphrase_file)
+    files = [*([settings_file] if settings_file else []), *(Path(each).expanduser() for each in named if each)]
+    folders = [state.root, policy_dir]
+    for place in (each for own in (*folders, *files) for each in _on_the_way_to(own)):
         if place == root or root in place.parents:
             raise WorkspaceHoldsPalyra(f"{root} holds {place}: it cannot be a workspace", path=str(root))
+    meant = state.path("workspace").resolve()
+    for place in (each.resolve() for each in folders):
         if place in root.parents and root != meant and meant not in root.parents:
             raise WorkspaceHoldsPalyra(f"{root} lies in {place}: it cannot be a workspace", path=str(root))
+
+
+def _on_the_way_to(path: Path) -> list[Path]:
+    """The place itself, and before it each link that leads there: whoever can put another in its stead decides what is
+    found."""
+    links: list[Path] = []
+    here, ahead = Path("/"), [*path.absolute().parts[1:]]
+    while ahead and len(links) < _MOST_LINKS:
+        name = ahead.pop(0)
+        here = here.parent if name == ".." else here / name
+        if here.is_symlink():
+            links.append(here)
+            target = here.readlink()
+            here, ahead = Path("/") if target.is_absolute() else here.parent, [*_names(target), *ahead]
+    return [*links, path.resolve()]
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    return path.parts[1:] if path.is_absolute() else path.parts

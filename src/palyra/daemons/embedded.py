@@ -33,9 +33,11 @@ class _LeavesNothing:
 
 
 @contextmanager
-def embedded_app(settings: Settings, state: StateDir, policy_dir: Path) -> Iterator[tuple[ASGIApp, Secret]]:
+def embedded_app(
+    settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None = None
+) -> Iterator[tuple[ASGIApp, Secret]]:
     """The same API without a daemon, for one command line: its calls come through the channel ``cli``."""
-    gateway = Gateway(settings, state, policy_dir, channel="cli")
+    gateway = Gateway(settings, state, policy_dir, channel="cli", settings_file=settings_file)
     try:
         gateway.release_abandoned()
         yield _LeavesNothing(create_app(gateway.service), gateway), operator_token(gateway.store, state, settings)

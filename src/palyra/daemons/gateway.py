@@ -55,7 +55,16 @@ SIGNING_KEY: Final = "signing.key"
 class Gateway(GatewayParts):
     """One running pipeline on one state directory, with or without a listener in front of it."""
 
-    def __init__(self, settings: Settings, state: StateDir, policy_dir: Path, *, channel: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        state: StateDir,
+        policy_dir: Path,
+        *,
+        channel: str,
+        settings_file: Path | None = None,
+    ) -> None:
+        """``settings_file`` is the one in force, whether or not it is written: no workspace may hold it."""
         self.settings = settings
         self.state = state
         self.policy_dir = policy_dir
@@ -112,7 +121,7 @@ class Gateway(GatewayParts):
                 }
             )
             self.broker = Broker(
-                config=tool_call_config(settings, state, policy_dir, self.directory),
+                config=tool_call_config(settings, state, policy_dir, self.directory, settings_file),
                 catalog=self.catalog,
                 executors=self.executors,
                 policy=self.policy,
@@ -166,9 +175,11 @@ class Gateway(GatewayParts):
 
 
 @asynccontextmanager
-async def running_gateway(settings: Settings, state: StateDir, policy_dir: Path) -> AsyncIterator[Gateway]:
+async def running_gateway(
+    settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None = None
+) -> AsyncIterator[Gateway]:
     """A gateway with everything that runs beside the calls: recovery, policy watching, expiry; and an orderly end."""
-    gateway = Gateway(settings, state, policy_dir, channel="api")
+    gateway = Gateway(settings, state, policy_dir, channel="api", settings_file=settings_file)
     try:
         gateway.make_all()
         released = gateway.release_abandoned()

@@ -21,6 +21,7 @@ from palyra.tools.approval import (
     Approval,
     ApprovalEvent,
     ApprovalExpired,
+    ApprovalOutdated,
     ApprovalScope,
     UnknownApproval,
     Verdict,
@@ -166,8 +167,9 @@ class McpDesk:
             scope=ApprovalScope.ONCE,
             reason="answered in the client, through MCP",
             argument_digest=approval.binding.argument_digest,
+            in_force=self._service.in_force(approval.binding.tool),
         )
-        with contextlib.suppress(AlreadyDecided, ApprovalExpired):
+        with contextlib.suppress(AlreadyDecided, ApprovalExpired, ApprovalOutdated):
             await self._service.store.transact(lambda tx: decide(tx, approval.id, verdict, actor=visitor.actor))
         self._service.broker.waiting_room.ring(approval.id)
 

@@ -53,7 +53,12 @@ async def nothing_beside(_gateway: Gateway) -> AsyncIterator[None]:
 
 
 async def serve(
-    settings: Settings, state: StateDir, policy_dir: Path, announce: Announce, beside: Beside = nothing_beside
+    settings: Settings,
+    state: StateDir,
+    policy_dir: Path,
+    announce: Announce,
+    beside: Beside = nothing_beside,
+    settings_file: Path | None = None,
 ) -> None:
     """Runs the daemon in the foreground. SIGTERM and SIGINT end it in order: no new calls, running ones finish or are
     cancelled, the journal is sealed. ``beside`` runs from when it answers until its calls have ended."""
@@ -62,7 +67,7 @@ async def serve(
     try:
         listener = bind(settings.daemon.host, settings.daemon.port)
         with contextlib.closing(listener):
-            async with running_gateway(settings, state, policy_dir) as gateway:
+            async with running_gateway(settings, state, policy_dir, settings_file) as gateway:
                 await _serve(gateway, listener, settings, state, announce, beside)
     finally:
         with contextlib.suppress(FileNotFoundError):

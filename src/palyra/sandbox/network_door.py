@@ -26,11 +26,25 @@ CA_VARIABLES: Final = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS"
 
 _SHOWN_CHARS: Final = 80
 _SHOWN_FAULTS: Final = 3
+_SHOWN_HOSTS: Final = 3
 
 
 class BadDoor(InvalidInput):
     code = "sandbox.bad_door"
     hint = f"allow at most {limits.MAX_DOOR_PORTS} ports, and neither {limits.DOOR_DNS_PORT} nor {limits.DOOR_PROXY_PORT}: those serve the sandbox itself"  # noqa: E501
+
+
+class HostsNeedTierC(InvalidInput):
+    """No machine would do: the tier and the hosts do not go together."""
+
+    code = "sandbox.hosts_need_tier_c"
+    hint = (
+        "run it in tier c, which opens just these hosts (`--tier c`, sandbox.tier); or allow none in tier b, which runs"
+        " without them (`--allow-host`, sandbox.allowed_hosts)"
+    )
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message, hint=hint, **{"kind": "invalid_input", **details})
 
 
 class ListenerKind(StrEnum):
@@ -126,13 +140,21 @@ def named_by_arguments(profile: SandboxProfile) -> tuple[str, ...]:
 
 
 def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
-    """Raises ``sandbox.unsupported_platform`` where hosts are allowed and nothing could let just those through."""
+    """Raises where hosts are allowed and nothing could let just those through: not in this tier, or not here."""
     if door_plan(profile) is None:
         return
     if profile.tier is SandboxTier.B:
-        raise _unserved(profile, "a limited process has the host's network: only Tier C can open it to some hosts")
+        raise HostsNeedTierC(
+            "tier b has no network of its own that could be opened to some hosts, and sandbox.allowed_hosts or"
+            f" --allow-host names {_named(profile.allowed_egress_hosts)}"
+        )
     if not served:
         raise _unserved(profile, "nothing here serves the allowed hosts: this runner was given no egress door")
+
+
+def _named(hosts: tuple[str, ...]) -> str:
+    more = len(hosts) - _SHOWN_HOSTS
+    return ", ".join(hosts[:_SHOWN_HOSTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _unserved(profile: SandboxProfile, why: str) -> PalyraError:

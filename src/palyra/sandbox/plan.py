@@ -35,7 +35,13 @@ from palyra.sandbox.minimal_root import (
     taken_by_bubblewrap,
     tool_parts,
 )
-from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
+from palyra.sandbox.profile import (
+    NAME_A_PROJECT,
+    BadProfile,
+    EgressEnforcementMode,
+    SandboxLimits,
+    SandboxProfile,
+)
 from palyra.sandbox.receipt import Layer, ReceiptLine, unsupported
 from palyra.sandbox.resource_limits import NO_CORE_BYTES, memory_rlimits
 
@@ -110,7 +116,7 @@ def plan_isolated(
     environment = environment_of(profile)
     made_before = facts.host.hold is not HostHold.MISSING
     for root in profile.tool_roots:
-        refuse_system_workspace(root)
+        _refuse_system(root, "a tool root", hint=None)
     parts = root_parts(facts.host, profile.extra_files, strict=strict)
     if made_before:
         parts = (*device_parts(), *parts)
@@ -184,12 +190,18 @@ def environment_of(profile: SandboxProfile) -> tuple[tuple[str, str], ...]:
 
 
 def refuse_system_workspace(root: str) -> None:
+    _refuse_system(root, "a workspace", hint=NAME_A_PROJECT)
+
+
+def _refuse_system(root: str, what: str, *, hint: str | None) -> None:
     for place in _SYSTEM:
-        if root == place or place.startswith(root.rstrip("/") + "/"):
-            raise BadProfile(f"{root} holds {place}: it cannot be a workspace")
+        if root == place:
+            raise BadProfile(f"{root} cannot be {what}: a sandbox has that place for itself", hint=hint)
+        if place.startswith(root.rstrip("/") + "/"):
+            raise BadProfile(f"{root} cannot be {what}: it holds {place}, which a sandbox has for itself", hint=hint)
     for place in _NEVER_BELOW:
         if root.startswith(place + "/"):
-            raise BadProfile(f"{root} lies in {place}: it cannot be a workspace")
+            raise BadProfile(f"{root} cannot be {what}: it lies in {place}, which a sandbox has for itself", hint=hint)
 
 
 def _namespaces(host: HostFacts, *, strict: bool) -> list[PlanLine]:

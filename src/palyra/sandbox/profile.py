@@ -17,6 +17,13 @@ class BadProfile(InvalidInput):
     hint = "a profile names absolute paths without .. and plain environment names"
 
 
+# For a workspace that is no project's.
+NAME_A_PROJECT: Final = (
+    "go to the folder of a project, or name it with --workspace or workspace.root: a folder in /tmp or /home will do,"
+    " these themselves will not"
+)
+
+
 class SandboxTier(StrEnum):
     B = "b"
     C = "c"
@@ -101,7 +108,7 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _refuse_bad_path(self.workspace_root, "the workspace")
         if self.workspace_root == "/":
-            raise BadProfile("the workspace cannot be the root of the file system")
+            raise BadProfile("the workspace cannot be the root of the file system", hint=NAME_A_PROJECT)
         if len(self.tool_roots) > limits.MAX_TOOL_ROOTS:
             raise BadProfile(f"at most {limits.MAX_TOOL_ROOTS} tool roots")
         for root in self.tool_roots:

@@ -81,6 +81,15 @@ class ChangedCall(InvalidInput):
     http_status = 409
 
 
+class ApprovalOutdated(InvalidInput):
+    code = "approval.outdated"
+    hint = (
+        "have the call made again: it is judged as things are now, and asks anew where it still has to; deny this"
+        " request, so that whoever waits for it knows"
+    )
+    http_status = 409
+
+
 class ScopeIncomplete(InvalidInput):
     code = "approval.scope_incomplete"
     hint = "session needs a request made in a session; pattern needs an argument pattern; only pattern takes one"
@@ -104,6 +113,24 @@ class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         return digest_of({"format": BINDING_FORMAT, **msgspec.structs.asdict(self)})
+
+
+class InForce(msgspec.Struct, frozen=True, kw_only=True):
+    """What every call of one tool is bound to at this moment. ``skill`` is None where nobody knows."""
+
+    bundle_digest: str
+    workspace: str
+    skill: str | None
+
+    def changed_since(self, binding: ApprovalBinding) -> str:
+        """Why a request with this binding covers no call that is made now, in words; or nothing."""
+        if binding.bundle_digest != self.bundle_digest:
+            return "it was asked under other policies than those now in force"
+        if binding.workspace != self.workspace:
+            return f"it was asked in the workspace {binding.workspace}, and calls work in {self.workspace} now"
+        if self.skill is not None and binding.skill != self.skill:
+            return f"it was asked of another version of {binding.tool} than the one now in use"
+        return ""
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +183,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     expires_ms: int | None = None
     reason: str = ""
     argument_digest: str | None = None
+    # With a yes: what it has to hold under to mean anything.
+    in_force: InForce | None = None
 
 
 def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approval:
@@ -168,6 +197,8 @@ def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approv
     if verdict.argument_digest is not None and verdict.argument_digest != approval.binding.argument_digest:
         raise ChangedCall("the request that waits has other arguments than the ones decided on", id=approval.id)
     if verdict.event is ApprovalEvent.APPROVE:
+        if verdict.in_force is not None and (changed := verdict.in_force.changed_since(approval.binding)):
+            raise ApprovalOutdated(f"a yes to this would cover nothing: {changed}", id=approval.id)
         _check_scope(approval, verdict)
     return msgspec.structs.replace(
         approval,

@@ -272,7 +272,7 @@ def compile_plan(
         channel=channel,
         argument_digest=arguments.digest,
         obligations=obligations,
-        skill=spec.definition if spec.skill is None else spec.skill.digest,
+        skill=spec.digest,
     )
 
 

@@ -161,3 +161,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     touches: Callable[[Mapping[str, Any]], Touches] = touches_nothing
     # The most that a call with these arguments may use of the run's budgets, besides calls and time.
     reserves: Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]] = reserves_nothing
+
+    @property
+    def digest(self) -> str:
+        """Of what a decision about it is bound to: a skill's archive, or the definition that was reviewed."""
+        return self.definition if self.skill is None else self.skill.digest

@@ -9,6 +9,7 @@ from fakes.house import House, open_house
 from fakes.raw_http import ask, make_token, operator
 from palyra.api.app import create_app
 from palyra.api.operator import MAX_REASON_CHARS
+from palyra.tools.call import CallState
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -56,6 +57,31 @@ async def test_a_digest_that_is_not_the_one_that_waits_is_refused(tmp_path: Path
         digest = (await ask(app, "GET", path, token=boss)).data["argument_digest"]
         body = {"decision": "approve", "argument_digest": digest}
         assert (await ask(app, "POST", f"{path}/decision", token=boss, body=body)).data["state"] == "approved"
+
+
+async def test_a_yes_is_refused_that_a_change_of_policy_has_emptied(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    more = tmp_path / "policies" / "more.cedar"
+    async with open_house(tmp_path) as house:
+        app, boss = create_app(house.gateway.service), await operator(house)
+        path = await waiting(house)
+        more.write_text('@id("more") permit (principal == Agent::"other", action, resource == Tool::"echo");\n')
+        await house.gateway.policy.reload()
+        assert "under other policies" in (await ask(app, "GET", path, token=boss)).data["outdated"]
+        for scope in ("once", "timeboxed"):
+            body = {"decision": "approve", "scope": scope}
+            got = await ask(app, "POST", f"{path}/decision", token=boss, body=body)
+            assert (got.status, got.code) == (409, "approval.outdated")
+        listed = (await ask(app, "GET", "/v1/approvals?state=pending", token=boss)).data["approvals"]
+        assert [bool(one["outdated"]) for one in listed] == [True]
+        assert await waiting(house) != path, "the same call asks anew"
+        # The policies are as they were: so is what a yes covers.
+        more.unlink()
+        await house.gateway.policy.reload()
+        decided = await ask(app, "POST", f"{path}/decision", token=boss, body={"decision": "approve"})
+        assert (decided.data["state"], decided.data["outdated"]) == ("approved", "")
+        assert (await house.call("fs.write", WRITE)).state is CallState.SUCCEEDED
+        assert (await ask(app, "GET", path, token=boss)).data["outdated"] == "", "it is used up"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,12 @@ def test_a_request_is_shown_in_full_and_cannot_redraw_itself() -> None:
     assert "without an answer it is denied" in text
 
 
+def test_a_request_that_a_yes_would_not_cover_says_so() -> None:
+    text = render_approval(convert_view({**APPROVAL, "outdated": "it was asked\x1b long ago"}, ApprovalView))
+    assert "a yes means  nothing now: it was asked\\x1b long ago" in text
+    assert "may write once" not in text
+
+
 def test_touches_in_any_shape() -> None:
     assert render_touches({"paths": [], "hosts": []}) == "nothing outside itself"
     assert render_touches({"host": "a.example"}) == "host: a.example"

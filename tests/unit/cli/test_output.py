@@ -233,5 +233,21 @@ def test_an_id_stays_in_one_piece_on_a_narrow_terminal(monkeypatch: pytest.Monke
     )
     lines = shown.out.getvalue().splitlines()
     for call in calls:
-        assert any(str(call) in line and "2026-11-17T11:23:52.125Z" in line for line in lines)
+        assert any(str(call) in line and "2026-11-17T11:23:52Z" in line for line in lines)
     assert sum("reason" in line for line in lines) > len(calls)
+    assert max(map(len, lines)) <= 60
+
+
+def test_long_lines_are_folded_on_a_terminal_and_left_alone_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    line = "7  call.decided  " + '{"digest":"' + "a" * 40 + '","more":"' + "b" * 40 + '"}' + "\n8  forged\x1b[2K"
+    shown, piped = Shown(terminal=True, color=False), Shown()
+    shown.output.lines([line, "9  short"])
+    piped.output.lines([line, "9  short"])
+    lines = shown.out.getvalue().splitlines()
+    assert [text for text in lines if not text.startswith("  ")] == ['7  call.decided  {"digest":', "9  short"]
+    assert max(map(len, lines)) <= 60 and any("a" * 40 in text for text in lines)
+    assert piped.out.getvalue() == f"{one_line(line)}\n9  short\n"
+    silent = Shown(json=True)
+    silent.output.lines([line])
+    assert silent.out.getvalue() == ""

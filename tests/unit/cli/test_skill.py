@@ -98,6 +98,23 @@ def test_a_person_at_a_terminal_sees_the_review_and_says_yes(
     assert "asks to" in ended.err and "is approved" in ended.out
 
 
+def test_a_further_key_of_a_publisher_is_told_of(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
+    first = palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    again = palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    assert first.err == again.err == "", "one key, said twice, is one key"
+    Ed25519Signer.load_or_create(tmp_path / "other.key")
+    somebody = palyra("skill", "trust", "add", "somebody", str(tmp_path / "other.pub"))
+    assert somebody.err == "", "another publisher's keys are not theirs"
+    second = palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "other.pub"))
+    assert second.status == 0 and f"{PUBLISHER} has 2 keys now" in second.err
+    # The command it prints is the one that ends the old key.
+    command = second.err.strip().split("\n")[-1].split()
+    assert command == ["palyra", "skill", "trust", "remove", PUBLISHER, signer.key_id]
+    assert palyra(*command[1:]).status == 0
+    once_more = palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "other.pub"), "--json")
+    assert once_more.err == "" and once_more.document["data"]["other_keys"] == []
+
+
 def test_verify_without_a_daemon_and_without_a_list(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
     path, public = file(tmp_path, signer), str(tmp_path / "acme.pub")
     verified = palyra("skill", "verify", path, "--key", public, "--json").document["data"]
@@ -115,6 +132,28 @@ def test_verify_without_a_daemon_and_without_a_list(palyra: CommandLine, signer:
     Path(path).write_bytes(changed)
     assert palyra("skill", "verify", path, "--key", public).status == 1
     assert palyra("skill", "verify", str(tmp_path / "missing")).status == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("install", "FILE"), "`palyra skill sign` makes it"),
+        (("verify", "FILE"), "`palyra skill sign` makes it"),
+        (("audit", "FILE"), "`palyra skill sign` makes it"),
+        (("audit", "./gone.skill"), "`palyra skill sign` makes it"),
+        (("audit", "gone.skill"), "or a skill that `palyra skill list` shows"),
+        (("verify", "ARCHIVE", "--key", "FILE"), "`palyra skill keygen FILE` writes it"),
+        (("trust", "add", "acme", "FILE"), "`palyra skill keygen FILE` writes it"),
+        (("trust", "rotate", "FILE"), "`palyra skill trust hand-over` printed"),
+    ],
+)
+def test_a_file_that_is_not_there_is_told_of_with_what_belongs_there(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path, words: tuple[str, ...], hint: str
+) -> None:
+    given = {"FILE": str(tmp_path / "gone.skill"), "ARCHIVE": file(tmp_path, signer)}
+    refused = palyra("skill", *(given.get(word, word) for word in words))
+    assert refused.status in (2, 6) and "gone.skill" in refused.err
+    assert hint in refused.err and "JSON" not in refused.err and "/v1" not in refused.err
 
 
 def test_audit_of_a_file_and_of_a_skill(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:

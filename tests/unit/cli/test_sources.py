@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from palyra.cli.sources import SourceTooLarge, SourceUnreadable, read_file_or_stdin, read_text_argument
+from palyra.cli.sources import SourceTooLarge, SourceUnreadable, read_file, read_file_or_stdin, read_text_argument
 
 
 def test_text_is_taken_as_typed() -> None:
@@ -36,3 +36,17 @@ def test_what_is_too_large_is_not_read_whole(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"x" * 101)))
     with pytest.raises(SourceTooLarge):
         read_text_argument("-", 100)
+
+
+def test_the_hint_is_about_what_the_command_wanted(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * 101)
+    for name in ("missing", "large"):
+        with pytest.raises((SourceUnreadable, SourceTooLarge)) as caught:
+            read_file(tmp_path / name, 100, hint="name an archive")
+        assert caught.value.hint == "name an archive"
+    with pytest.raises(SourceUnreadable) as caught:
+        read_file_or_stdin(str(tmp_path / "missing"), 100)
+    assert "JSON" not in caught.value.hint
+    with pytest.raises(SourceUnreadable) as caught:
+        read_text_argument(f"@{tmp_path / 'missing'}", 100)
+    assert "@FILE" in caught.value.hint

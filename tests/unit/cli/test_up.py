@@ -12,6 +12,7 @@ from palyra.cli.up import command_of
 def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) -> None:
     place = Place(tmp_path)
     workspace = tmp_path / "work"
+    workspace.mkdir()
     process = subprocess.Popen(
         [*PALYRA, "up", "--port", "0", "--no-browser", "--workspace", str(workspace)],
         env=place.environment,
@@ -25,7 +26,7 @@ def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) ->
     assert lines[0] == "Palyra is up.\n" and "palyra tour" in lines[6]
     assert shown["console"].startswith("http://127.0.0.1:")
     assert shown["token"].strip() == (place.state / "operator.token").read_text().strip()
-    assert shown["workspace"].strip() == str(workspace) and workspace.is_dir()
+    assert shown["workspace"].strip() == str(workspace)
     assert shown["policies"].strip() == str(place.policies) and shown["state"].strip() == str(place.state)
     process.send_signal(signal.SIGTERM)
     rest, _ = process.communicate(timeout=30)
@@ -52,6 +53,7 @@ def test_an_unusable_start_is_one_document_with_its_exit_code(tmp_path: Path) ->
 
 def test_a_relative_workspace_is_where_the_person_stands(tmp_path: Path) -> None:
     place = Place(tmp_path)
+    (tmp_path / "here").mkdir()
     process = subprocess.Popen(
         [*PALYRA, "up", "--port", "0", "--no-browser", "--workspace", "here", "--json"],
         env=place.environment,
@@ -65,3 +67,15 @@ def test_a_relative_workspace_is_where_the_person_stands(tmp_path: Path) -> None
     assert started["data"]["workspace"] == str(tmp_path / "here")
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
+
+
+def test_a_workspace_that_is_not_there_is_an_error_and_stays_away(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    (tmp_path / "a-file").touch()
+    for name, words in (("typo", "does not exist"), ("a-file", "is not a folder"), ("~/typo", "does not exist")):
+        given = name if name.startswith("~") else str(tmp_path / name)
+        refused = place.palyra("up", "--port", "0", "--no-browser", "--workspace", given, "--json")
+        assert (refused.status, refused.error["code"]) == (2, "workspace.bad_root")
+        assert words in refused.error["message"] and "~" not in refused.error["message"]
+    assert "make this one first" in refused.error["hint"]
+    assert not (tmp_path / "typo").exists()

@@ -13,6 +13,7 @@ from palyra.daemons.call_config import WorkspaceHoldsPalyra, tool_call_config
 from palyra.daemons.embedded import embedded_app
 from palyra.daemons.entity_directory import directory_of
 from palyra.tools.call import CallState
+from palyra.workspace.errors import BadRoot
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -45,6 +46,7 @@ async def test_a_body_that_fails_still_closes_everything_and_comes_out_bare(tmp_
 
 
 def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "work").mkdir(parents=True)
     settings = msgspec.convert(
         {
             "tools": {"timeout_ms": 7, "max_timeout_ms": 8, "max_output_bytes": 2048, "max_concurrent_calls": 3},
@@ -60,7 +62,7 @@ def test_settings_become_the_boundaries_of_calls(tmp_path: Path) -> None:
     assert (config.timeout_ms, config.max_timeout_ms, config.max_output_bytes) == (7, 8, 2048)
     assert (config.max_concurrent_calls, config.max_calls_per_run) == (3, 4)
     assert (config.approval_ttl_ms, config.max_approval_ttl_ms) == (5_000, 6_000)
-    assert config.workspace == str(tmp_path / "deep" / "work") and Path(config.workspace).is_dir()
+    assert config.workspace == str(tmp_path / "deep" / "work")
 
 
 def test_the_embedded_door_is_called_cli_and_uses_the_same_record(tmp_path: Path) -> None:
@@ -97,7 +99,69 @@ def test_a_workspace_does_not_hold_what_palyra_goes_by(tmp_path: Path, root: str
     assert not (tmp_path / "home" / "state" / "other").exists(), "nothing is made of what is refused"
 
 
+def workspace_with_everything_apart(tmp_path: Path, root: str) -> str:
+    """State, policies, key, passphrase and settings file each in a folder of its own."""
+    StateDir.open(tmp_path / "state")
+    vault = {"key_file": str(tmp_path / "key" / "k"), "passphrase_file": str(tmp_path / "phrase" / "p")}
+    settings = msgspec.convert({"workspace": {"root": str(tmp_path / root)}, "vault": vault}, Settings)
+    policies, file = tmp_path / "policies", tmp_path / "settings" / "palyra.toml"
+    state = StateDir.open(tmp_path / "state")
+    return tool_call_config(settings, state, policies, directory_of(settings), file).workspace
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("root", ["settings", "key", "phrase", "policies"])
+def test_a_workspace_does_not_hold_the_settings_file_or_a_key_wherever_they_are(
+    tmp_path: Path, root: str, written: bool
+) -> None:
+    for name in ("settings/palyra.toml", "key/k", "phrase/p"):
+        (tmp_path / name).parent.mkdir()
+        if written:
+            (tmp_path / name).touch()
+    with pytest.raises(WorkspaceHoldsPalyra):
+        workspace_with_everything_apart(tmp_path, root)
+
+
+def test_a_workspace_in_the_folder_of_the_settings_file_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "settings" / "project").mkdir(parents=True)
+    assert workspace_with_everything_apart(tmp_path, "settings/project") == str(tmp_path / "settings" / "project")
+
+
+@pytest.mark.parametrize("name", ["settings", "policies", "key"])
+@pytest.mark.parametrize("through", ["directly", "over another link"])
+def test_a_workspace_does_not_hold_a_link_to_what_palyra_goes_by(tmp_path: Path, name: str, through: str) -> None:
+    """Who works there could put another folder in the link's place."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "safe").mkdir()
+    if through == "directly":
+        (tmp_path / "project" / name).symlink_to("../safe")
+        (tmp_path / name).symlink_to(tmp_path / "project" / name)
+    else:
+        (tmp_path / name).symlink_to("project/first")
+        (tmp_path / "project" / "first").symlink_to(tmp_path / "project" / ".." / "project" / "second")
+        (tmp_path / "project" / "second").symlink_to(tmp_path / "safe")
+    with pytest.raises(WorkspaceHoldsPalyra):
+        workspace_with_everything_apart(tmp_path, "project")
+    (tmp_path / "other").mkdir()
+    assert workspace_with_everything_apart(tmp_path, "other")
+
+
 @pytest.mark.parametrize("root", ["project", "home/project", "config/project", "home/state/workspace/deeper"])
 def test_a_workspace_beside_it_is_fine(tmp_path: Path, root: str) -> None:
-    (tmp_path / "home").mkdir()
+    StateDir.open(tmp_path / "home" / "state")
+    (tmp_path / root).mkdir(parents=True)
     assert workspace_at(tmp_path, root) == str((tmp_path / root).resolve())
+
+
+@pytest.mark.parametrize("root", ["typo", "home/state/workspace/typo", "a-file"])
+def test_a_workspace_that_somebody_named_is_not_made(tmp_path: Path, root: str) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(BadRoot) as caught:
+        workspace_at(tmp_path, root)
+    assert caught.value.code == "workspace.bad_root" and str(tmp_path / root) in caught.value.message
+    assert not (tmp_path / root).is_dir()
+
+
+def test_the_one_in_the_state_directory_is_made_also_where_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    assert Path(workspace_at(tmp_path, "home/state/workspace")).is_dir()

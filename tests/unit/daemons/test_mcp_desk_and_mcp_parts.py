@@ -93,6 +93,21 @@ async def test_only_the_person_named_for_a_client_is_asked_there_and_policy_deci
         assert (await desk.approval(BOT, waiting.approval_id)).state is ApprovalState.APPROVED
 
 
+async def test_a_yes_in_the_client_after_a_change_of_policy_is_no_yes(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    async with open_house(tmp_path) as house:
+        desk = desk_of(house, bot="user:operator")
+        asked = await desk.call(BOT, a_call("fs.write", path="x", content="y"))
+        approval = await desk.approval(BOT, asked.approval_id or "")
+        forbid = '@id("more") forbid (principal == Agent::"other", action, resource == Tool::"echo");\n'
+        (tmp_path / "policies" / "more.cedar").write_text(forbid)
+        await house.gateway.policy.reload()
+        await desk.decide(BOT, approval, Answer.APPROVED)
+        assert (await desk.approval(BOT, approval.id)).state is ApprovalState.PENDING
+        again = await desk.call(BOT, a_call("fs.write", path="x", content="y"))
+        assert again.state is CallState.NEEDS_APPROVAL and again.approval_id != approval.id
+
+
 async def test_the_library_is_loaded_ahead_only_where_agents_have_been(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         parts: McpParts = house.gateway.mcp

@@ -12,6 +12,7 @@ from palyra.sandbox.network_door import (
     BadDoor,
     DoorPlan,
     DoorUsage,
+    HostsNeedTierC,
     ListenerKind,
     ListenerSeen,
     NetworkSeen,
@@ -74,13 +75,24 @@ def test_ports_are_bounded_and_rules_are_rules() -> None:
 
 
 def test_hosts_that_nobody_serves_are_refused_by_the_layer() -> None:
-    for tier, served in ((SandboxTier.C, False), (SandboxTier.B, True), (SandboxTier.B, False)):
-        with pytest.raises(UnsupportedPlatform) as refused:
-            refuse_unserved(profile("a.example", tier=tier), served=served)
-        assert refused.value.details["layers"] == ["egress"]
+    with pytest.raises(UnsupportedPlatform) as refused:
+        refuse_unserved(profile("a.example"), served=False)
+    assert refused.value.details["layers"] == ["egress"]
     refuse_unserved(profile("a.example"), served=True)
     refuse_unserved(profile(), served=False)
     refuse_unserved(profile("a.example", tier=SandboxTier.B, egress=EgressEnforcementMode.PREFLIGHT), served=False)
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_hosts_in_tier_b_are_refused_for_the_tier_and_not_for_the_machine(served: bool) -> None:
+    names = [f"{letter}.example" for letter in "abcde"]
+    with pytest.raises(HostsNeedTierC) as refused:
+        refuse_unserved(profile(*names, tier=SandboxTier.B), served=served)
+    error = refused.value
+    assert (error.code, error.details["kind"]) == ("sandbox.hosts_need_tier_c", "invalid_input")
+    assert "tier b has no network of its own" in error.message and "machine" not in error.message
+    assert "sandbox.allowed_hosts" in error.message and "a.example, b.example, c.example and 2 more" in error.message
+    assert "--tier c" in error.hint and "doctor" not in error.hint
 
 
 def test_an_allowed_host_makes_the_egress_layer_required() -> None:

@@ -289,8 +289,12 @@ def test_environment_goes_to_the_program_by_descriptor_and_to_nothing_else() -> 
 
 @pytest.mark.parametrize("root", ["/usr", "/etc", "/tmp", "/home", "/proc/self", "/dev/shm/x", "/sys/fs"])
 def test_a_workspace_that_is_the_system_is_refused(root: str) -> None:
-    with pytest.raises(BadProfile):
+    with pytest.raises(BadProfile, match=f"{root} cannot be a workspace") as refused:
         plan_isolated(SandboxProfile(workspace_root=root), (b"ls",), facts())
+    assert "holds /tmp" not in refused.value.message and "the folder of a project" in refused.value.hint
+    with pytest.raises(BadProfile, match=f"{root} cannot be a tool root") as refused:
+        plan_isolated(SandboxProfile(workspace_root="/srv/x", tool_roots=(root,)), (b"ls",), facts())
+    assert "--workspace" not in refused.value.hint
 
 
 @pytest.mark.parametrize("root", ["/usr/src/app", "/tmp/x", "/home/a", "/srv/x", "/root", "/run/x"])

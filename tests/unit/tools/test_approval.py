@@ -11,9 +11,11 @@ from palyra.tools.approval import (
     ApprovalBinding,
     ApprovalEvent,
     ApprovalExpired,
+    ApprovalOutdated,
     ApprovalScope,
     ApprovalState,
     ChangedCall,
+    InForce,
     ScopeIncomplete,
     SelfApproval,
     Verdict,
@@ -149,3 +151,28 @@ def test_the_binding_digest_depends_on_every_field() -> None:
         BINDING.digest
     }
     assert len(digests) == len(BINDING.__struct_fields__) + 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "because"),
+    [
+        ({"bundle_digest": "c" * 64}, "under other policies"),
+        ({"workspace": "/elsewhere"}, "in the workspace /w"),
+        ({"skill": "d" * 64}, "another version of fs.write"),
+    ],
+)
+def test_a_yes_that_would_cover_nothing_is_not_given(changed: dict[str, str], because: str) -> None:
+    now = InForce(**{"bundle_digest": BINDING.bundle_digest, "workspace": "/w", "skill": "", **changed})
+    with pytest.raises(ApprovalOutdated, match=because) as caught:
+        decide_approval(an_approval(), approve(in_force=now), 10)
+    assert caught.value.code == "approval.outdated"
+    denied = decide_approval(an_approval(), approve(event=ApprovalEvent.DENY, in_force=now), 10)
+    assert denied.state is ApprovalState.DENIED, "a no is a no whatever has changed"
+    with pytest.raises(AlreadyDecided):
+        decide_approval(denied, approve(in_force=now), 10)
+
+
+def test_a_yes_holds_where_nothing_changed_and_where_the_version_is_not_known() -> None:
+    for skill in ("", None):
+        now = InForce(bundle_digest=BINDING.bundle_digest, workspace="/w", skill=skill)
+        assert decide_approval(an_approval(), approve(in_force=now), 10).state is ApprovalState.APPROVED

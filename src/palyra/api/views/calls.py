@@ -75,7 +75,8 @@ class RunData(TypedDict):
 
 
 class ApprovalData(TypedDict):
-    """``touches`` is what the call would reach; ``meaning`` what a yes would let happen, in words."""
+    """``touches`` is what the call would reach; ``meaning`` what a yes would let happen, in words; ``outdated`` why it
+    covers nothing now, where that is so."""
 
     id: UlidText
     state: ApprovalState
@@ -91,6 +92,7 @@ class ApprovalData(TypedDict):
     scope: ApprovalScope | None
     pattern: dict[str, Any] | None
     meaning: str | None
+    outdated: str
     created_at: Time
     expires_at: Time
     default: str

@@ -32,6 +32,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     why: list[dict[str, str]]
     nearest: Nearest | None
     yours: bool
+    outdated: str
 
     @property
     def pattern(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ async def list_as_json(console: Console, visit: Visit) -> dict[str, Any]:
         limit=PAGE_ROWS,
     )
     return {
-        "approvals": [approval_view(each) for each in found],
+        "approvals": [approval_view(console.service, each) for each in found],
         "next": found[-1].id if len(found) == PAGE_ROWS else None,
     }
 
@@ -117,6 +118,7 @@ def _with_facts(console: Console, visit: Visit, approvals: list[Approval]) -> li
             why=[found for name in each.policies if (found := console.policy.policy_text(name)) is not None],
             nearest=nearest(each, recent_yes(console.store, each.binding.principal, each.binding.tool, limit=COMPARED)),
             yours=each.binding.principal == str(visit.caller.principal),
+            outdated=console.service.outdated(each),
         )
         for each in approvals
     ]
@@ -150,7 +152,7 @@ SECTION = Section(
             menu="Approvals",
             icon="approvals",
             show=show_approvals,
-            live=("approval.", "call."),
+            live=("approval.", "call.", "policy."),
         ),
         Page(
             path="/approvals/{approval_id}",
@@ -158,7 +160,7 @@ SECTION = Section(
             title="Approval",
             above="/approvals",
             show=show_approval,
-            live=("approval.", "call."),
+            live=("approval.", "call.", "policy."),
         ),
     ),
     listings=(Listing(path="/console/v1/approvals", show=list_as_json),),

@@ -121,6 +121,33 @@ async def test_a_call_saved_from_its_page_verifies(tmp_path: Path) -> None:
         assert [event["payload"]["action"] for event in done] == ["call.save"]
 
 
+async def test_a_request_that_a_yes_would_not_cover_has_no_button_for_it(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        asked = await house.call("fs.write", {"path": "a", "content": "b"})
+        standing = await house.call("fs.write", {"path": "b", "content": "b"})
+        decision = f"/console/v1/approvals/{asked.approval_id}/decision"
+        assert 'value="approve"' in await known.page("/approvals")
+        yes = {"decision": "approve", "scope": "timeboxed"}
+        assert (await known.post(f"/console/v1/approvals/{standing.approval_id}/decision", yes)).status == 200
+        assert "may call fs.write with any arguments" in await known.page(f"/approvals/{standing.approval_id}")
+        forbid = '@id("more") forbid (principal == Agent::"other", action, resource == Tool::"echo");\n'
+        (tmp_path / "policies" / "more.cedar").write_text(forbid)
+        await house.gateway.policy.reload()
+        for page in ("/approvals", f"/approvals/{asked.approval_id}"):
+            text = await known.page(page)
+            assert "A yes would cover nothing now: it was asked under other policies" in text
+            assert 'value="approve"' not in text and 'value="deny"' in text
+        text = await known.page(f"/approvals/{standing.approval_id}")
+        assert "It covers nothing now: it was asked under other policies" in text
+        assert "with any arguments" not in text and "Take it back" in text
+        # A page that was opened before still has the button.
+        got = await known.post(decision, {"decision": "approve"})
+        assert (got.status, got.document["code"]) == (409, "approval.outdated")
+        assert (await known.post(decision, {"decision": "deny"})).data["state"] == "denied"
+
+
 async def test_the_menu_counts_calls_and_skills_that_wait(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
