@@ -1,5 +1,6 @@
 """The boundaries of every call, from the settings."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -36,14 +37,14 @@ def tool_call_config(
 ) -> ToolCallConfig:
     meant = state.path("workspace")
     root = Path(settings.workspace.root).expanduser() if settings.workspace.root else meant
-    _refuse_own_places(root.resolve(), settings, state, policy_dir, settings_file)
+    _refuse_own_places(_real(root), settings, state, policy_dir, settings_file)
     if root == meant:
         with suppress(FileExistsError):
             root.mkdir(mode=0o700)
     _refuse_missing(root)
     return ToolCallConfig(
         directory=directory,
-        workspace=str(root.resolve()),
+        workspace=str(_real(root)),
         timeout_ms=settings.tools.timeout_ms,
         max_timeout_ms=settings.tools.max_timeout_ms,
         max_output_bytes=settings.tools.max_output_bytes,
@@ -79,8 +80,8 @@ def _refuse_own_places(
     for place in (each for own in (*folders, *files) for each in _on_the_way_to(own)):
         if place == root or root in place.parents:
             raise WorkspaceHoldsPalyra(f"{root} holds {place}: it cannot be a workspace", path=str(root))
-    meant = state.path("workspace").resolve()
-    for place in (each.resolve() for each in folders):
+    meant = _real(state.path("workspace"))
+    for place in (_real(each) for each in folders):
         if place in root.parents and root != meant and meant not in root.parents:
             raise WorkspaceHoldsPalyra(f"{root} lies in {place}: it cannot be a workspace", path=str(root))
 
@@ -97,7 +98,12 @@ def _on_the_way_to(path: Path) -> list[Path]:
             links.append(here)
             target = here.readlink()
             here, ahead = Path("/") if target.is_absolute() else here.parent, [*_names(target), *ahead]
-    return [*links, path.resolve()]
+    return [*links, _real(path)]
+
+
+def _real(path: Path) -> Path:
+    """As ``Path.resolve``, which does not come back from links that lead in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def _names(path: Path) -> tuple[str, ...]:

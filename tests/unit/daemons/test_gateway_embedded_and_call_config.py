@@ -153,9 +153,10 @@ def test_a_workspace_beside_it_is_fine(tmp_path: Path, root: str) -> None:
     assert workspace_at(tmp_path, root) == str((tmp_path / root).resolve())
 
 
-@pytest.mark.parametrize("root", ["typo", "home/state/workspace/typo", "a-file"])
+@pytest.mark.parametrize("root", ["typo", "home/state/workspace/typo", "a-file", "circle"])
 def test_a_workspace_that_somebody_named_is_not_made(tmp_path: Path, root: str) -> None:
     (tmp_path / "a-file").touch()
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(BadRoot) as caught:
         workspace_at(tmp_path, root)
     assert caught.value.code == "workspace.bad_root" and str(tmp_path / root) in caught.value.message
