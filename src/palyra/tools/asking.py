@@ -25,7 +25,7 @@ from palyra.tools.catalog import CatalogEntry
 from palyra.tools.questions import Answered, decide_whole
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import WORKER_EXECUTOR, ToolTier, Touches
-from palyra.tools.standing import Frame, Standing, standing_of
+from palyra.tools.standing import Frame, Standing, asked_with, standing_of
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         if self.standing is None:
             return self.decided
         own = {RUN: self.record.run_id, ARGUMENT_BYTES: len(self.arguments.canonical)}
-        return tuple((decision, question.with_context(**own)) for decision, question in self.standing.answered)
+        return tuple((decision, asked_with(question, own)) for decision, question in self.standing.answered)
 
 
 class Asking:
@@ -105,7 +105,7 @@ class Asking:
             decision, decided, on_worker = decide_whole(
                 self._config, self._policy, context, spec, arguments, touches, on_worker=frame.on_worker
             )
-            stands = standing_of(self._policy, spec, decision, decided, on_worker)
+            stands = standing_of(self._policy, spec, frame, decision, decided, on_worker)
             if stands is not None:
                 entry.standing.keep(frame, stands)
             shown = decision_view(decision)

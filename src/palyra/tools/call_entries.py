@@ -14,7 +14,7 @@ from palyra.tools.call import decision_view
 from palyra.tools.ending import Booked
 from palyra.tools.ports import CallStore
 from palyra.tools.record import CallRecord
-from palyra.tools.standing import JournalForms, Standing
+from palyra.tools.standing import JournalForms, Standing, asked_with
 
 NAMES = {kind: kind.value for kind in BudgetKind}
 _ARGUMENTS, _ARGUMENT_DIGEST = "arguments", "argument_digest"
@@ -134,7 +134,7 @@ def _filled(
 def _forms(standing: Standing, asked: Asked, store: CallStore) -> JournalForms:
     requested = store.form(_requested(asked, Hole(_ARGUMENT_DIGEST), Hole(_ARGUMENTS)))
     decided = (
-        store.form(_decided(asked, decision_view(decision), question.with_context(**_HOLES)))
+        store.form(_decided(asked, decision_view(decision), asked_with(question, _HOLES)))
         for decision, question in standing.answered
     )
     return JournalForms(requested, tuple(decided))

@@ -14,7 +14,7 @@ from palyra.identity.principal import Principal
 from palyra.journal.forms import Form
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.port import PolicyPort
-from palyra.policy.request import ARGUMENT_BYTES, RUN
+from palyra.policy.request import ARGUMENT_BYTES, RUN, PolicyRequest
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import decision_view
 from palyra.tools.questions import Answered
@@ -82,12 +82,17 @@ class StandingAnswers:
         self._answers[frame] = standing
 
 
+def asked_with(question: PolicyRequest, varying: Mapping[str, Any]) -> PolicyRequest:
+    """The same question about another call, with its own values of what varies, where it has any."""
+    return question.with_context(**{name: value for name, value in varying.items() if name in question.context})
+
+
 def standing_of(
-    policy: PolicyPort, spec: ToolSpec, decision: Decision, answered: Answered, on_worker: bool
+    policy: PolicyPort, spec: ToolSpec, frame: Frame, decision: Decision, answered: Answered, on_worker: bool
 ) -> Standing | None:
-    """None for an answer that holds for one call only: anything but a plain yes, one that depends on the device or
-    browser session its arguments mean, or one of policies that look at what varies."""
-    if decision.outcome is not Outcome.ALLOW or spec.device is not None or spec.browser is not None:
+    """None for an answer that holds for one call only: anything but a plain yes, one that depends on the files, the
+    device or the browser session its arguments mean, or one of policies that look at what varies."""
+    if decision.outcome is not Outcome.ALLOW or frame.touches.paths or spec.device or spec.browser:
         return None
     for answer, question in answered:
         looks = policy.looks_at(question)

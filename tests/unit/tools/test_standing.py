@@ -9,8 +9,11 @@ from fakes.house import House, open_house
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.request import PolicyRequest
-from palyra.tools.spec import Touches
-from palyra.tools.standing import MAX_FRAMES, Frame, Standing, StandingAnswers
+from palyra.tools.builtin import ECHO
+from palyra.tools.call import ToolRequestContext, tool_entity
+from palyra.tools.questions import worker_request_for
+from palyra.tools.spec import ToolTier, Touches
+from palyra.tools.standing import MAX_FRAMES, Frame, Standing, StandingAnswers, asked_with
 
 LOOKS_AT_LENGTH = """
 @id("short-only")
@@ -126,3 +129,42 @@ def test_only_so_many_are_kept() -> None:
         answers.keep(frame, Standing(decision, (), False))
     assert answers.find(frames[0], "d") is None and answers.find(frames[-1], "d") is not None
     assert answers.find(frames[-1], "other") is None
+
+
+async def test_a_question_keeps_its_own_attributes(tmp_path: Path) -> None:
+    """Not every question has both that vary: one about workers says nothing of the length of arguments."""
+    async with open_house(tmp_path) as house:
+        directory = house.gateway.directory
+        asked = worker_request_for(
+            house.gateway.broker.config,
+            ToolRequestContext(principal=Principal.parse("agent:a"), actor="a", channel="cli", run="R1"),
+            tool_entity(directory, ECHO),
+        )
+        again = asked_with(asked, {"run": "R2", "argument_bytes": 7})
+        assert again.context == {**asked.context, "run": "R2"} and "argument_bytes" not in again.context
+
+
+async def test_what_a_call_does_on_a_worker_is_recorded_as_it_was_asked(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "a.cedar").write_text(
+        '@id("lease") permit (principal, action == Action::"worker.lease", resource);'
+    )
+    settings = {"tools": {"allowed": ["process.run"], "preapproved": ["process.run"]}}
+    async with open_house(tmp_path, settings) as house:
+        said = []
+        for _ in range(2):
+            call = await house.call(
+                "process.run", {"command": "true"}, tier=ToolTier.WORKER, timeout_ms=200, run_id=None
+            )
+            events = [payload for kind, payload in house.events(call=call.call_id) if kind == "call.decided"]
+            said.append([sorted(payload["policy_request"]["context"]) for payload in events])
+        assert len(said[0]) == 2 and said[0] == said[1]
+
+
+async def test_files_are_asked_about_each_time(tmp_path: Path) -> None:
+    settings = {"tools": {"allowed": ["fs.list"], "preapproved": ["fs.list"]}}
+    async with open_house(tmp_path, settings) as house:
+        policy = Counting(house)
+        for _ in range(2):
+            assert (await house.call("fs.list", {})).error is None
+        assert policy.asked == 2
