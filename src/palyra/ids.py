@@ -21,6 +21,11 @@ _PAIR_MASK: Final = (1 << PAIR_BITS) - 1
 _SHIFTS: Final = tuple(range(120, -1, -PAIR_BITS))
 
 
+def random_bits() -> int:
+    """As many as a ULID has."""
+    return int.from_bytes(secrets.token_bytes(RANDOM_BITS // 8))
+
+
 def spelled(number: int) -> str:
     """A ULID's 128 bits in Crockford's base 32. The library that does this takes as long as inserting an event."""
     return "".join([PAIRS[(number >> shift) & _PAIR_MASK] for shift in _SHIFTS])
@@ -39,7 +44,7 @@ class Ulid(str):
 
     @classmethod
     def new(cls) -> Self:
-        return cls(spelled(time.time_ns() // _NS_PER_MS << RANDOM_BITS | secrets.randbits(RANDOM_BITS)))
+        return cls(spelled(time.time_ns() // _NS_PER_MS << RANDOM_BITS | random_bits()))
 
     @classmethod
     def parse(cls, raw: str) -> Self:

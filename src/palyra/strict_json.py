@@ -66,8 +66,9 @@ def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
 
 def _is_plainly_sound(text: str) -> bool:
     """Whether the text alone shows that nothing in it is too deep or half a surrogate pair, as nearly every text does:
-    it opens few things, is ASCII, and escapes no character by its number."""
-    return text.isascii() and "\\u" not in text and text.count("{") + text.count("[") < MAX_JSON_DEPTH
+    it opens few things, is ASCII, and escapes no character by a number that surrogates have (``\\ud800`` and on)."""
+    escapes_none = "\\u" not in text or ("\\ud" not in text and "\\uD" not in text)
+    return escapes_none and text.isascii() and text.count("{") + text.count("[") < MAX_JSON_DEPTH
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

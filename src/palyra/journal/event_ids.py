@@ -1,8 +1,6 @@
 """Event ids: ULIDs that grow within one process, so that the index over them grows at its end."""
 
-import secrets
-
-from palyra.ids import PAIR_BITS, PAIRS, RANDOM_BITS, spelled
+from palyra.ids import PAIR_BITS, PAIRS, RANDOM_BITS, random_bits, spelled
 
 _PAIR_MASK = (1 << PAIR_BITS) - 1
 # The part that counts up; the rest of the random bits keep two processes apart.
@@ -22,7 +20,7 @@ class EventIds:
     def next(self, time_ms: int) -> str:
         counter = self._counter + 1
         if time_ms != self._time_ms or counter >= _COUNTER_END:
-            random = secrets.randbits(RANDOM_BITS)
+            random = random_bits()
             # Starting in the lower half leaves room for half a million events in one millisecond.
             counter = random & (_COUNTER_END - 1) >> 1
             self._prefix = spelled(time_ms << RANDOM_BITS | random)[:-_COUNTER_CHARS]

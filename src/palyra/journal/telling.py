@@ -35,6 +35,13 @@ class Teller:
     ) -> None:
         """One wake-up per event loop and commit, however many callers and readers it has there; none for the loop whose
         own thread tells."""
+        others_wrote = first_head > self._published_head
+        if events:
+            self._published_head = last_head
+        if here is not None and not self._subscriptions:
+            # One commit on the loop that waits for it, and nobody else who listens.
+            _resolve(outcomes)
+            return
         waiting: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
         for outcome in outcomes:
             loop = outcome[0].loop
@@ -43,11 +50,9 @@ class Teller:
             else:
                 waiting.setdefault(loop, []).append(outcome)
         readers: dict[asyncio.AbstractEventLoop, list[Subscription]] = {}
-        others_wrote = first_head > self._published_head
         if events:
             for subscription in self._subscriptions:
                 readers.setdefault(subscription.loop, []).append(subscription)
-            self._published_head = last_head
         for loop in {**waiting, **readers}:
             news = (waiting.get(loop, ()), readers.get(loop, ()), events, others_wrote)
             if loop is here:
