@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 from fakes.daemon import Daemon, Place
 from fakes.house import open_house
 from fakes.raw_http import ask, make_token, operator, send_raw
+from palyra.api import http
 from palyra.api.app import ROUTES, HostGuard, create_app
 from palyra.client.protocol import ApiError
 from palyra.identity.api_token import TokenScope
 from palyra.ids import CallId, RunId
+from palyra.journal.redact import Redactor
 from palyra.limits import MAX_HTTP_BODY_BYTES, MAX_JSON_DEPTH
+from palyra.tools import broker
 
 ECHO = {"tool": "echo", "arguments": {"text": "hi"}}
 WRITE = {"tool": "fs.write", "arguments": {"path": "a.txt", "content": "hello"}}
@@ -465,3 +469,34 @@ async def test_a_stream_of_a_running_call_does_not_outlive_it(tmp_path: Path) ->
             answers = await asyncio.gather(*streams)
         assert all(b"event: call.finished" in got.body for got in answers)
         assert (await calling).code == "call.cancelled"
+
+
+async def test_half_a_million_small_values_are_not_taken_in_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that sends brackets keeps nobody else waiting: neither while they are parsed, nor while they are made
+    canonical, nor by what the journal would look through."""
+    where: dict[str, list[bool]] = {"parse": [], "accept": [], "redact": []}
+
+    def noting(name: str, function: Any) -> Any:
+        def noted(*given: Any, **more: Any) -> Any:
+            where[name].append(threading.current_thread() is threading.main_thread())
+            return function(*given, **more)
+
+        return noted
+
+    monkeypatch.setattr(http, "parse_strict", noting("parse", http.parse_strict))
+    monkeypatch.setattr(broker, "accept_arguments", noting("accept", broker.accept_arguments))
+    monkeypatch.setattr(Redactor, "_value", noting("redact", Redactor._value))
+    many = {"tool": "plugin.run", "arguments": {"skill_id": "a.b", "input": {"list": [[]] * 140_000}}}
+    async with open_house(tmp_path, {"tools": {"allowed": ["plugin.run", "echo"]}}) as house:
+        app, token = create_app(house.gateway.service), await make_token(house)
+        for _ in range(2):
+            got = await ask(app, "POST", "/v1/tool-calls", token=token, body=many)
+            assert got.code == "call.needs_approval"
+        assert where["parse"] == where["accept"] == [False, False]
+        assert len(where["redact"]) < 400
+        said = dict(house.events(call=got.data["call_id"]))["call.requested"]
+        assert said["arguments"] == "[clipped: more values than an entry holds]"
+        assert (await ask(app, "POST", "/v1/tool-calls", token=token, body=ECHO)).data["result"] == {"text": "hi"}
+        assert where["parse"][-1] and where["accept"][-1]

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from palyra.errors import ExitCode, InternalError, InvalidInput, LimitExceeded, PalyraError, exit_code_of
 from palyra.limits import MAX_HTTP_BODY_BYTES
 from palyra.strict_json import parse_strict
+from palyra.tools.arguments import MAX_QUICK_BYTES
 from palyra.tools.call import Stopping
 
 log = logging.getLogger("palyra.api")
@@ -87,7 +88,10 @@ async def read_bytes(request: Request, most: int) -> bytes:
 async def read_object(request: Request) -> dict[str, Any]:
     """The body as a JSON object, read no further than the limit and parsed as strictly as arguments are."""
     raw = await read_bytes(request, MAX_HTTP_BODY_BYTES)
-    value = parse_strict(raw) if raw else {}
+    if len(raw) > MAX_QUICK_BYTES:
+        value = await asyncio.to_thread(parse_strict, raw)
+    else:
+        value = parse_strict(raw) if raw else {}
     if not isinstance(value, dict):
         raise WrongShape("the body is not a JSON object")
     return value

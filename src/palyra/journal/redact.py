@@ -44,6 +44,10 @@ _MAX_CACHED_KEYS = 4096
 _MAX_SAFE_INTEGER = 2**53 - 1
 # Of more lists and objects a payload is hardly ever made, unless it holds itself: then the long way finds the end.
 _MAX_PARTS = 65_536
+_CONTAINERS = frozenset((dict, list, tuple))
+# The brackets; an item with its comma, `1,`; a member, `"":1,`.
+_LEAST_BYTES_AROUND, _LEAST_BYTES_OF_ITEM, _LEAST_BYTES_OF_MEMBER = 2, 2, 5
+_TOO_MANY = "[clipped: more values than an entry holds]"
 # What is kept of a clipped string.
 _CLIPPED_HEAD_CHARS = MAX_JOURNAL_STRING_CHARS // 2
 
@@ -146,7 +150,7 @@ class Redactor:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
         encoded = self._as_it_is(payload)
         if encoded is None or self._occur_in(encoded):
-            encoded = canonical_json(self._mapping(payload, 0))
+            encoded = canonical_json(self._mapping(_without_crowds(payload), 0))
             if self._occur_in(encoded):
                 # A known value is left where the walk could not see it, such as across the parts of a number list.
                 encoded = canonical_json({"redacted": "a known secret ran across several values"})
@@ -306,6 +310,27 @@ def _clipped(text: str) -> str:
         return text
     digest = sha256(text.encode()).hexdigest()
     return f"{text[:_CLIPPED_HEAD_CHARS]}[clipped: {len(text)} characters, sha256 {digest}]"
+
+
+def _without_crowds(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the parts that could not be kept however short each value in them became: looking through half a
+    million values for secrets takes a second, and none of them would be recorded."""
+    crowds = [key for key, part in payload.items() if _is_crowd(part)]
+    return {**payload, **dict.fromkeys(crowds, _TOO_MANY)} if crowds else payload
+
+
+def _is_crowd(part: Any) -> bool:
+    if type(part) not in _CONTAINERS:
+        return False
+    least, waiting = 0, [part]
+    for each in waiting:
+        one = _LEAST_BYTES_OF_MEMBER if type(each) is dict else _LEAST_BYTES_OF_ITEM
+        least += _LEAST_BYTES_AROUND + len(each) * one
+        if least > MAX_EVENT_PAYLOAD_BYTES:
+            return True
+        items = each.values() if type(each) is dict else each
+        waiting += [item for item in items if type(item) in _CONTAINERS]
+    return False
 
 
 def _bounded(encoded: bytes) -> bytes:

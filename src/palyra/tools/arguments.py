@@ -1,15 +1,21 @@
 """Intake: raw text becomes arguments with one canonical form and one digest, or a refusal that says where."""
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput, LimitExceeded
+from palyra.limits import KIB
 from palyra.strict_json import parse_strict
 from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
 from palyra.tools.spec import ToolSpec
+
+# Arguments up to here are taken in at once: of the smallest values, ten thousand.
+MAX_QUICK_BYTES: Final = 32 * KIB
+MAX_QUICK_MEMBERS: Final = 64
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class NotAnObject(InvalidInput):
@@ -57,6 +63,20 @@ def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict
     if (whole := spec.complete(value)) is not value:
         value, canonical = whole, canonical_json(whole)
     return Arguments(value=value, canonical=canonical, digest=hashlib.sha256(canonical).hexdigest())
+
+
+def may_take_long(raw: bytes | str | dict[str, Any]) -> bool:
+    """Whether taking it in may keep whoever waits for it for more than some milliseconds."""
+    if not isinstance(raw, dict):
+        return len(raw) > MAX_QUICK_BYTES
+    # Nearly all are flat and small, which is seen at a glance.
+    if len(raw) <= MAX_QUICK_MEMBERS and not any(type(value) in (dict, list) for value in raw.values()):
+        return False
+    try:
+        return len(_encode(raw)) > MAX_QUICK_BYTES
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+        # Taking it in says what is wrong with it.
+        return True
 
 
 def _check_size(spec: ToolSpec, size: int) -> None:

@@ -202,7 +202,7 @@ def test_a_payload_made_ahead_does_not_outlive_a_secret_that_became_known():
 def test_a_payload_that_holds_itself_comes_to_an_end():
     payload = {"a": 1}
     payload["self"] = [payload]
-    assert b"[too deep]" in Redactor().payload(payload)
+    assert Redactor().payload(payload) == b'{"a":1,"self":"[clipped: more values than an entry holds]"}'
 
 
 def test_many_parts_are_not_too_deep_and_deep_ones_are():
@@ -213,3 +213,20 @@ def test_many_parts_are_not_too_deep_and_deep_ones_are():
         value.append([])
         value = value[0]
     assert b"[too deep]" in Redactor().payload({"deep": deep})
+
+
+@pytest.mark.parametrize("item", [[], {}, 1, 1.5, None, {"a": 1}, [[]], (1,)])
+def test_more_values_than_an_entry_holds_are_not_looked_through(item, monkeypatch):
+    looked_at = []
+    original = Redactor._value
+    monkeypatch.setattr(Redactor, "_value", lambda *given: (looked_at.append(1), original(*given))[1])
+    redactor = Redactor([Secret("hunter2-hunter2")])
+    payload = {"arguments": {"list": [item] * 400_000, "token": "t"}, "tool": "hunter2-hunter2", "n": 1}
+    said = json.loads(redactor.payload(payload))
+    assert said == {"arguments": "[clipped: more values than an entry holds]", "tool": REDACTED, "n": 1}
+    assert len(looked_at) < 100
+
+
+def test_values_that_just_fit_are_recorded():
+    whole = {"list": [1] * 20_000, "nested": {str(number): [number] for number in range(900)}}
+    assert json.loads(Redactor().payload({"arguments": whole})) == {"arguments": whole}

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from palyra.errors import PalyraError
-from palyra.tools.arguments import accept_arguments
+from palyra.tools.arguments import accept_arguments, may_take_long
 from palyra.tools.builtin import ECHO, SLEEP
 from palyra.tools.schema_check import SchemaCheck
 from palyra.tools.spec import ToolSpec
@@ -43,3 +43,21 @@ def test_a_number_has_one_spelling() -> None:
     with pytest.raises(PalyraError) as refused:
         accept('{"seconds":1.0}', SLEEP)
     assert refused.value.code == "json.ambiguous_number"
+
+
+@pytest.mark.parametrize(
+    ("raw", "long"),
+    [
+        ({}, False),
+        ({"text": "x" * 100_000}, False),
+        ({"list": [1, 2]}, False),
+        ({"list": [[]] * 20_000}, True),
+        ({str(number): number for number in range(9_000)}, True),
+        ({"deep": {"er": {"list": [0.5] * 20_000}}}, True),
+        ({"half": ["\ud800"]}, True),
+        ("x" * 10, False),
+        (b"[" * 40_000, True),
+    ],
+)
+def test_what_may_take_long_is_known_before_it_is_taken_in(raw, long):
+    assert may_take_long(raw) is long
