@@ -28,6 +28,7 @@ from palyra.policy.port import PolicyPort
 from palyra.policy.request import APPROVED, PolicyRequest
 from palyra.skills.installed import ResolvedInstalledSkillModule
 from palyra.strict_json import NotStrictJson, parse_strict
+from palyra.tools.arguments import MAX_QUICK_BYTES
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallDenied, ExecutionPlan, Outcome
 from palyra.tools.skill_decision import SKILL_EXECUTE
@@ -147,7 +148,7 @@ class WasmTools:
                 limits=limits,
                 timeout_ms=min(plan.timeout_ms, active.asked.quotas.timeout_ms or self._settings.timeout_ms),
             )
-            result = _json_of(done)
+            result = await _json_of(done)
         except NotCompiled:
             plan.usage.note(BudgetKind.WASM_FUEL, 0)
             raise
@@ -215,7 +216,7 @@ async def run_plugin(
         return Outcome(result=None, receipt=lines, error=failure)
     usage, lines = _charged(plan, done, limits)
     shown = {
-        **_plugin_output(done),
+        **await _plugin_output(done),
         "fuel_used": usage.fuel_used,
         "peak_memory_bytes": usage.peak_memory_bytes,
         "module_sha256": compiled.digest,
@@ -223,23 +224,29 @@ async def run_plugin(
     return Outcome(result=shown, receipt=lines)
 
 
-def _json_of(done: WasmOutcome) -> Any:
+async def _json_of(done: WasmOutcome) -> Any:
     """A skill's answer. The minimal form has an exit code and nothing else to say."""
     if isinstance(done.output, int):
         return {"exit_code": done.output}
     try:
-        return parse_strict(done.output)
+        return await _parsed(done.output)
     except NotStrictJson as problem:
         error = InvalidOutput(f"the skill's output is no strict JSON: {problem.message}")
         error.usage, error.logs = done.usage, done.logs
         raise error from problem
 
 
-def _plugin_output(done: WasmOutcome) -> dict[str, Any]:
+async def _parsed(output: bytes) -> Any:
+    if len(output) > MAX_QUICK_BYTES:
+        return await asyncio.to_thread(parse_strict, output)
+    return parse_strict(output)
+
+
+async def _plugin_output(done: WasmOutcome) -> dict[str, Any]:
     if isinstance(done.output, int):
         return {"exit_code": done.output}
     try:
-        return {"output": parse_strict(done.output)}
+        return {"output": await _parsed(done.output)}
     except NotStrictJson:
         return {"text": done.output.decode("utf-8", "replace")}
 

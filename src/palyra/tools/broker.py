@@ -19,7 +19,7 @@ from palyra.policy.port import PolicyPort
 from palyra.signing.dsse import Signer
 from palyra.tools import sqlite_calls
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
-from palyra.tools.arguments import Arguments, accept_arguments, may_take_long
+from palyra.tools.arguments import MAX_QUICK_BYTES, Arguments, accept_arguments, may_take_long
 from palyra.tools.asking import Asked, Asking, CallRequest
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import (
@@ -32,7 +32,7 @@ from palyra.tools.call import (
     UnknownRun,
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
-from palyra.tools.ending import Ended, conclude
+from palyra.tools.ending import Booked, Ended, conclude
 from palyra.tools.execution import Executor, execute, never_seen, to_the_end, told_to_stop, with_grants
 from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
@@ -249,7 +249,7 @@ class Broker:
             late.computed()
         try:
             if late.begun is None:
-                record, booked = conclude(started, entry.spec.executor, ended, self._signer)
+                record, booked = await self._concluded(started, entry.spec.executor, ended)
                 try:
                     done = await to_the_end(
                         self._store.submit(
@@ -275,8 +275,14 @@ class Broker:
         executor = self._executors[_executor_of(entry, plan)]
         return await execute(executor, entry, plan, redact=self._redact, clock=self._clock)
 
+    async def _concluded(self, started: CallRecord, executor: str, ended: Ended) -> tuple[CallRecord, Booked]:
+        """What is large is digested beside the loop."""
+        if ended.result_bytes <= MAX_QUICK_BYTES:
+            return conclude(started, executor, ended, self._signer)
+        return await to_the_end(asyncio.to_thread(conclude, started, executor, ended, self._signer))
+
     async def _finish(self, begun: Started, executor: str, ended: Ended) -> CallRecord:
-        record, booked = conclude(begun.record, executor, ended, self._signer)
+        record, booked = await self._concluded(begun.record, executor, ended)
         return await to_the_end(
             self._store.submit(
                 lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True, alone=self._alone()

@@ -21,6 +21,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     receipt: list[dict[str, Any]] = []
     used: dict[BudgetKind, int]
     elapsed_ms: int = 0
+    # How long the result is, written as JSON.
+    result_bytes: int = 0
     worker_attestation: dict[str, Any] | None = None
 
 

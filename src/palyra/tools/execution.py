@@ -49,7 +49,7 @@ async def execute(
     executor: Executor, entry: CatalogEntry, plan: ExecutionPlan, *, redact: Callable[[Any], Any], clock: Clock
 ) -> Ended:
     """Never raises: a deadline, a cancellation and a fault are ends too."""
-    state, result = CallState.SUCCEEDED, None
+    state, result, result_bytes = CallState.SUCCEEDED, None, 0
     error: PalyraError | None = None
     receipt: tuple[dict[str, Any], ...] = ()
     worker_attestation: dict[str, Any] | None = None
@@ -63,7 +63,7 @@ async def execute(
         used |= outcome.used
         clean = redact(outcome.result)
         if outcome.error is None or clean is not None:
-            _check_output(entry, plan, clean)
+            result_bytes = _check_output(entry, plan, clean)
         result = clean
         worker_attestation = outcome.worker_attestation
         if outcome.error is not None:
@@ -87,6 +87,7 @@ async def execute(
         receipt=redact(list(receipt)),
         used=used,
         elapsed_ms=elapsed,
+        result_bytes=result_bytes,
         worker_attestation=worker_attestation,
     )
 
@@ -131,7 +132,8 @@ def with_grants(plan: ExecutionPlan, granted: dict[BudgetKind, int], **known: An
     )
 
 
-def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> None:
+def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> int:
+    """How long it is, if it is what the tool may return."""
     size = len(_encode(result))
     if size > plan.max_output_bytes:
         raise OutputTooLarge(
@@ -141,3 +143,4 @@ def _check_output(entry: CatalogEntry, plan: ExecutionPlan, result: Any) -> None
         entry.output_check.require(result)
     except SchemaMismatch as mismatch:
         raise OutputRefused(f"{plan.tool} broke its own output schema: {mismatch.message}") from mismatch
+    return size

@@ -1,16 +1,24 @@
 """The one path of a call, with real policy, store and signature."""
 
 import asyncio
+import base64
+import json
+import threading
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from fakes.house import open_house
 from palyra.canonical import digest_of
-from palyra.ids import RunId
+from palyra.ids import CallId, RunId
 from palyra.signing.ed25519 import Ed25519Verifier
+from palyra.tools import broker
 from palyra.tools.approval import ApprovalEvent
 from palyra.tools.attestation import verify_attestation
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState
+from palyra.tools.ending import conclude
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -179,3 +187,45 @@ async def test_a_stopping_broker_cancels_what_does_not_end(tmp_path: Path) -> No
             await asyncio.sleep(0.01)
         await house.gateway.broker.stop(0.01)
         assert (await running).state is CallState.CANCELLED
+
+
+async def test_a_large_result_is_digested_and_signed_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[bool] = []
+
+    def noted(*given: Any) -> Any:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return conclude(*given)
+
+    monkeypatch.setattr(broker, "conclude", noted)
+    async with open_house(tmp_path) as house:
+        for size in (10, 40_000):
+            call = await house.call("echo", {"text": "x" * size})
+            assert call.result == {"text": "x" * size} and call.attestation is not None
+            payload = json.loads(base64.b64decode(call.attestation["payload"]))
+            assert payload["predicate"]["output_digest"] == digest_of(call.result)
+        assert on_loop == [True, False]
+
+
+async def test_a_call_that_is_stopped_while_its_result_is_digested_has_ended_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return conclude(*given)
+
+    monkeypatch.setattr(broker, "conclude", slow)
+    async with open_house(tmp_path) as house:
+        call_id = CallId.new()
+        calling = asyncio.create_task(house.call("echo", {"text": "x" * 40_000}, call_id=call_id))
+        assert await asyncio.to_thread(begun.wait, 30)
+        stopping = asyncio.create_task(house.gateway.broker.cancel(str(call_id)))
+        await asyncio.sleep(0.01)
+        go_on.set()
+        await stopping
+        assert (await calling).state.value == "succeeded"
+        assert house.kinds(call=str(call_id))[-1] == "call.finished"
