@@ -5,6 +5,7 @@ and descriptors it might send along are dropped by the kernel.
 """
 
 import asyncio
+import select
 import socket
 from collections import deque
 from typing import Final
@@ -15,7 +16,6 @@ from palyra.wasm.worker_source import Process
 # A worker speaks when spoken to, and asks one question at a time.
 _MAX_WAITING: Final = 4
 _MAX_PACKETS_AT_ONCE: Final = 64
-_LOOK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
 class LinkBroken(Exception):
@@ -35,6 +35,9 @@ class WorkerLink:
         # Digests of modules that this worker has loaded, oldest use first.
         self.loaded: dict[bytes, None] = {}
         self.idle_since = 0.0
+        # Whatever comes from the worker, also its end, and is not read yet.
+        self._said = select.poll()
+        self._said.register(connection, select.POLLIN)
         self._loop.add_reader(connection.fileno(), self._readable)
 
     def _readable(self) -> None:
@@ -120,15 +123,7 @@ class WorkerLink:
 
     def waits(self) -> bool:
         """Whether the worker is there and silent, as it should be before it is given work."""
-        if self.broken is not None or self._frames:
-            return False
-        try:
-            self._socket.recv(1, _LOOK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return self.broken is None and not self._frames and not self._said.poll(0)
 
     def kill(self) -> None:
         self._process.kill()
