@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -125,8 +126,9 @@ class ComponentGuests:
         )
         return msgspec.structs.replace(facts, exports=exports)
 
-    def run(self, loaded: LoadedComponent, call: Call, meter: RunMeter) -> bytes:
-        """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way."""
+    def run(self, loaded: LoadedComponent, call: Call, meter: RunMeter, begin: Callable[[], None]) -> bytes:
+        """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way. ``begin`` starts the clock:
+        when the store knows which tick is its last, and nothing of the guest has run."""
         entry = loaded.entry(call.entry)
         try:
             call.input.decode()
@@ -135,6 +137,7 @@ class ComponentGuests:
         self._wasi.begin(call.clock_ms, call.random_seed)
         self._desk.clear()
         store = GuestStore(self._engine_address, call, loaded.facts)
+        begin()
         try:
             meter.start(exact=False)
             well, text = self._run(loaded, entry, store.context, call)

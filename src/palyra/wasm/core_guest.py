@@ -1,12 +1,13 @@
 """One call of a core module: a fresh store, one instance, and nothing left of either."""
 
 import ctypes
+from collections.abc import Callable
 from typing import Final
 
 import wasmtime
 
 from palyra.wasm import classify, libwasmtime
-from palyra.wasm.abi import ALLOC, INITIALIZE, MEMORY, Status
+from palyra.wasm.abi import ALLOC, INITIALIZE, Status
 from palyra.wasm.core_linker import CoreLinker, Desk
 from palyra.wasm.entry import EntryForm, entry_form
 from palyra.wasm.guest_memory import U32
@@ -35,8 +36,7 @@ class LoadedCore:
         self.address = libwasmtime.address_of(self._pre)
         initialize = facts.export(INITIALIZE)
         self.initializes = initialize is not None and initialize.type == "() -> ()"
-        # The one memory is the exported one: its size is the whole.
-        self.one_memory = len(facts.memories) == 1 and facts.export(MEMORY) is not None
+        self.one_memory = facts.shows_its_memory
         # An instance of it does nothing before it is called, and says itself how much memory it has.
         self.waits_still = self.one_memory and not facts.has_start
         self._forms: dict[str, EntryForm] = {}
@@ -77,8 +77,9 @@ class CoreGuests:
     def load(self, compiled: bytes, facts: ModuleFacts) -> LoadedCore:
         return LoadedCore(self, self._engine, self.linker, compiled, facts)
 
-    def run(self, loaded: LoadedCore, call: Call, meter: RunMeter) -> bytes | int:
-        """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way."""
+    def run(self, loaded: LoadedCore, call: Call, meter: RunMeter, begin: Callable[[], None]) -> bytes | int:
+        """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way. ``begin`` starts the clock:
+        when the store knows which tick is its last, and nothing of the guest has run."""
         form = loaded.form(call.entry)
         self._max_request_bytes = call.max_request_bytes
         self.functions.begin()
@@ -86,6 +87,7 @@ class CoreGuests:
         self._has_memory = False
         self._desk.clear()
         store = self._moved_in(loaded, call)
+        begin()
         try:
             meter.start(exact=loaded.one_memory)
             return self._run(loaded, form, store.context, call)

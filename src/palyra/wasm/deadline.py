@@ -51,10 +51,12 @@ class Deadline:
         if _libc.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
+        self._armed = False
         self._wanted = _TimerSpec()
         self._rest = _TimerSpec()
 
     def arm(self, after_us: int) -> None:
+        self._armed = True
         after_us = max(after_us, _LEAST_US)
         self._wanted.seconds = after_us // _MICROSECONDS
         self._wanted.nanoseconds = after_us % _MICROSECONDS * _NANOSECONDS_EACH
@@ -62,6 +64,9 @@ class Deadline:
 
     def disarm(self) -> bool:
         """Whether the timer had gone off: its tick may still be on the way, and would hit the next guest."""
+        if not self._armed:
+            return False
+        self._armed = False
         self._wanted.seconds = self._wanted.nanoseconds = 0
         _libc.timer_settime(self._timer, 0, ctypes.byref(self._wanted), ctypes.byref(self._rest))
         return not (self._rest.seconds or self._rest.nanoseconds)

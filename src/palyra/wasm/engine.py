@@ -9,7 +9,6 @@ import wasmtime
 from wasmtime import _ffi
 
 from palyra.limits import KIB, MIB
-from palyra.wasm.abi import MEMORY
 from palyra.wasm.limits import MAX_WASM_STACK_BYTES
 from palyra.wasm.module_facts import CORE, ModuleFacts
 
@@ -97,8 +96,7 @@ def fits_into_slot(facts: ModuleFacts) -> bool:
     """One memory that shows how large it is, and a table that cannot outgrow its place."""
     return (
         facts.form == CORE
-        and len(facts.memories) == 1
-        and facts.export(MEMORY) is not None
+        and facts.shows_its_memory
         and len(facts.tables) <= SLOT["total_tables"]
         and all(table.maximum is not None and table.maximum <= SLOT["table_elements"] for table in facts.tables)
     )

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from palyra.wasm.abi import MEMORY
 from palyra.wasm.binary_reader import Allowance, BinaryReader, malformed
 from palyra.wasm.limits import MAX_MODULE_BYTES
 
@@ -86,6 +87,12 @@ class ModuleFacts(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     def export(self, name: str) -> Export | None:
         return next((export for export in self.exports if export.name == name), None)
+
+    @property
+    def shows_its_memory(self) -> bool:
+        """Whether it has one memory and exports it under its usual name: its size is the whole."""
+        shown = self.export(MEMORY)
+        return len(self.memories) == 1 and shown is not None and shown.kind == "memory"
 
 
 def module_facts(module: bytes, *, most: int = MAX_MODULE_BYTES) -> ModuleFacts:

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Final
 
 import wasmtime
@@ -46,10 +47,16 @@ class Guests:
                 return self.in_slot.load(compiled, frame.facts)
         return self.core.load(compiled, frame.facts)
 
-    def run(self, loaded: LoadedCore | LoadedComponent, call: Call, meter: RunMeter) -> bytes | int:
+    def run(
+        self,
+        loaded: LoadedCore | LoadedComponent,
+        call: Call,
+        meter: RunMeter,
+        begin: Callable[[], None] = lambda: None,
+    ) -> bytes | int:
         if isinstance(loaded, LoadedCore):
-            return loaded.home.run(loaded, call, meter)
-        return self.components.run(loaded, call, meter)
+            return loaded.home.run(loaded, call, meter, begin)
+        return self.components.run(loaded, call, meter, begin)
 
     def clear_up(self, loaded: LoadedCore | LoadedComponent, call: Call) -> None:
         """When the answer is on its way: where the guest lived is cleared, and the slot made ready for the next."""
@@ -109,9 +116,8 @@ class Worker:
         output: bytes | int = b""
         loaded = self._loaded[call.digest]
         deadline = self._deadline_of(loaded)
-        deadline.arm(call.timeout_us)
         try:
-            output = self._guests.run(loaded, call, meter)
+            output = self._guests.run(loaded, call, meter, lambda: deadline.arm(call.timeout_us))
         except GuestEnded as end:
             kind, message = classify.with_memory(end.kind, meter.memory_bytes, call.memory_bytes), end.message
         except PalyraError as problem:

@@ -190,3 +190,13 @@ def test_what_cannot_be_made_ready_fails_where_it_is_called(memory):
         with pytest.raises(GuestEnded):
             row.run(bad)
         assert row.run(good)[0] == 7
+
+
+@pytest.mark.parametrize("named", ['(func (export "memory"))', '(global (export "memory") i32 (i32.const 5))'])
+def test_memory_behind_something_else_of_that_name_is_metered_too(guests, memory, named):
+    """The receipt would say that a guest with megabytes had none."""
+    text = f'(module (memory 3) {named} (func (export "run") (result i32) (memory.grow (i32.const 7))))'
+    call = msgspec.structs.replace(CALL, memory_bytes=16 << 20)
+    output, meter, _ = _run(guests, memory, wasm(text), call)
+    assert output == 3
+    assert 10 * 65_536 <= meter.memory_bytes <= 10 * 65_536 + 1_048_576

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 
 import msgspec
 import pytest
@@ -132,8 +133,25 @@ def test_a_host_function_that_raises_leaves_nothing_in_the_packages_globals(desk
     compiled = bytes(wasmtime.Module(guests.engine, guest).serialize())
     loaded = guests.core.load(compiled, module_facts(guest))
     guests.desk.begin(HostCalls(CALL, broken))
-    assert guests.core.run(loaded, CALL, RunMeter(desk.memory)) == Status.FAILED
+    assert guests.run(loaded, CALL, RunMeter(desk.memory)) == Status.FAILED
     assert isinstance(guests.desk.fault, ValueError)
     assert _func.LAST_EXCEPTION is None
     assert _enter.LAST_EXCEPTION is None
     guests.desk.begin(None)
+
+
+def test_a_deadline_that_is_over_before_the_guest_has_its_place_holds_all_the_same(desk, monkeypatch):
+    """The timer runs while the place for another guest is cleared, or while the process has to wait for a processor."""
+    desk.load(wasm(ECHO), b"e")
+    desk.load(minimal("(loop $l (br $l)) (i32.const 0)"), b"l")
+    desk.send(msgspec.structs.replace(CALL, digest=b"e"))
+    assert desk.receive().kind == ""
+    cleared = desk.guests.in_slot.forget_ready
+
+    def slowly():
+        cleared()
+        time.sleep(0.02)
+
+    monkeypatch.setattr(desk.guests.in_slot, "forget_ready", slowly)
+    desk.send(msgspec.structs.replace(CALL, digest=b"l", timeout_us=1_000, fuel=50_000_000, memory_bytes=2 << 20))
+    assert desk.receive().kind == "timed_out"
