@@ -124,9 +124,9 @@ class BrowserParts:
         return (*work.refused, *refusals(seen))
 
     async def ended(self, session: OwnedSession, *, reason: str, **more: Any) -> None:
-        """On record once, whoever notices first."""
+        """On record once, whoever notices first, also when the disk is full: it is the end of what already ran."""
         if self.book.leave(session.session_id) is not None:
-            await self.record(session, session_log.CLOSED, reason=reason, **more)
+            await self.record(session, session_log.CLOSED, essential=True, reason=reason, **more)
 
     async def close_session(self, session: OwnedSession, *, reason: str) -> None:
         """Ends it for another reason than that its owner closes it."""
@@ -136,7 +136,9 @@ class BrowserParts:
                 await client.close_session(ITSELF, session.session_id)
         await self.ended(session, reason=reason)
 
-    async def record(self, session: OwnedSession | None, kind: str, *, actor: str = "", **payload: Any) -> None:
+    async def record(
+        self, session: OwnedSession | None, kind: str, *, actor: str = "", essential: bool = False, **payload: Any
+    ) -> None:
         event = NewEvent(
             kind=kind,
             actor=actor or self._actor,
@@ -145,7 +147,7 @@ class BrowserParts:
             call=str(payload.pop("call", "")),
             payload=payload if session is None else {"browser_session": session.session_id, **payload},
         )
-        await self._store.transact(lambda tx: tx.append(event))
+        await self._store.transact(lambda tx: tx.append(event), essential=essential)
 
     def policy_changed(self) -> int:
         """Ends the sessions with a host that a new policy no longer allows; says how many."""
@@ -261,5 +263,7 @@ class BrowserParts:
 async def _logged(work: Any, name: str) -> None:
     try:
         await work
+    except PalyraError as error:
+        log.error("%s: %s", name, error.message)
     except Exception:
         log.exception("%s broke", name)

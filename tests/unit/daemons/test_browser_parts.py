@@ -19,6 +19,8 @@ from palyra.browser.tool_arguments import Reach
 from palyra.daemons import browser_link, browser_results
 from palyra.daemons.browser_link import BrowserLink, BrowserUnavailable
 from palyra.daemons.browser_specs import actions_of, browser_specs
+from palyra.journal.ballast import Ballast
+from palyra.journal.sqlite_faults import DiskFull
 from palyra.tools.call import CallState
 from palyra.tools.spec import ToolCapability, ToolTier
 
@@ -151,3 +153,20 @@ async def test_a_session_is_found_by_its_owner_in_its_run_alone(tmp_path: Path) 
         for principal, run in (("agent:eve", str(agent.run)), ("agent:bot", "other")):
             with pytest.raises(NoSuchSession):
                 book.of(principal, run, agent.session)
+
+
+async def test_the_end_of_a_session_is_recorded_when_the_disk_is_too_full_for_new_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        agent = await opened(house)
+        # As the writer finds it when another process has taken the space that is held back, and no more is to be had.
+        monkeypatch.setattr(Ballast, "held", lambda _: False)
+        monkeypatch.setattr(Ballast, "secure", lambda _: False)
+        with pytest.raises(DiskFull):
+            await house.call("echo", {"text": "new work"})
+        await browser.end(agent.session)
+        while not house.events(kind="browser.session_closed"):
+            await asyncio.sleep(0.01)
+        monkeypatch.undo()
+    assert "Traceback" not in caplog.text
