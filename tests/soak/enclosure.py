@@ -18,6 +18,9 @@ from soak.settings import DISK_BYTES
 _CLONE_NEWNS = 0x00020000
 _PR_SET_CHILD_SUBREAPER = 36
 _CGROUPS = Path("/sys/fs/cgroup")
+# At a disk that is being written, before it can be made just as large as what is on it.
+MOST_LOOKS = 20
+MORE_EACH_LOOK = 65_536
 
 
 def become_orphanage() -> int:
@@ -85,10 +88,17 @@ class Enclosure:
         return [str(path) for group in self.groups for path in sorted(group.rglob("*")) if path.is_dir()]
 
     def fill_disk(self, spare: int) -> None:
-        """Nothing but ``spare`` bytes are left from now on."""
+        """Hardly more than ``spare`` bytes are left from now on. A disk that has grown since it was looked at cannot be
+        made so small: it is looked at again, and given a little for what comes meanwhile."""
+        for look in range(MOST_LOOKS):
+            with suppress(subprocess.CalledProcessError):
+                self._resize(self._used() + spare + look * MORE_EACH_LOOK)
+                return
+        raise OSError(f"{self.disk} grows too quickly to be filled")
+
+    def _used(self) -> int:
         facts = os.statvfs(self.disk)
-        used = (facts.f_blocks - facts.f_bfree) * facts.f_frsize
-        self._resize(used + spare)
+        return (facts.f_blocks - facts.f_bfree) * facts.f_frsize
 
     def empty_disk(self) -> None:
         self._resize(DISK_BYTES)
