@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 
 from fakes.house import House, open_house
+from fakes.skill_scene import PUBLISHER, entries, key, manifest
+from fakes.wasm_guests import wasm
+from fakes.wasm_skills import ECHO_SKILL
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.request import PolicyRequest
+from palyra.skills.artifact import pack_artifact
+from palyra.skills.signature import sign_artifact
 from palyra.tools.builtin import ECHO
 from palyra.tools.call import ToolRequestContext, tool_entity
 from palyra.tools.questions import worker_request_for
@@ -168,3 +173,37 @@ async def test_files_are_asked_about_each_time(tmp_path: Path) -> None:
         for _ in range(2):
             assert (await house.call("fs.list", {})).error is None
         assert policy.asked == 2
+
+
+async def test_an_answer_does_not_outlive_the_skill_it_was_about(tmp_path: Path) -> None:
+    """Quarantined, put back, upgraded, rolled back between calls whose answer stands: what runs is what is in use."""
+    async with open_house(tmp_path) as house:
+        skills, publisher = house.gateway.skills, key(PUBLISHER)
+        await skills.trust_publisher(PUBLISHER, publisher.public_key(), actor="a")
+        digests = []
+        for version in ("1.0.0", "1.1.0"):
+            packed = pack_artifact(entries(manifest(version), modules={"main.wasm": wasm(ECHO_SKILL)}))
+            installed = await skills.install(sign_artifact(packed, publisher).raw, actor="a")
+            digests.append(installed.digest)
+        skill_id, tool = installed.skill_id, f"skill.{installed.skill_id}.add"
+
+        async def ran() -> str:
+            """The digest of the archive that answered, or why none did."""
+            for _ in range(3):
+                call = await house.call(tool, {"text": "x", "numbers": [1]})
+            if call.error is not None:
+                return str(call.error["code"])
+            asked = [said for kind, said in house.events(call=call.call_id) if kind == "call.decided"]
+            assert [said["outcome"] for said in asked] == ["allow", "allow"]
+            return next(line["asked"] for line in call.receipt if line["layer"] == "skill").rpartition(" ")[2]
+
+        await skills.approve(skill_id, "1.0.0", digests[0], actor="a")
+        assert await ran() == digests[0]
+        await skills.quarantine(skill_id, "1.0.0", actor="a")
+        assert await ran() == "tool.unknown"
+        await skills.approve(skill_id, "1.0.0", digests[0], actor="a")
+        assert await ran() == digests[0]
+        await skills.approve(skill_id, "1.1.0", digests[1], actor="a")
+        assert await ran() == digests[1]
+        await skills.rollback(skill_id, actor="a")
+        assert await ran() == digests[0]
