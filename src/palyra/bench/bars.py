@@ -16,9 +16,9 @@ SKILL_CALL: Final = Bar(
     Kind.MORE_AT_MOST,
     1,
     "ms",
-    shortfall="reaches 0.78 to 0.95 where the bare call takes 0.43 to 0.55 ms, and 1.05 to 1.1 while the machine is so"
-    " slow that it takes 0.65 and more: what is ours slows down with it. A call is answered after its record is"
-    " durable: a quarter of it is the wait for the disk, the rest Python in some eight hundred small steps",
+    shortfall="reaches 0.78 to 0.95 where the bare call takes 0.43 to 0.58 ms, and 1.04 to 1.34 while the machine is so"
+    " slow that it takes 0.6 to 0.8: what is ours slows down with it. A call is answered after its record is durable:"
+    " a quarter of it is the wait for the disk, the rest Python in some nine hundred small steps",
 )
 SKILL_EXTISM: Final = Bar(
     "skill.extism",
@@ -26,7 +26,7 @@ SKILL_EXTISM: Final = Bar(
     "extism, create and call",
     _AT_MOST,
     1,
-    shortfall="reaches 0.86 to 0.96 here. Where the disk is slow against the processor it may take longer than extism,"
+    shortfall="reaches 0.85 to 0.99 here. Where the disk is slow against the processor it may take longer than extism,"
     " which decides nothing and writes nothing down; our runtime alone takes 0.26 of its time",
 )
 WASM_CORE: Final = Bar(
