@@ -110,6 +110,7 @@ ADAPTERS = {
     "journal": (
         "ballast",
         "follow",
+        "head_start",
         "sealing",
         "sqlite",
         "sqlite_faults",

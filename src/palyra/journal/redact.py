@@ -89,6 +89,11 @@ class Redactor:
                 self._encoded_short = (*self._encoded_short, _json_text(value))
             self._values.add(value)
 
+    @property
+    def known(self) -> int:
+        """How many values are known: what was made ready when there were fewer is stale."""
+        return len(self._values)
+
     def result(self, value: Any) -> Any:
         """A JSON value for the agent without known values: the same object where there are none in it."""
         if not self._values or not self._occur_in(msgspec.json.encode(value)):

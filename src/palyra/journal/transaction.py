@@ -66,6 +66,8 @@ class Transaction:
     def __init__(self, group: Group) -> None:
         self.now_ms = group.now_ms
         self.fault: PalyraError | None = None
+        # What the first part of this unit returned, if it was done ahead in this very transaction.
+        self.head_start: Any = None
         self._group: Group | None = group
         self._before = (group.seq, group.hash, len(group.events))
         self._rows_before = len(group.rows)
@@ -102,8 +104,7 @@ class Transaction:
         _require_fit(sql)
         group = self._live()
         try:
-            self._enter_savepoint(group)
-            group.flush()
+            self.write()
             cursor = group.connection.execute(sql, params)
             rows = cursor.fetchall() if cursor.description is not None else []
         except sqlite3.Error as error:
@@ -116,6 +117,12 @@ class Transaction:
     def changed(self) -> int:
         """How many rows the last statement inserted, updated or deleted."""
         return max(self._changed, 0)
+
+    def write(self) -> None:
+        """Inserts what was appended so far, as a statement would."""
+        group = self._live()
+        self._enter_savepoint(group)
+        group.flush()
 
     def finish(self) -> None:
         """Keeps what the unit did, as part of its group."""

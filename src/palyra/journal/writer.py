@@ -6,6 +6,9 @@ the next ones gather, so groups grow with the load and vanish without it.
 Two threads waking each other take a third of the time of a lone commit. So who has nothing else to do may commit in its
 own thread, the event loop's: only when nothing waits or is being written, only one unit, only while the disk is quick,
 and never what takes longer than a commit. All else goes to the thread.
+
+Who waits for something else before its unit is complete may have the first part of it done meanwhile: the transaction
+stays open until the rest comes, and whoever wants the connection sooner takes it back.
 """
 
 import asyncio
@@ -24,6 +27,7 @@ from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
 from palyra.journal.event import Event
 from palyra.journal.event_ids import EventIds
+from palyra.journal.head_start import HeadStart
 from palyra.journal.pace import Pace
 from palyra.journal.redact import Redactor
 from palyra.journal.sealing import keep_beside, seal, sealed_through
@@ -32,7 +36,7 @@ from palyra.journal.sqlite_schema import BUSY_TIMEOUT_SECONDS
 from palyra.journal.subscription import Subscription
 from palyra.journal.telling import Teller
 from palyra.journal.transaction import Group, Transaction, read_head
-from palyra.journal.unit import Outcome, Unit
+from palyra.journal.unit import Outcome, Unit, Work
 from palyra.signing.dsse import Signer
 
 # One group's units: enough for every caller the daemon admits, small enough that the last one's wait stays short.
@@ -95,6 +99,9 @@ class Writer:
         # Whoever commits, or otherwise uses the connection, has it: the thread of this number.
         self._turn = threading.Lock()
         self._at_work: int | None = None
+        # A transaction that was left open for the rest of its unit. Who has the turn finds it, and goes on with it or
+        # takes it back.
+        self._early: HeadStart | None = None
         self._pace = Pace()
         # Whether the connection waits for another process's transaction.
         self._waits_for_others = True
@@ -126,7 +133,8 @@ class Writer:
             return
         self._at_work = threading.get_ident()
         try:
-            done = not self._closed and not self._waiting and self._soon_done() and self._commit_here(unit)
+            done = self._nothing_in_the_way() and self._commit_here(unit)
+            self._take_back()
         finally:
             self._at_work = None
             self._turn.release()
@@ -134,6 +142,49 @@ class Writer:
             self.submit(unit)
         elif self._pace.move_due():
             self._queue.put(_LOOK)
+
+    def start_here(self, first: Work) -> HeadStart | None:
+        """Does the first part of a unit now, in this thread, if that is soon done. None where it is not, or failed."""
+        if not self._turn.acquire(blocking=False):
+            return None
+        self._at_work = threading.get_ident()
+        try:
+            if self._early is not None or not self._nothing_in_the_way() or not self._ballast.held():
+                return None
+            self._wait_for_others(False)
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._early = HeadStart(self._new_group(), first)
+            return self._early
+        except Exception:
+            return None
+        finally:
+            if self._early is None:
+                self._roll_back()
+            self._at_work = None
+            self._turn.release()
+
+    def let_go(self, early: HeadStart) -> None:
+        """Takes it back if it is still open. Who has the turn meanwhile does so by himself."""
+        if self._early is early and self._turn.acquire(blocking=False):
+            try:
+                if self._early is early:
+                    self._take_back()
+            finally:
+                self._turn.release()
+
+    def _take_back(self) -> None:
+        if self._early is not None:
+            self._early = None
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        # What stands in the way of that stands in the way of the next transaction, and is told there.
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _nothing_in_the_way(self) -> bool:
+        return not self._closed and not self._waiting and self._soon_done()
 
     def _soon_done(self) -> bool:
         if self.disk_full or not self._pace.quick() or self._pace.move_due():
@@ -144,13 +195,19 @@ class Writer:
 
     def _commit_here(self, unit: Unit) -> bool:
         """False, and nothing done, if anything is in the way: the thread tries again, and knows what to do then."""
-        if not unit.essential and not self._ballast.held():
-            return False
+        early = self._early
+        if early is None or early is not unit.head_start or not early.stands():
+            self._take_back()
+            early = None
+            if not unit.essential and not self._ballast.held():
+                return False
+        self._early = None
         since = self._clock.monotonic()
         try:
             self._wait_for_others(False)
-            group = self._attempt([unit], seal_now=False)
+            group = self._attempt([unit], seal_now=False, early=early)
         except Exception:
+            self._roll_back()
             return False
         sealing = self._seal_at
         self._committed(group, since, here=unit.loop)
@@ -185,6 +242,7 @@ class Writer:
                 with self._turn:
                     self._serve(units, seal_now=seal_now)
         with self._turn:
+            self._take_back()
             self._connection.close()
 
     def _serve(self, units: list[Unit], *, seal_now: bool) -> None:
@@ -193,6 +251,7 @@ class Writer:
         live = [unit for unit in units if unit.sure or not unit.future.cancelled()]
         self._at_work = threading.get_ident()
         try:
+            self._take_back()
             if live or seal_now:
                 self._wait_for_others(True)
                 self._commit(live, seal_now=seal_now)
@@ -271,12 +330,13 @@ class Writer:
         group.outcomes += _all_failed([unit for unit in units if not unit.essential], fault).outcomes
         return group
 
-    def _attempt(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
+    def _attempt(self, units: Sequence[Unit], *, seal_now: bool, early: HeadStart | None = None) -> Committed:
         connection = self._connection
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            if early is None:
+                connection.execute("BEGIN IMMEDIATE")
             try:
-                group = self._perform(units, seal_now=seal_now)
+                group = self._perform(units, seal_now=seal_now, early=early)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -289,12 +349,20 @@ class Writer:
             raise fault from error
         return group
 
-    def _perform(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
+    def _new_group(self) -> Group:
+        return Group(self._connection, self._redactor, self._ids, self._clock.now_ms())
+
+    def _perform(self, units: Sequence[Unit], *, seal_now: bool, early: HeadStart | None) -> Committed:
         connection = self._connection
-        group = Group(connection, self._redactor, self._ids, self._clock.now_ms())
-        group.alone = len(units) == 1
-        first_head = group.seq
-        outcomes = [_perform_unit(unit, group) for unit in units]
+        if early is None:
+            group = self._new_group()
+            group.alone = len(units) == 1
+            first_head = group.seq
+            outcomes = [_perform_unit(unit, Transaction(group)) for unit in units]
+        else:
+            group, transaction = early.resumed(self._clock.now_ms())
+            first_head = early.first_head
+            outcomes = [_perform_unit(unit, transaction) for unit in units]
         group.flush()
         sealed, checkpoint = self._sealed, None
         due = self._seal_at is not None and self._clock.monotonic() >= self._seal_at
@@ -329,8 +397,7 @@ class Writer:
             self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
 
 
-def _perform_unit(unit: Unit, group: Group) -> Outcome:
-    transaction = Transaction(group)
+def _perform_unit(unit: Unit, transaction: Transaction) -> Outcome:
     try:
         result = unit.work(transaction)
     except BaseException as error:

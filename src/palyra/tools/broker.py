@@ -242,19 +242,22 @@ class Broker:
         ledger has for it nobody ever sees: it is computed again."""
         asked = msgspec.structs.replace(asked, started_ms=self._clock.now_ms())
         started = msgspec.structs.replace(asked.record, started_ms=asked.started_ms)
-        late = LateStart(self._store, asked, started, expected)
+        late = LateStart(self._store, asked, started, expected, alone=self._alone())
         try:
-            ended = await self._execute(entry, with_grants(plan, expected))
-        finally:
-            late.computed()
-        try:
+            try:
+                ended = await self._execute(entry, with_grants(plan, expected))
+            finally:
+                late.computed()
             if late.begun is None:
+                if ended.result_bytes > MAX_QUICK_BYTES:
+                    late.let_go()
                 record, booked = await self._concluded(started, entry.spec.executor, ended)
                 try:
                     done = await to_the_end(
                         self._store.submit(
                             lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, late.entries),
                             alone=self._alone(),
+                            head_start=late.ahead,
                         )
                     )
                     self._forecast.note(record.run_id, done.left)
@@ -265,6 +268,8 @@ class Broker:
                 begun = await to_the_end(late.begun)
         except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(asked.record, error, asked)
+        finally:
+            late.let_go()
         if begun.granted != expected and ended.state is not CallState.CANCELLED:
             if not told_to_stop():
                 return await self._run(begun, entry, plan)

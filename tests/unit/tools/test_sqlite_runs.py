@@ -12,6 +12,7 @@ from palyra.journal.sqlite import SqliteStore
 from palyra.tools import sqlite_runs
 from palyra.tools.budget import Account, BudgetExhausted, BudgetKind, RunBudget
 from palyra.tools.call import UnknownRun
+from palyra.tools.ports import Transaction
 
 RUN = RunId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 ASKED = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 1_000}
@@ -111,8 +112,12 @@ def test_what_was_charged_too_much_is_given_back_on_record_and_never_more(store:
 
 
 def spend(store: SqliteStore, principal: str, used: dict[BudgetKind, int]) -> dict[BudgetKind, Account]:
-    budget = RunBudget(calls=7)
-    return store.transact_blocking(lambda tx: sqlite_runs.spend_budget(tx, RUN, principal, "user:op", budget, used))
+    def work(tx: Transaction) -> dict[BudgetKind, Account]:
+        accounts = sqlite_runs.ensure_run(tx, RUN, principal, "user:op", RunBudget(calls=7))
+        sqlite_runs.spend_budget(tx, RUN, used)
+        return accounts
+
+    return store.transact_blocking(work)
 
 
 def test_what_is_spent_in_a_run_that_is_not_there_opens_it(store: SqliteStore) -> None:
