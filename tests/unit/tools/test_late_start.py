@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 
 from fakes.effect_free import SETTINGS, TOOL, give_tool
-from fakes.house import open_house
+from fakes.house import House, open_house
 from palyra.ids import RunId
+from palyra.journal.event import NewEvent
 from palyra.secret import Secret
-from palyra.tools import late_start
+from palyra.tools import broker, late_start
+from palyra.tools.arguments import MAX_QUICK_BYTES
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, ExecutionPlan
+from palyra.tools.ending import conclude
 
 ENTRIES = ["call.requested", "call.decided", "call.started", "call.finished"]
 FUEL = {BudgetKind.WASM_FUEL: 1_000}
@@ -188,6 +192,94 @@ async def test_what_was_made_ready_while_it_computed_is_what_is_recorded(tmp_pat
         assert [event.kind for event in events] == ENTRIES
         assert not any(b"swordfish" in event.payload for event in events)
         assert all(event.principal == record.principal and event.run == record.run_id for event in events)
+
+
+def is_free(house: House) -> bool:
+    """Whether another process could write at once."""
+    other = sqlite3.connect(house.gateway.store.reader.path, timeout=0, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        other.close()
+    return True
+
+
+async def test_its_first_entries_are_written_while_it_computes_and_seen_when_it_has_ended(tmp_path: Path) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+        found: list[Any] = []
+
+        async def think(plan: ExecutionPlan) -> str:
+            await asyncio.sleep(0.001)
+            found.append((is_free(house), house.kinds(call=plan.call_id)))
+            return "done"
+
+        give_tool(house, think)
+        record = await house.call(TOOL, {})
+        assert found == [(False, [])], "they are in a transaction that is open"
+        assert house.kinds(call=record.call_id) == ENTRIES and is_free(house)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_what_it_has_written_itself_meanwhile_comes_first(tmp_path: Path, alone: bool) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+        store = house.gateway.store
+        note = NewEvent(kind="note.taken", actor="user:op", payload={})
+
+        async def think(_plan: ExecutionPlan) -> str:
+            await asyncio.sleep(0.001)
+            await store.transact(lambda tx: tx.append(note), alone=alone)
+            return "done"
+
+        give_tool(house, think)
+        before = store.head()[0]
+        record = await house.call(TOOL, {})
+        assert record.result == {"thought": "done"}
+        assert [event.kind for event in store.events_since(before, 100)] == ["note.taken", "run.opened", *ENTRIES]
+        assert is_free(house)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_wherever_it_is_stopped_nothing_stays_open(tmp_path: Path, turns: int) -> None:
+    async with open_house(tmp_path, SETTINGS) as house, asyncio.TaskGroup() as group:
+
+        async def think(_plan: ExecutionPlan) -> str:
+            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            return "done"
+
+        executor = give_tool(house, think)
+        calling = group.create_task(house.call(TOOL, {}))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for plan in executor.plans:
+            await house.gateway.broker.cancel(plan.call_id)
+        record = await calling
+        assert record.state in (CallState.CANCELLED, CallState.SUCCEEDED)
+        assert house.kinds(call=record.call_id) == ENTRIES and is_free(house)
+
+
+async def test_what_is_too_large_to_be_digested_at_once_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+        found: list[bool] = []
+
+        def looked(*given: Any) -> Any:
+            found.append(is_free(house))
+            return conclude(*given)
+
+        async def think(_plan: ExecutionPlan) -> str:
+            await asyncio.sleep(0.001)
+            return "x" * (2 * MAX_QUICK_BYTES)
+
+        monkeypatch.setattr(broker, "conclude", looked)
+        give_tool(house, think)
+        record = await house.call(TOOL, {})
+        assert record.state is CallState.SUCCEEDED and found == [True]
+        assert house.kinds(call=record.call_id) == ENTRIES
 
 
 async def test_nothing_is_left_for_the_collector(tmp_path: Path) -> None:
