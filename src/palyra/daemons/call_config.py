@@ -1,6 +1,7 @@
 """The boundaries of every call, from the settings."""
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ class WorkspaceHoldsPalyra(InvalidInput):
     code = "workspace.holds_palyra"
     hint = (
         "choose the folder of a project with --workspace: who works in this one could read Palyra's keys, or change its"
-        " settings and policies"
+        " settings, its policies or the programs it runs"
     )
 
 
@@ -74,8 +75,7 @@ def _refuse_own_places(
 ) -> None:
     """A workspace is its agents'. What Palyra itself goes by must be neither in it nor around it; but for the folder
     that is meant for it in the state directory. A settings file that is not written yet could be written there."""
-    named = (settings.vault.key_file, settings.vault.passphrase_file)
-    files = [*([settings_file] if settings_file else []), *(Path(each).expanduser() for each in named if each)]
+    files = [*([settings_file] if settings_file else []), *_named_files(settings)]
     folders = [state.root, policy_dir]
     for place in (each for own in (*folders, *files) for each in _on_the_way_to(own)):
         if place == root or root in place.parents:
@@ -84,6 +84,18 @@ def _refuse_own_places(
     for place in (_real(each) for each in folders):
         if place in root.parents and root != meant and meant not in root.parents:
             raise WorkspaceHoldsPalyra(f"{root} lies in {place}: it cannot be a workspace", path=str(root))
+
+
+def _named_files(settings: Settings) -> list[Path]:
+    """The files outside of the state directory that Palyra reads, trusts or runs, as somebody named them."""
+    vault, skills = settings.vault, settings.skills
+    named = [vault.key_file, vault.passphrase_file, settings.egress.ca_file, settings.browser.engine]
+    if skills.builder_enabled and skills.builder_command:
+        program, *arguments = skills.builder_command
+        named.append(shutil.which(os.path.expanduser(program)) or program)
+        # What an interpreter is given to run. A folder among them is one to work on.
+        named += [each for each in arguments if os.path.isfile(each)]
+    return [Path(each).expanduser() for each in named if each]
 
 
 def _on_the_way_to(path: Path) -> list[Path]:

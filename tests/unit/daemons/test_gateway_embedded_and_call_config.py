@@ -1,6 +1,7 @@
 """The pipeline put together on one state directory."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -99,11 +100,11 @@ def test_a_workspace_does_not_hold_what_palyra_goes_by(tmp_path: Path, root: str
     assert not (tmp_path / "home" / "state" / "other").exists(), "nothing is made of what is refused"
 
 
-def workspace_with_everything_apart(tmp_path: Path, root: str) -> str:
+def workspace_with_everything_apart(tmp_path: Path, root: str, **others: Any) -> str:
     """State, policies, key, passphrase and settings file each in a folder of its own."""
     StateDir.open(tmp_path / "state")
     vault = {"key_file": str(tmp_path / "key" / "k"), "passphrase_file": str(tmp_path / "phrase" / "p")}
-    settings = msgspec.convert({"workspace": {"root": str(tmp_path / root)}, "vault": vault}, Settings)
+    settings = msgspec.convert({"workspace": {"root": str(tmp_path / root)}, "vault": vault, **others}, Settings)
     policies, file = tmp_path / "policies", tmp_path / "settings" / "palyra.toml"
     state = StateDir.open(tmp_path / "state")
     return tool_call_config(settings, state, policies, directory_of(settings), file).workspace
@@ -120,6 +121,47 @@ def test_a_workspace_does_not_hold_the_settings_file_or_a_key_wherever_they_are(
             (tmp_path / name).touch()
     with pytest.raises(WorkspaceHoldsPalyra):
         workspace_with_everything_apart(tmp_path, root)
+
+
+@pytest.mark.parametrize("through", ["directly", "over a link"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda file: {"egress": {"ca_file": file}},
+        lambda file: {"browser": {"engine": file}},
+        lambda file: {"skills": {"builder_enabled": True, "builder_command": [file]}},
+        lambda file: {"skills": {"builder_enabled": True, "builder_command": ["sh", file]}},
+    ],
+)
+def test_a_workspace_does_not_hold_what_palyra_runs_or_trusts(tmp_path: Path, named: Any, through: str) -> None:
+    """Who works there could have Palyra run a program of theirs, outside of every sandbox."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "safe").mkdir()
+    file = tmp_path / "project" / "file"
+    if through == "over a link":
+        (tmp_path / "safe" / "file").touch(0o700)
+        file.symlink_to(tmp_path / "safe" / "file")
+    else:
+        file.touch(0o700)
+    with pytest.raises(WorkspaceHoldsPalyra):
+        workspace_with_everything_apart(tmp_path, "project", **named(str(file)))
+    assert workspace_with_everything_apart(tmp_path, "safe", **named(str(file))) if through == "directly" else True
+
+
+def test_a_workspace_does_not_hold_a_program_that_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "generate").touch(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'project'}:/usr/bin")
+    skills = {"builder_enabled": True, "builder_command": ["generate"]}
+    with pytest.raises(WorkspaceHoldsPalyra):
+        workspace_with_everything_apart(tmp_path, "project", skills=skills)
+    # It is not run, or works on the project.
+    skills = {"builder_enabled": False, "builder_command": ["generate"]}
+    assert workspace_with_everything_apart(tmp_path, "project", skills=skills)
+    skills = {"builder_enabled": True, "builder_command": ["true", str(tmp_path / "project")]}
+    assert workspace_with_everything_apart(tmp_path, "project", skills=skills)
 
 
 def test_a_workspace_in_the_folder_of_the_settings_file_is_fine(tmp_path: Path) -> None:
