@@ -61,7 +61,7 @@ async def test_what_policy_demands_and_tier_b_cannot_hold_refuses_the_call(
     async with open_house(tmp_path, SETTINGS) as house:
         error = await refusal(house, tool, sending(outside))
         assert error["code"] == "sandbox.unsupported_platform"
-        assert "egress" in error["message"]
+        assert "egress" in error["message"] and "tier c" in error["hint"]
         with pytest.raises(BlockingIOError):
             outside.recv(100)
 

@@ -143,6 +143,13 @@ def limited_receipt(profile: SandboxProfile, spec: LaunchSpec, applied: Applied)
     return Receipt.of(lines)
 
 
+# What Tier B cannot hold on any machine, and where it can be had.
+FIXES: Final = {
+    Layer.EGRESS: "Tier B shares the host's network on every machine: oblige the call to tier c as well, or set"
+    ' sandbox.tier to "c"'
+}
+
+
 def _egress(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> ReceiptLine:
     """Only a network of its own holds strict egress. A call that must have it requires this layer, or Tier C."""
     mode = profile.egress

@@ -28,7 +28,7 @@ from palyra.sandbox.doorway import Doorway, NetworkDoor
 from palyra.sandbox.landlock import abi as landlock_abi
 from palyra.sandbox.launch import Exit, LaunchSpec
 from palyra.sandbox.launcher import READY_KEEPERS, Launcher
-from palyra.sandbox.limited import limited_receipt, limited_spec
+from palyra.sandbox.limited import FIXES, limited_receipt, limited_spec
 from palyra.sandbox.namespace_sockets import NamespaceSockets
 from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded, RuntimeFailure
 from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
@@ -251,13 +251,13 @@ class ProcessRunner:
         known = (*always(profile), *group.receipt())
         # Before the launch: a program that must not run does not run for a moment.
         expected = limited_receipt(profile, spec, applied_by(spec, landlock_abi()))
-        refuse_unmet(expected.with_lines(known), profile.required_layers)
+        refuse_unmet(expected.with_lines(known), profile.required_layers, FIXES)
         since = time.monotonic()
         child = await self._launch(spec, command, capture)
         receipt = limited_receipt(profile, spec, child.applied).with_lines(known)
         running = Running(child, capture, receipt, "limited_process", since)
         try:
-            refuse_unmet(receipt, profile.required_layers)
+            refuse_unmet(receipt, profile.required_layers, FIXES)
         except PalyraError:
             await running.kill("refused")
             raise

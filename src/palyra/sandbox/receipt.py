@@ -96,11 +96,12 @@ def unmet(receipt: Receipt, required: frozenset[Layer]) -> tuple[ReceiptLine, ..
     )
 
 
-def refuse_unmet(receipt: Receipt, required: frozenset[Layer]) -> None:
-    """Raises ``sandbox.unsupported_platform`` naming each required layer that did not hold."""
+def refuse_unmet(receipt: Receipt, required: frozenset[Layer], fixes: dict[Layer, str] | None = None) -> None:
+    """Raises ``sandbox.unsupported_platform`` naming each required layer that did not hold. ``fixes`` are for those
+    that no machine could hold in this place."""
     missing = unmet(receipt, required)
     if missing:
-        raise unsupported(missing)
+        raise unsupported(missing, fixes)
 
 
 def unsupported(missing: Iterable[ReceiptLine], fixes: dict[Layer, str] | None = None) -> PalyraError:
@@ -108,7 +109,7 @@ def unsupported(missing: Iterable[ReceiptLine], fixes: dict[Layer, str] | None =
     said = "; ".join(f"{line.layer}: {line.got}" for line in lines)
     hints = [fixes[line.layer] for line in lines if fixes and fixes.get(line.layer)]
     return UnsupportedPlatform(
-        f"this machine cannot enforce what the call must have: {said}",
+        f"what the call must have cannot be enforced here: {said}",
         hint="; ".join(dict.fromkeys(hints)) or None,
         layers=[line.layer.value for line in lines],
     )
