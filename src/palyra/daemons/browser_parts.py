@@ -132,7 +132,9 @@ class BrowserParts:
         """Ends it for another reason than that its owner closes it."""
         with contextlib.suppress(PalyraError):
             async with self.connected() as client:
-                await self.catch_up(session, client)
+                # It is closed also when what it did last cannot be recorded.
+                with contextlib.suppress(PalyraError):
+                    await self.catch_up(session, client)
                 await client.close_session(ITSELF, session.session_id)
         await self.ended(session, reason=reason)
 
@@ -202,7 +204,11 @@ class BrowserParts:
                 if isinstance(seen, SessionEvent):
                     if seen.kind == session_log.CLOSED:
                         reason = seen.text or seen.code or reason
-                    await self._note(session, (seen,))
+                    try:
+                        await self._note(session, (seen,))
+                    except PalyraError as fault:
+                        await self.close_session(session, reason=f"what it does cannot be recorded: {fault.message}")
+                        return
         except NoSuchSession:
             pass
         except PalyraError as failure:
@@ -215,8 +221,10 @@ class BrowserParts:
             for event in events:
                 if event.number <= session.recorded:
                     continue
-                session.recorded = event.number
-                if event.kind in RECORDED:
+                before, session.recorded = session.recorded, event.number
+                if event.kind not in RECORDED:
+                    continue
+                try:
                     await self.record(
                         session,
                         event.kind,
@@ -227,6 +235,9 @@ class BrowserParts:
                         text=event.text,
                         tab=event.tab,
                     )
+                except PalyraError:
+                    session.recorded = before
+                    raise
 
     async def _meet(self, client: "BrowserClient") -> None:
         """A browser daemon, before anybody uses it. Whether its profiles may be used is known before the sessions of

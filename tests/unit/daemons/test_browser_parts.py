@@ -155,6 +155,28 @@ async def test_a_session_is_found_by_its_owner_in_its_run_alone(tmp_path: Path) 
                 book.of(principal, run, agent.session)
 
 
+async def test_a_session_whose_doings_cannot_be_recorded_ends_alone_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        agent, other = await opened(house), await opened(house)
+        with monkeypatch.context() as patch:
+            patch.setattr(Ballast, "held", lambda _: False)
+            patch.setattr(Ballast, "secure", lambda _: False)
+            failing = browser.sessions_by_id[agent.session]
+            await browser.tell(failing, "browser.session_failed", code="browser.tab_crashed", text="it died")
+            while not (closed := house.events(kind="browser.session_closed")):
+                await asyncio.sleep(0.01)
+        assert "cannot be recorded: the disk is too full" in closed[0][1]["reason"]
+        assert agent.session not in browser.sessions_by_id
+        assert not browser.closed, "the browser daemon is not given up"
+        await browser.tell(browser.sessions_by_id[other.session], "browser.session_closed", text="by itself")
+        await browser.end(other.session)
+        while len(house.events(kind="browser.session_closed")) < 2:
+            await asyncio.sleep(0.01)
+    assert "Traceback" not in caplog.text
+
+
 async def test_the_end_of_a_session_is_recorded_when_the_disk_is_too_full_for_new_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
