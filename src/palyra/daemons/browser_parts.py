@@ -101,10 +101,15 @@ class BrowserParts:
             raise BrowserUnavailable(f"the browser daemon is gone: {away.message}") from away
 
     async def entered(self, session: OwnedSession, **payload: Any) -> None:
-        """From now on it is there for its owner, watched until it ends."""
+        """From now on it is there for its owner, watched until it ends. What cannot be recorded is not left open."""
         self.book.enter(session)
-        await self.record(session, session_log.OPENED, **payload)
-        client = await self._link.client()
+        try:
+            await self.record(session, session_log.OPENED, **payload)
+            client = await self._link.client()
+        except BaseException:
+            closing = self.close_session(session, reason="its opening could not be recorded")
+            self._spawn(closing, f"close {session.session_id}")
+            raise
         self._spawn(self._watch(session, client), f"browser session {session.session_id}")
 
     async def catch_up(self, session: OwnedSession, client: "BrowserClient") -> tuple[SessionEvent, ...]:

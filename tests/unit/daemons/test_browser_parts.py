@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.browsing import browsing, opened
+from fakes.browsing import Agent, browsing, opened
 from fakes.memory_browser import FENCES, MemoryBrowser
 from palyra.browser.action import ActionOutcome
 from palyra.browser.fences import Fence
@@ -153,6 +153,27 @@ async def test_a_session_is_found_by_its_owner_in_its_run_alone(tmp_path: Path) 
         for principal, run in (("agent:eve", str(agent.run)), ("agent:bot", "other")):
             with pytest.raises(NoSuchSession):
                 book.of(principal, run, agent.session)
+
+
+async def test_a_session_whose_opening_cannot_be_recorded_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with browsing(tmp_path) as (house, browser):
+        parts = house.gateway.browser.parts
+        record = parts.record
+
+        async def full(session: Any, kind: str, **more: Any) -> None:
+            if kind == "browser.session_opened":
+                raise DiskFull("the disk is too full to record new work")
+            await record(session, kind, **more)
+
+        monkeypatch.setattr(parts, "record", full)
+        agent = Agent(house, await house.open_run("agent:bot"))
+        answer = await agent.call("browser.open", approve=True, hosts=["shop.test"])
+        assert answer.error is not None and answer.error["code"] == "journal.disk_full"
+        while not house.events(kind="browser.session_closed"):
+            await asyncio.sleep(0.01)
+        assert not browser.sessions_by_id and not list(parts.book)
 
 
 async def test_a_session_whose_doings_cannot_be_recorded_ends_alone_and_says_why(
