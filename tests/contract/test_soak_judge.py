@@ -11,7 +11,7 @@ import pytest
 from fakes.house import open_house
 from soak.book import OK, Book
 from soak.judge import Record, judge
-from soak.leaks import memory_is_bounded
+from soak.leaks import memory_is_bounded, memory_of_workers_is_bounded
 from soak.pace import GaveUp, Pace
 from soak.shelf import Shelf
 from soak.watch import Sample
@@ -151,9 +151,21 @@ def test_a_fault_in_palyra_is_never_an_answer(lived: tuple[Path, Book]) -> None:
 def test_memory_that_grows_with_a_life_is_seen(end: int, holds: bool) -> None:
     """Lives before the last do not count: each begins anew."""
     sizes = [130 + (end - 130) * at // 99 for at in range(100)]
-    before = [Sample(0.0, 1, 900 * MIB, 0, 0, 0, 0)] * 50
-    last = [Sample(1.0, 2, size * MIB, 0, 0, 0, 0) for size in sizes]
+    before = [Sample(0.0, 1, 900 * MIB, 0, 0, 0, 0, {})] * 50
+    last = [Sample(1.0, 2, size * MIB, 0, 0, 0, 0, {}) for size in sizes]
     assert memory_is_bounded([*before, *last]).holds is holds
+
+
+@pytest.mark.parametrize(("end", "holds"), [(140, True), (240, False)])
+def test_memory_that_grows_with_a_workers_life_is_seen(end: int, holds: bool) -> None:
+    """Of the one that lived longest, whichever processes were there besides."""
+    sizes = [130 + (end - 130) * at // 99 for at in range(100)]
+    others = [{at: 900 * MIB} for at in range(100)]
+    samples = [
+        Sample(0.0, 1, 0, 0, 0, 0, 0, {7_000: size * MIB, **other}) for size, other in zip(sizes, others, strict=True)
+    ]
+    assert memory_of_workers_is_bounded(samples).holds is holds
+    assert memory_of_workers_is_bounded([]).holds
 
 
 def test_time_in_which_the_machine_stood_still_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,13 @@ from soak.book import Book
 from soak.enclosure import Enclosure, become_orphanage
 from soak.faults import Faults
 from soak.judge import Record, Verdict, judge
-from soak.leaks import holds_no_more, memory_is_bounded, no_listener_is_left, nothing_is_left
+from soak.leaks import (
+    holds_no_more,
+    memory_is_bounded,
+    memory_of_workers_is_bounded,
+    no_listener_is_left,
+    nothing_is_left,
+)
 from soak.load import Load, warm_up
 from soak.operator import Operator
 from soak.pace import Pace
@@ -113,6 +119,7 @@ def _soak(plan: Plan, enclosure: Enclosure) -> Summary:
         left,
         deaf,
         memory_is_bounded(watch.samples),
+        memory_of_workers_is_bounded(watch.samples),
         _without_tracebacks(stack.home.log),
     ]
     return summary

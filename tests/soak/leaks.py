@@ -90,21 +90,32 @@ def no_listener_is_left(watch: Watch) -> Verdict:
 
 def memory_is_bounded(samples: list[Sample]) -> Verdict:
     """Of the last life, which is the longest."""
+    what = "the daemon's memory is bounded"
     if not samples:
-        return Verdict(what="the daemon's memory is bounded", problems=["it was never looked at"])
+        return Verdict(what=what, problems=["it was never looked at"])
     last = max(sample.life for sample in samples)
-    lived = [sample.daemon_bytes for sample in samples if sample.life == last and sample.daemon_bytes]
+    return _bounded(what, [sample.daemon_bytes for sample in samples if sample.life == last and sample.daemon_bytes])
+
+
+def memory_of_workers_is_bounded(samples: list[Sample]) -> Verdict:
+    """Of the one that lived longest: the others were killed sooner."""
+    lives: dict[int, list[int]] = {}
+    for sample in samples:
+        for pid, held in sample.workers.items():
+            lives.setdefault(pid, []).append(held)
+    return _bounded("a worker's memory is bounded", max(lives.values(), key=len, default=[]))
+
+
+def _bounded(what: str, lived: list[int]) -> Verdict:
     if len(lived) < _LEAST_SAMPLES:
-        return Verdict(
-            what="the daemon's memory is bounded", problems=[], told=f"only {len(lived)} samples: not judged"
-        )
+        return Verdict(what=what, problems=[], told=f"only {len(lived)} samples: not judged")
     tenth = max(1, len(lived) // 10)
     early = _middle(lived[len(lived) // 4 : len(lived) // 4 + tenth])
     late = _middle(lived[-tenth:])
-    told = f"{early / 2**20:.0f} MiB after a quarter of its last life, {late / 2**20:.0f} MiB at the end"
+    told = f"{early / 2**20:.0f} MiB after a quarter of its longest life, {late / 2**20:.0f} MiB at the end"
     grown = late - early
     problems = [f"it grew by {grown / 2**20:.0f} MiB"] if grown > _MORE_BYTES else []
-    return Verdict(what="the daemon's memory is bounded", problems=problems, told=told)
+    return Verdict(what=what, problems=problems, told=told)
 
 
 def _middle(values: list[int]) -> int:

@@ -21,6 +21,8 @@ class Sample(msgspec.Struct, frozen=True):
     worker_bytes: int
     descriptors: int
     processes: int
+    # Of each worker, by the number of its process.
+    workers: dict[int, int]
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,15 +60,17 @@ class Watch:
         home = self._stack.home
         below = descendants(home.pid) if home.pid else set()
         browserd = next((pid for pid in below if "palyra.daemons.browser_main" in words_of(pid)), 0)
-        workers = [one.worker.process.pid for one in self._stack.machines if one.worker is not None]
+        pids = [one.worker.process.pid for one in self._stack.machines if one.worker is not None]
+        workers = {pid: held for pid in pids if (held := resident(pid))}
         return Sample(
             at=self._stack.pace.awake,
             life=home.life,
             daemon_bytes=resident(home.pid),
             browserd_bytes=resident(browserd),
-            worker_bytes=max((resident(pid) for pid in workers), default=0),
+            worker_bytes=max(workers.values(), default=0),
             descriptors=sum(descriptors_of(home.pid).values()),
             processes=len(below),
+            workers=workers,
         )
 
     def holding(self) -> Holding:
