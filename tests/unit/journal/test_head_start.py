@@ -311,7 +311,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(steps=STEPS)
 def test_whatever_happens_in_between_each_unit_is_recorded_once_and_whole(steps, tmp_path_factory):
     house = JournalHouse(tmp_path_factory.mktemp("journal"))

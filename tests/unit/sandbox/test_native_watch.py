@@ -146,12 +146,16 @@ def test_what_goes_on_is_for_somebody_else_to_end(closing: list[Watched]) -> Non
 
 @pytest.mark.parametrize("event", ["a word", "daemon gone", "zygote gone", "an orphan ended"])
 def test_everything_else_is_for_somebody_else_to_decide(event: str, closing: list[Watched]) -> None:
+    reading, writing = os.pipe()
+
     def goes_on() -> None:
+        os.close(writing)
         if event == "an orphan ended" and os.fork() == 0:
             if os.fork() == 0:
                 time.sleep(0.02)
             os._exit(0)
-        time.sleep(0.2)
+        # Until the test has ended, however long that takes.
+        os.read(reading, 1)
 
     watched, result = keeper(goes_on)
     closing.append(watched)
@@ -162,7 +166,11 @@ def test_everything_else_is_for_somebody_else_to_decide(event: str, closing: lis
     elif event == "zygote gone":
         os.close(watched.zygote)
         closing[-1] = watched._replace(zygote=os.dup(0))
-    assert result() == 0
+    try:
+        assert result() == 0
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 @pytest.mark.parametrize("zygote", [keeper_pool._ZYGOTE, IN_PYTHON], ids=["native", "in Python"])
