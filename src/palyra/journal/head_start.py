@@ -14,7 +14,7 @@ class HeadStart:
     """A transaction that is open, with what was done in it. To be given to a unit whose work looks at
     ``Transaction.head_start``: it finds there what the first part returned, or None."""
 
-    __slots__ = ("_known", "first_head", "group", "transaction")
+    __slots__ = ("_known", "first_head", "group", "seconds", "transaction")
 
     def __init__(self, group: Group, first: Callable[[Transaction], Any]) -> None:
         """Raises what ``first`` raises; the caller then takes the transaction back. ``first`` returns something."""
@@ -22,6 +22,8 @@ class HeadStart:
         self.group = group
         self._known = group.redactor.known
         self.first_head = group.seq
+        # How long it took, for who counts it to the whole.
+        self.seconds = 0.0
         self.transaction = Transaction(group)
         self.transaction.head_start = first(self.transaction)
         if self.transaction.fault is not None:

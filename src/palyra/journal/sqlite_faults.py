@@ -5,7 +5,7 @@ import sqlite3
 from palyra.errors import LimitExceeded, PalyraError, Tampered, Unavailable
 
 # The primary code is the low byte; the rest tells where in SQLite it arose.
-_PRIMARY = 0xFF
+PRIMARY_CODE = 0xFF
 
 
 class DiskFull(Unavailable):
@@ -50,7 +50,7 @@ class UnknownFormat(Unavailable):
 
 def fault_of(error: sqlite3.Error) -> PalyraError | None:
     """The store's own trouble behind ``error``, or None if it is about one statement, such as a constraint."""
-    primary = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+    primary = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
     match primary:
         case sqlite3.SQLITE_FULL:
             return DiskFull("the disk is full")

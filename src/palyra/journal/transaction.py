@@ -12,7 +12,7 @@ from palyra.journal.event import Event, NewEvent
 from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_faults import fault_of
-from palyra.journal.sqlite_schema import INSERT_EVENTS, ROWS_AT_ONCE
+from palyra.journal.sqlite_schema import INSERT_EVENTS, ROWS_AT_ONCE, begin
 
 EventRow = tuple[int, str, int, str, str, str, str, str, bytes, bytes, bytes]
 
@@ -36,11 +36,15 @@ class Group:
     inserted together: before the next statement that could see them, and at the end.
     """
 
-    def __init__(self, connection: sqlite3.Connection, redactor: Redactor, ids: EventIds, now_ms: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, redactor: Redactor, ids: EventIds, now_ms: int, *, patient: bool = True
+    ) -> None:
+        """Who is not ``patient`` does not wait for another process's transaction."""
         self.connection = connection
         self.ids = ids
         self.redactor = redactor
         self.now_ms = now_ms
+        self.patient = patient
         self.seq, self.hash = read_head(connection)
         self.rows: list[EventRow] = []
         # Whether one unit has the transaction to itself: undoing it is undoing everything, and needs no savepoint.
@@ -61,7 +65,8 @@ def read_head(connection: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 class Transaction:
-    """Valid only while the work it is given to runs. ``now_ms`` is one instant for the whole unit."""
+    """Valid only while the work it is given to runs. ``now_ms`` is one instant for the whole unit; but for one whose
+    first part was done ahead, it is one for each part."""
 
     def __init__(self, group: Group) -> None:
         self.now_ms = group.now_ms
@@ -138,7 +143,7 @@ class Transaction:
         del group.events[events:]
         if self._in_savepoint and group.alone:
             group.connection.execute("ROLLBACK")
-            group.connection.execute("BEGIN IMMEDIATE")
+            begin(group.connection, patiently=group.patient)
             group.seq, group.hash = read_head(group.connection)
         elif self._in_savepoint:
             group.connection.execute("ROLLBACK TO unit")

@@ -32,7 +32,7 @@ from palyra.journal.pace import Pace
 from palyra.journal.redact import Redactor
 from palyra.journal.sealing import keep_beside, seal, sealed_through
 from palyra.journal.sqlite_faults import DiskFull, JournalClosed, JournalOverloaded, fault_of
-from palyra.journal.sqlite_schema import BUSY_TIMEOUT_SECONDS
+from palyra.journal.sqlite_schema import begin
 from palyra.journal.subscription import Subscription
 from palyra.journal.telling import Teller
 from palyra.journal.transaction import Group, Transaction, read_head
@@ -43,6 +43,8 @@ from palyra.signing.dsse import Signer
 MAX_GROUP_UNITS = 512
 # Beyond this the disk is not keeping up, and a caller is better told than queued.
 MAX_WAITING_UNITS = 8192
+# For so long after another process wrote, nothing is written ahead.
+_OTHERS_SECONDS = 1.0
 # One unit has a handful of events. So close to the next checkpoint a unit goes to the thread, which makes it.
 _EVENTS_OF_A_UNIT = 32
 
@@ -103,9 +105,10 @@ class Writer:
         # takes it back.
         self._early: HeadStart | None = None
         self._pace = Pace()
-        # Whether the connection waits for another process's transaction.
-        self._waits_for_others = True
         head = read_head(connection)[0]
+        # As this process last saw it, and when it last saw that another had moved it.
+        self._head = head
+        self._others_wrote: float | None = None
         self._teller = Teller(head)
         # Up to here everything is sealed: at least, for another process may have sealed more.
         self._sealed = sealed_through(connection)
@@ -149,11 +152,17 @@ class Writer:
             return None
         self._at_work = threading.get_ident()
         try:
-            if self._early is not None or not self._nothing_in_the_way() or not self._ballast.held():
+            if self._early is not None:
+                # Two callers that are alone are not. Neither has one.
+                self._take_back()
                 return None
-            self._wait_for_others(False)
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._early = HeadStart(self._new_group(), first)
+            since = self._clock.monotonic()
+            if not self._nothing_in_the_way() or self._others_write(since) or not self._ballast.held():
+                return None
+            begin(self._connection, patiently=False)
+            self._early = HeadStart(self._new_group(patient=False), first)
+            self._early.seconds = self._clock.monotonic() - since
+            self._found(self._early.first_head)
             return self._early
         except Exception:
             return None
@@ -202,10 +211,9 @@ class Writer:
             if not unit.essential and not self._ballast.held():
                 return False
         self._early = None
-        since = self._clock.monotonic()
+        since = self._clock.monotonic() - (0.0 if early is None else early.seconds)
         try:
-            self._wait_for_others(False)
-            group = self._attempt([unit], seal_now=False, early=early)
+            group = self._attempt([unit], seal_now=False, patient=False, early=early)
         except Exception:
             self._roll_back()
             return False
@@ -215,10 +223,15 @@ class Writer:
             self._queue.put(_LOOK)
         return True
 
-    def _wait_for_others(self, wait: bool) -> None:
-        if wait is not self._waits_for_others:
-            self._connection.execute(f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT_SECONDS * 1000) if wait else 0}")
-            self._waits_for_others = wait
+    def _others_write(self, now: float) -> bool:
+        """Whether another process has lately written the same file. It would wait for as long as a head start stands,
+        and callers that come one after the other leave little time between."""
+        return self._others_wrote is not None and now - self._others_wrote < _OTHERS_SECONDS
+
+    def _found(self, head: int) -> None:
+        """The head of the chain as a transaction of ours found it."""
+        if head != self._head:
+            self._others_wrote = self._clock.monotonic()
 
     def close(self) -> None:
         """Commits what waits, seals what is unsealed, and ends the thread."""
@@ -253,7 +266,6 @@ class Writer:
         try:
             self._take_back()
             if live or seal_now:
-                self._wait_for_others(True)
                 self._commit(live, seal_now=seal_now)
             if self._pace.move_due():
                 self._move()
@@ -330,13 +342,17 @@ class Writer:
         group.outcomes += _all_failed([unit for unit in units if not unit.essential], fault).outcomes
         return group
 
-    def _attempt(self, units: Sequence[Unit], *, seal_now: bool, early: HeadStart | None = None) -> Committed:
+    def _attempt(
+        self, units: Sequence[Unit], *, seal_now: bool, patient: bool = True, early: HeadStart | None = None
+    ) -> Committed:
         connection = self._connection
         try:
             if early is None:
-                connection.execute("BEGIN IMMEDIATE")
+                if connection.in_transaction:
+                    self._roll_back()
+                begin(connection, patiently=patient)
             try:
-                group = self._perform(units, seal_now=seal_now, early=early)
+                group = self._perform(units, seal_now=seal_now, patient=patient, early=early)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -349,15 +365,16 @@ class Writer:
             raise fault from error
         return group
 
-    def _new_group(self) -> Group:
-        return Group(self._connection, self._redactor, self._ids, self._clock.now_ms())
+    def _new_group(self, *, patient: bool) -> Group:
+        return Group(self._connection, self._redactor, self._ids, self._clock.now_ms(), patient=patient)
 
-    def _perform(self, units: Sequence[Unit], *, seal_now: bool, early: HeadStart | None) -> Committed:
+    def _perform(self, units: Sequence[Unit], *, seal_now: bool, patient: bool, early: HeadStart | None) -> Committed:
         connection = self._connection
         if early is None:
-            group = self._new_group()
+            group = self._new_group(patient=patient)
             group.alone = len(units) == 1
             first_head = group.seq
+            self._found(first_head)
             outcomes = [_perform_unit(unit, Transaction(group)) for unit in units]
         else:
             group, transaction = early.resumed(self._clock.now_ms())
@@ -383,6 +400,7 @@ class Writer:
 
     def _after(self, group: Committed) -> None:
         if group.last_head:
+            self._head = group.last_head
             self._sealed = group.sealed
             self._note_unsealed(group.last_head - group.sealed)
         elif self._seal_at is not None:

@@ -8,6 +8,7 @@ looks at the ledger sees it, and may stop it.
 import asyncio
 from typing import Any, Final
 
+from palyra.errors import PalyraError
 from palyra.journal.event import NewEvent
 from palyra.tools import sqlite_calls
 from palyra.tools.asking import Asked
@@ -66,7 +67,11 @@ class LateStart:
         self.entries = entries_ready(self._asked, self._started, self._expected, self._store)
 
     def _begin(self) -> None:
-        self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self._asked)))
+        try:
+            self.begun = asyncio.ensure_future(self._store.submit(lambda tx: sqlite_calls.start(tx, self._asked)))
+        except PalyraError as error:
+            self.begun = asyncio.get_running_loop().create_future()
+            self.begun.set_exception(error)
         self.begun.add_done_callback(self._look)
 
     def _look(self, begun: asyncio.Future[Started]) -> None:

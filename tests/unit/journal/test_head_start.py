@@ -61,6 +61,24 @@ def both(*names):
     return [f"{name} {part}" for name in names for part in ("begins", "ends")]
 
 
+class Failing:
+    """A connection on which one statement fails once."""
+
+    def __init__(self, connection, statement):
+        self._connection = connection
+        self._statement = statement
+        self.failed = False
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def execute(self, sql, *params):
+        if sql == self._statement and not self.failed:
+            self.failed = True
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(sql, *params)
+
+
 async def at_rest(store):
     while store._writer._turn.locked():
         await asyncio.sleep(0)
@@ -137,12 +155,12 @@ async def test_what_is_let_go_of_was_never_there(house):
     assert verified(house, store) == 2
 
 
-async def test_there_is_one_at_a_time(house):
-    store = house.open(schema=(TABLE,))
+async def test_there_is_one_at_a_time_and_who_comes_second_takes_it_back(house):
+    store, seen = house.open(schema=(TABLE,)), []
     early = store.head_start(first_part("a"))
-    assert store.head_start(first_part("b")) is None
-    await store.submit(whole("a"), alone=True, head_start=early)
-    assert recorded(store) == both("a")
+    assert store.head_start(first_part("b")) is None and not store._writer._connection.in_transaction
+    await store.submit(whole("a", seen), alone=True, head_start=early)
+    assert seen == [None] and recorded(store) == both("a")
     store.close()
 
 
@@ -216,6 +234,38 @@ async def test_none_is_made_while_another_process_writes_or_space_is_short(house
     assert store.head_start(first_part("a")) is None, "nor when it is closed"
 
 
+async def test_for_a_while_after_another_process_wrote_there_is_none(house):
+    store, other = house.open(schema=(TABLE,)), house.open()
+    early = store.head_start(first_part("a"))
+    await store.submit(whole("a"), alone=True, head_start=early)
+    await other.submit(whole("b"))
+    # Only now it is seen; this one is let through.
+    early = store.head_start(first_part("c"))
+    await store.submit(whole("c"), alone=True, head_start=early)
+    assert store.head_start(first_part("d")) is None
+    house.clock.seconds += 0.9
+    assert store.head_start(first_part("d")) is None
+    house.clock.seconds += 0.2
+    early = store.head_start(first_part("d"))
+    assert early is not None
+    await store.submit(whole("d"), alone=True, head_start=early)
+    assert recorded(store) == both("a", "b", "c", "d")
+    other.close()
+    assert verified(house, store) == 8
+
+
+async def test_one_that_could_not_be_taken_back_is_before_the_next_transaction(house, monkeypatch):
+    store = house.open(schema=(TABLE,))
+    early = store.head_start(first_part("a"))
+    failing = Failing(store._writer._connection, "ROLLBACK")
+    monkeypatch.setattr(store._writer, "_connection", failing)
+    store.let_go(early)
+    assert failing.failed and failing.in_transaction
+    await store.submit(whole("b"))
+    assert recorded(store) == both("b")
+    assert verified(house, store) == 2
+
+
 async def test_another_process_that_wants_to_write_waits_for_no_longer_than_it_stands(house):
     store, other = house.open(schema=(TABLE,)), house.open()
     early = store.head_start(first_part("a"))
@@ -251,22 +301,7 @@ async def test_a_disk_that_is_full_in_the_end_has_nothing_of_it(house, monkeypat
 async def test_a_commit_that_fails_is_tried_again_as_a_whole(house, monkeypatch):
     store, seen = house.open(schema=(TABLE,)), []
     early = store.head_start(first_part("a"))
-
-    class Failing:
-        def __init__(self, connection):
-            self._connection = connection
-            self.failed = False
-
-        def __getattr__(self, name):
-            return getattr(self._connection, name)
-
-        def execute(self, sql, *params):
-            if sql == "COMMIT" and not self.failed:
-                self.failed = True
-                raise sqlite3.OperationalError("disk I/O error")
-            return self._connection.execute(sql, *params)
-
-    monkeypatch.setattr(store._writer, "_connection", Failing(store._writer._connection))
+    monkeypatch.setattr(store._writer, "_connection", Failing(store._writer._connection, "COMMIT"))
     assert await store.submit(whole("a", seen), alone=True, head_start=early) == "a"
     assert seen == ["a", None] and recorded(store) == both("a")
     assert verified(house, store) == 2

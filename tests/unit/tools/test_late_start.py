@@ -13,6 +13,7 @@ from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.house import House, open_house
 from palyra.ids import RunId
 from palyra.journal.event import NewEvent
+from palyra.journal.sqlite_faults import JournalClosed
 from palyra.secret import Secret
 from palyra.tools import broker, late_start
 from palyra.tools.arguments import MAX_QUICK_BYTES
@@ -192,6 +193,27 @@ async def test_what_was_made_ready_while_it_computed_is_what_is_recorded(tmp_pat
         assert [event.kind for event in events] == ENTRIES
         assert not any(b"swordfish" in event.payload for event in events)
         assert all(event.principal == record.principal and event.run == record.run_id for event in events)
+
+
+async def test_a_journal_that_is_closed_while_it_computes_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_house(tmp_path, SETTINGS) as house:
+
+        async def think(_plan: ExecutionPlan) -> None:
+            await asyncio.Event().wait()
+
+        def closed(*_given: Any, **_how: Any) -> Any:
+            raise JournalClosed("the journal is closed")
+
+        give_tool(house, think)
+        broken: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: broken.append(context))
+        with monkeypatch.context() as patch:
+            patch.setattr(house.gateway.store, "submit", closed)
+            with pytest.raises(JournalClosed):
+                await house.call(TOOL, {})
+        assert not broken and house.gateway.broker.running() == 0
 
 
 def is_free(house: House) -> bool:
