@@ -13,16 +13,10 @@ look_for bwrap:bubblewrap setpriv:util-linux python3:python3 curl:curl
 [ -x /usr/lib/chromium/chromium-headless-shell ] || missing="$missing chromium-headless-shell"
 install_missing
 
-# The first that was compiled with optimisations, as distributions do: one that somebody compiled without them takes a
-# tenth longer for every call. Else the first there is.
 python=
-for candidate in python3.11 python3.12 python3.13 python3.14 python3 \
-    /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 /usr/bin/python3.14; do
-    command -v "$candidate" >/dev/null 2>&1 || continue
-    "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
-    : "${python:=$candidate}"
-    if "$candidate" -c 'import sys, sysconfig
-sys.exit("--enable-optimizations" not in (sysconfig.get_config_var("CONFIG_ARGS") or ""))' 2>/dev/null; then
+for candidate in python3.11 python3.12 python3.13 python3.14 python3; do
+    if command -v "$candidate" >/dev/null 2>&1 &&
+        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate
         break
     fi
