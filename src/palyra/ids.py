@@ -1,7 +1,7 @@
 """ULIDs as distinct types: a run is not a call, and mypy and the parser both know it."""
 
+import os
 import re
-import secrets
 import time
 from typing import ClassVar, Final, Self
 
@@ -19,16 +19,22 @@ PAIR_BITS: Final = 10
 PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _PAIR_MASK: Final = (1 << PAIR_BITS) - 1
 _SHIFTS: Final = tuple(range(120, -1, -PAIR_BITS))
+_SHIFTS_OF_TIME: Final = tuple(range(40, -1, -PAIR_BITS))
 
 
 def random_bits() -> int:
     """As many as a ULID has."""
-    return int.from_bytes(secrets.token_bytes(RANDOM_BITS // 8))
+    return int.from_bytes(os.urandom(RANDOM_BITS // 8))
 
 
 def spelled(number: int) -> str:
     """A ULID's 128 bits in Crockford's base 32. The library that does this takes as long as inserting an event."""
     return "".join([PAIRS[(number >> shift) & _PAIR_MASK] for shift in _SHIFTS])
+
+
+def spelled_time(time_ms: int) -> str:
+    """What a ULID of this millisecond begins with."""
+    return "".join([PAIRS[(time_ms >> shift) & _PAIR_MASK] for shift in _SHIFTS_OF_TIME])
 
 
 class InvalidId(InvalidInput):

@@ -7,6 +7,7 @@ mark, trailing text. So equal canonical bytes mean the same request, and a chang
 
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 from palyra.errors import InvalidInput
@@ -16,6 +17,8 @@ _MAX_SAFE_INTEGER = 2**53 - 1
 # From here on canonical JSON itself writes a whole number with an exponent, so that it stays a double.
 _FIRST_WITH_EXPONENT = 1e21
 _MAX_SAFE_DIGITS = len(str(_MAX_SAFE_INTEGER)) + 1
+# So many digits in a row, or a zero that might be negative, wherever they stand.
+_ODD_INTEGER = re.compile(r"[0-9]{16}|-0")
 
 
 class NotStrictJson(InvalidInput):
@@ -49,7 +52,10 @@ def parse_strict(raw: bytes | str, *, any_number_spelling: bool = False) -> Any:
     """
     try:
         text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
-        value = (_DOCUMENTS if any_number_spelling else _REQUESTS).decode(text)
+        if any_number_spelling:
+            value = _DOCUMENTS.decode(text)
+        else:
+            value = (_REQUESTS if _ODD_INTEGER.search(text) else _PLAIN_REQUESTS).decode(text)
     except UnicodeDecodeError as error:
         raise MalformedJson(f"not UTF-8 at byte {error.start}") from error
     except json.JSONDecodeError as error:
@@ -109,6 +115,8 @@ def _constant(text: str) -> NoReturn:
 _REQUESTS = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
 )
+# For texts in which no integer can be one of those that are refused: each takes a call of its own to look at.
+_PLAIN_REQUESTS = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
 _DOCUMENTS = json.JSONDecoder(object_pairs_hook=_object, parse_float=_finite, parse_constant=_constant)
 
 

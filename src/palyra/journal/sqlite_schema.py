@@ -25,9 +25,10 @@ EVENT_COLUMNS = "seq, id, time_ms, kind, actor, principal, run, call, payload, p
 # Rows of one statement: with sixteen, a row takes three quarters of the time it takes alone, and with more hardly less.
 ROWS_AT_ONCE = 16
 _ONE_ROW = f"({', '.join('?' * len(EVENT_COLUMNS.split(', ')))})"
-# By the number of rows; there is none for no rows.
+# By the number of rows; there is none for no rows. What fails takes its whole transaction with it, so SQLite need
+# not keep a copy of every page in case that only this statement were undone: a fifth of the time.
 INSERT_EVENTS = tuple(
-    f"INSERT INTO events ({EVENT_COLUMNS}) VALUES {', '.join([_ONE_ROW] * rows)}"  # noqa: S608
+    f"INSERT OR FAIL INTO events ({EVENT_COLUMNS}) VALUES {', '.join([_ONE_ROW] * rows)}"  # noqa: S608
     for rows in range(ROWS_AT_ONCE + 1)
 )
 

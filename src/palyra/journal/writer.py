@@ -157,7 +157,9 @@ class Writer:
                 self._take_back()
                 return None
             since = self._clock.monotonic()
-            if not self._nothing_in_the_way() or self._others_write(since) or not self._ballast.held():
+            if not self._nothing_in_the_way() or self._others_write(since):
+                return None
+            if not self._ballast.held_lately(since):
                 return None
             begin(self._connection, patiently=False)
             self._early = HeadStart(self._new_group(patient=False), first)

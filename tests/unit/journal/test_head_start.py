@@ -229,6 +229,7 @@ async def test_none_is_made_while_another_process_writes_or_space_is_short(house
     other.execute("ROLLBACK")
     other.close()
     (house.folder / "palyra.ballast").unlink()
+    house.clock.seconds += 0.1
     assert store.head_start(first_part("a")) is None
     store.close()
     assert store.head_start(first_part("a")) is None, "nor when it is closed"
