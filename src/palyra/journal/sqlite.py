@@ -5,12 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
-from palyra.journal.event import Event, NewEvent
+from palyra.journal.event import Event, NewEvent, Redacted
 from palyra.journal.forms import Form
 from palyra.journal.head_start import HeadStart
 from palyra.journal.redact import Redactor
@@ -149,10 +147,9 @@ class SqliteStore:
         """A payload with holes, to be filled in again and again; None where it cannot be."""
         return self._redactor.form(payload)
 
-    def filled(self, event: NewEvent, form: Form | None, values: Mapping[str, bytes]) -> NewEvent | None:
-        """The event with this form for its payload. None where it cannot be, and has to be written in full."""
-        ready = None if form is None else self._redactor.filled(form, values)
-        return None if ready is None else msgspec.structs.replace(event, redacted=ready)
+    def filled(self, form: Form, values: Mapping[str, bytes]) -> Redacted | None:
+        """The form as an event's payload. None where it cannot be, and has to be written in full."""
+        return self._redactor.filled(form, values)
 
     def fit(self, value: dict[str, Any]) -> bool:
         """Whether its canonical bytes may be filled into a form as they are."""

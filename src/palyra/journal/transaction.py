@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from palyra.errors import PalyraError
-from palyra.journal.chain import GENESIS_HASH, text_event_hash
+from palyra.journal.chain import GENESIS_HASH, Names, text_event_hash
 from palyra.journal.event import Event, NewEvent
 from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
@@ -20,6 +20,9 @@ EventRow = tuple[int, str, int, str, str, str, str, str, bytes, bytes, bytes]
 _NOT_IN_A_UNIT = frozenset(
     ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "ATTACH", "DETACH", "PRAGMA", "VACUUM")
 )
+
+
+_NO_NAMES = Names(("", "", "", ""))
 
 
 # Statements are few, and the same again and again.
@@ -53,6 +56,8 @@ class Group:
 
     def flush(self) -> None:
         rows = self.rows
+        if not rows:
+            return
         for start in range(0, len(rows), ROWS_AT_ONCE):
             some = rows[start : start + ROWS_AT_ONCE]
             self.connection.execute(INSERT_EVENTS[len(some)], tuple(chain.from_iterable(some)))
@@ -90,15 +95,15 @@ class Transaction:
         redactor, ids, time_ms = group.redactor, group.ids, self.now_ms
         seq, prev_hash = group.seq, group.hash
         named: tuple[str, str, str, str] | None = None
-        fields = ("", "", "", "")
+        names = _NO_NAMES
         rows, events = group.rows, group.events
         for new in news:
-            names = (new.actor, new.principal, new.run, new.call)
-            if names != named:
-                named, fields = names, redactor.fields(*names)
+            given = (new.actor, new.principal, new.run, new.call)
+            if given != named:
+                named, names = given, Names(redactor.fields(*given))
             seq, id_, payload = seq + 1, ids.next(time_ms), redactor.payload_of(new)
-            hash_ = text_event_hash(seq, id_, time_ms, new.kind, *fields, payload, prev_hash)
-            row = (seq, id_, time_ms, new.kind, *fields, payload, prev_hash, hash_)
+            hash_ = text_event_hash(seq, id_, time_ms, new.kind, names, payload, prev_hash)
+            row = (seq, id_, time_ms, new.kind, *names.fields, payload, prev_hash, hash_)
             rows.append(row)
             events.append(Event(*row))
             prev_hash = hash_
@@ -107,9 +112,12 @@ class Transaction:
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a SELECT or of RETURNING; an empty list for anything else."""
         _require_fit(sql)
-        group = self._live()
+        group = self._group or self._live()
         try:
-            self.write()
+            if not self._in_savepoint:
+                self._enter_savepoint(group)
+            if group.rows:
+                group.flush()
             cursor = group.connection.execute(sql, params)
             rows = cursor.fetchall() if cursor.description is not None else []
         except sqlite3.Error as error:

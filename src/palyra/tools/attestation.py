@@ -124,21 +124,22 @@ def _execution_digest(said: ToolAttestation, lines: Sequence[bytes], who: bytes,
     """``lines`` are the canonical bytes of the receipt, ``who`` and ``decided`` several fields each. All come in the
     order in which they are declared."""
     approval = b"none" if said.approval_id is None else b"text" + said.approval_id.encode()
-    parts = (
-        _DOMAIN_PART,
-        _text("call_id", said.call_id),
-        _text("run_id", said.run_id),
-        who,
-        _text("argument_digest", said.argument_digest),
-        decided,
-        _field("approval_id", approval),
-        _text("executor", said.executor),
-        _field("receipt", _list([b"json" + line for line in lines])),
-        _text("outcome", said.outcome),
-        _text("output_digest", said.output_digest),
-        _field("started_ms", b"integer%d" % said.started_ms),
-        _field("ended_ms", b"integer%d" % said.ended_ms),
-    )
+    receipt = _list([b"json" + line for line in lines])
+    parts = [_DOMAIN_PART]
+    # Written out, where _field and _text would say the same: they would be called ten times for every call.
+    for before, name, value in (
+        (b"", "call_id", b"text" + said.call_id.encode()),
+        (b"", "run_id", b"text" + said.run_id.encode()),
+        (who, "argument_digest", b"text" + said.argument_digest.encode()),
+        (decided, "approval_id", approval),
+        (b"", "executor", b"text" + said.executor.encode()),
+        (b"", "receipt", receipt),
+        (b"", "outcome", b"text" + said.outcome.encode()),
+        (b"", "output_digest", b"text" + said.output_digest.encode()),
+        (b"", "started_ms", b"integer%d" % said.started_ms),
+        (b"", "ended_ms", b"integer%d" % said.ended_ms),
+    ):
+        parts += (before, _NAMES[name], _length(len(value)), value)
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 

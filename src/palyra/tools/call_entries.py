@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from palyra.journal.event import NewEvent
+from palyra.journal.event import NewEvent, Redacted
 from palyra.journal.forms import Hole
 from palyra.policy.request import ARGUMENT_BYTES, RUN, policy_request_in_journal
 from palyra.tools.asking import Asked
@@ -39,7 +39,7 @@ def entries_ready(
     asked: Asked, started: CallRecord, granted: Mapping[BudgetKind, int], store: CallStore
 ) -> list[NewEvent]:
     """The same, ready to be written: for who has time before the transaction."""
-    filled = None if asked.standing is None else _filled(asked.standing, asked, started, granted, store)
+    filled = None if asked.standing is None else _filled(asked.standing, asked, granted, store)
     return [store.ahead(each) for each in entries_of_start(asked, started, granted)] if filled is None else filled
 
 
@@ -69,6 +69,17 @@ def call_entry(record: CallRecord, kind: str, *, by: str | None = None, **payloa
         run=record.run_id,
         call=record.call_id,
         payload=payload,
+    )
+
+
+def _ready(record: CallRecord, kind: str, payload: Redacted) -> NewEvent:
+    return NewEvent(
+        kind=kind,
+        actor=record.actor,
+        principal=record.principal,
+        run=record.run_id,
+        call=record.call_id,
+        redacted=payload,
     )
 
 
@@ -103,7 +114,7 @@ def _started(asked: Asked, approval_id: str | None, granted: Mapping[BudgetKind,
 
 
 def _filled(
-    standing: Standing, asked: Asked, started: CallRecord, granted: Mapping[BudgetKind, int], store: CallStore
+    standing: Standing, asked: Asked, granted: Mapping[BudgetKind, int], store: CallStore
 ) -> list[NewEvent] | None:
     """The entries of a call of which nearly all was said before; None where something has to be taken out of them."""
     forms = standing.forms
@@ -118,17 +129,20 @@ def _filled(
         _ARGUMENT_DIGEST: _encode(arguments.digest),
         _ARGUMENTS: arguments.canonical,
     }
-    requested, decided = None, call_entry(record, "call.decided")
-    if store.fit(arguments.value):
-        requested = store.filled(call_entry(record, "call.requested"), forms.requested, values)
-    found = [
-        # Arguments may hold anything.
-        store.ahead(_entry_requested(asked)) if requested is None else requested,
-        *(store.filled(decided, form, values) for form in forms.decided),
-        store.filled(call_entry(started, "call.started"), forms.started, values),
-    ]
-    entries = [each for each in found if each is not None]
-    return entries if len(entries) == len(found) else None
+    entries: list[NewEvent] = []
+    requested = None
+    if forms.requested is not None and store.fit(arguments.value):
+        requested = store.filled(forms.requested, values)
+    # Arguments may hold anything.
+    entries.append(
+        store.ahead(_entry_requested(asked)) if requested is None else _ready(record, "call.requested", requested)
+    )
+    for kind, form in (*(("call.decided", form) for form in forms.decided), ("call.started", forms.started)):
+        ready = None if form is None else store.filled(form, values)
+        if ready is None:
+            return None
+        entries.append(_ready(record, kind, ready))
+    return entries
 
 
 def _forms(standing: Standing, asked: Asked, store: CallStore) -> JournalForms:

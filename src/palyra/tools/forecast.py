@@ -32,8 +32,11 @@ class Forecast:
             except BudgetExhausted:
                 return None
         left = self._left.get(run_id)
-        if left is None or any(left.get(kind, 0) < PLENTY * amount for kind, amount in asked.items()):
+        if left is None:
             return None
+        for kind, amount in asked.items():
+            if left.get(kind, 0) < PLENTY * amount:
+                return None
         return dict(asked)
 
     def note(self, run_id: str, left: Mapping[BudgetKind, int]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from palyra.journal.event import Event, NewEvent
+from palyra.journal.event import Event, NewEvent, Redacted
 from palyra.journal.forms import Form
 from palyra.tools.record import CallRecord
 
@@ -68,8 +68,8 @@ class CallStore(Store, Protocol):
     def form(self, payload: dict[str, Any]) -> Form | None:
         """A payload with holes, to be filled in again and again; None where it cannot be."""
 
-    def filled(self, event: NewEvent, form: Form | None, values: Mapping[str, bytes]) -> NewEvent | None:
-        """The event with this form for its payload. None where it cannot be, and has to be written in full."""
+    def filled(self, form: Form, values: Mapping[str, bytes]) -> Redacted | None:
+        """The form as an event's payload. None where it cannot be, and has to be written in full."""
 
     def fit(self, value: dict[str, Any]) -> bool:
         """Whether its canonical bytes may be filled into a form as they are."""
