@@ -16,9 +16,10 @@ SKILL_CALL: Final = Bar(
     Kind.MORE_AT_MOST,
     1,
     "ms",
-    shortfall="reaches 0.78 to 0.95 where the bare call takes 0.43 to 0.58 ms, and 1.04 to 1.34 while the machine is so"
-    " slow that it takes 0.6 to 0.8: what is ours slows down with it. A call is answered after its record is durable:"
-    " a quarter of it is the wait for the disk, the rest Python in some nine hundred small steps",
+    shortfall="reaches 0.71 to 0.96 where the bare call takes 0.41 to 0.65 ms, as on this machine when it is left"
+    " alone, and 0.95 to 1.56 while others keep it so busy that the bare call takes 0.65 to 0.9: what is"
+    " ours slows down with it. A call is answered after its record is durable: a quarter of it is the wait"
+    " for the disk, half of it Python in some eight hundred small steps",
 )
 SKILL_EXTISM: Final = Bar(
     "skill.extism",
