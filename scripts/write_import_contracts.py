@@ -111,6 +111,7 @@ ADAPTERS = {
         "ballast",
         "follow",
         "head_start",
+        "outcomes",
         "sealing",
         "sqlite",
         "sqlite_faults",

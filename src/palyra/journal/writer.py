@@ -22,12 +22,10 @@ from pathlib import Path
 import msgspec
 
 from palyra.clock import Clock
-from palyra.errors import InternalError, PalyraError
 from palyra.journal.ballast import Ballast
-from palyra.journal.checkpoint import Checkpoint
-from palyra.journal.event import Event
 from palyra.journal.event_ids import EventIds
 from palyra.journal.head_start import HeadStart
+from palyra.journal.outcomes import Committed, all_failed, perform_unit
 from palyra.journal.pace import Pace
 from palyra.journal.redact import Redactor
 from palyra.journal.sealing import keep_beside, seal, sealed_through
@@ -60,17 +58,6 @@ class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_path: Path
     checkpoint_events: int
     checkpoint_seconds: float
-
-
-class Committed(msgspec.Struct, kw_only=True):
-    """What one commit did, or failed to do."""
-
-    outcomes: list[Outcome]
-    events: list[Event]
-    first_head: int = 0
-    last_head: int = 0
-    sealed: int = 0
-    checkpoint: Checkpoint | None = None
 
 
 class Writer:
@@ -318,7 +305,7 @@ class Writer:
             self.disk_full = True
             group = self._attempt_essential(units, fault)
         except Exception as error:
-            group = _all_failed(units, error)
+            group = all_failed(units, error)
         group.outcomes += refused
         self._committed(group, since)
 
@@ -335,13 +322,13 @@ class Writer:
         """The end of work that already ran is recorded with the space held back for it."""
         essential = [unit for unit in units if unit.essential]
         if not essential or not self._ballast.held():
-            return _all_failed(units, fault)
+            return all_failed(units, fault)
         self._ballast.release()
         try:
             group = self._attempt(essential, seal_now=False)
         except Exception as error:
-            group = _all_failed(essential, error)
-        group.outcomes += _all_failed([unit for unit in units if not unit.essential], fault).outcomes
+            group = all_failed(essential, error)
+        group.outcomes += all_failed([unit for unit in units if not unit.essential], fault).outcomes
         return group
 
     def _attempt(
@@ -377,11 +364,11 @@ class Writer:
             group.alone = len(units) == 1
             first_head = group.seq
             self._found(first_head)
-            outcomes = [_perform_unit(unit, Transaction(group)) for unit in units]
+            outcomes = [perform_unit(unit, Transaction(group)) for unit in units]
         else:
             group, transaction = early.resumed(self._clock.now_ms())
             first_head = early.first_head
-            outcomes = [_perform_unit(unit, transaction) for unit in units]
+            outcomes = [perform_unit(unit, transaction) for unit in units]
         group.flush()
         sealed, checkpoint = self._sealed, None
         due = self._seal_at is not None and self._clock.monotonic() >= self._seal_at
@@ -415,33 +402,3 @@ class Writer:
             self._seal_at = None
         elif self._seal_at is None:
             self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
-
-
-def _perform_unit(unit: Unit, transaction: Transaction) -> Outcome:
-    try:
-        result = unit.work(transaction)
-    except BaseException as error:
-        if transaction.fault is not None:
-            raise transaction.fault from error
-        transaction.undo()
-        # A future cannot carry a StopIteration.
-        return unit, None, RuntimeError(f"the work raised {error!r}") if isinstance(error, StopIteration) else error
-    if transaction.fault is not None:
-        raise transaction.fault
-    transaction.finish()
-    return unit, result, None
-
-
-def _all_failed(units: Sequence[Unit], error: Exception) -> Committed:
-    """Each caller gets an exception of its own: one shared by many tasks would collect all their tracebacks."""
-    cause: BaseException | None = error
-    if isinstance(error, PalyraError):
-        fault, cause = error, error.__cause__
-    else:
-        fault = InternalError(f"the journal's writer failed ({type(error).__name__})")
-    outcomes: list[Outcome] = []
-    for unit in units:
-        own = type(fault)(fault.message, hint=fault.hint, **fault.details)
-        own.__cause__ = cause
-        outcomes.append((unit, None, own))
-    return Committed(outcomes=outcomes, events=[])

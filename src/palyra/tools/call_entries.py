@@ -61,7 +61,10 @@ def entry_finished(record: CallRecord, booked: Booked) -> NewEvent:
     )
 
 
-def call_entry(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
+def call_entry(
+    record: CallRecord, kind: str, *, by: str | None = None, ready: Redacted | None = None, **payload: Any
+) -> NewEvent:
+    """With its payload, or with one that is ready to be written."""
     return NewEvent(
         kind=kind,
         actor=by or record.actor,
@@ -69,17 +72,7 @@ def call_entry(record: CallRecord, kind: str, *, by: str | None = None, **payloa
         run=record.run_id,
         call=record.call_id,
         payload=payload,
-    )
-
-
-def _ready(record: CallRecord, kind: str, payload: Redacted) -> NewEvent:
-    return NewEvent(
-        kind=kind,
-        actor=record.actor,
-        principal=record.principal,
-        run=record.run_id,
-        call=record.call_id,
-        redacted=payload,
+        redacted=ready,
     )
 
 
@@ -133,15 +126,16 @@ def _filled(
     requested = None
     if forms.requested is not None and store.fit(arguments.value):
         requested = store.filled(forms.requested, values)
-    # Arguments may hold anything.
-    entries.append(
-        store.ahead(_entry_requested(asked)) if requested is None else _ready(record, "call.requested", requested)
-    )
+    if requested is None:
+        # Arguments may hold anything.
+        entries.append(store.ahead(_entry_requested(asked)))
+    else:
+        entries.append(call_entry(record, "call.requested", ready=requested))
     for kind, form in (*(("call.decided", form) for form in forms.decided), ("call.started", forms.started)):
         ready = None if form is None else store.filled(form, values)
         if ready is None:
             return None
-        entries.append(_ready(record, kind, ready))
+        entries.append(call_entry(record, kind, ready=ready))
     return entries
 
 
