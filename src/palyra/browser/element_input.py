@@ -59,8 +59,15 @@ class ElementInput:
     ) -> Point:
         """Waits until the element can be acted on and gives the point to act at, with the guard armed."""
         loop = asyncio.get_running_loop()
+        hidden: FrameHidden | None = None
         while True:
-            outcome = await self._ready(located, needs, deadline, guard)
+            try:
+                outcome = await self._ready(located, needs, deadline, guard)
+            except ElementMoving:
+                # Of the time too little was left to see it at rest once more: what kept it before is why it ran out.
+                if hidden is None:
+                    raise
+                await self._covered(located, hidden.frame, hidden.by)
             at = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
             if isinstance(at, Point):
                 if guard is not None:
@@ -69,8 +76,9 @@ class ElementInput:
             await self._disarm([located.frame])
             await self._frames.show(located.frame)
             shown = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
-            if isinstance(shown, FrameHidden) and loop.time() >= deadline:
-                await self._covered(located, shown.frame, shown.by)
+            hidden = shown if isinstance(shown, FrameHidden) else None
+            if hidden is not None and loop.time() >= deadline:
+                await self._covered(located, hidden.frame, hidden.by)
 
     async def approach(
         self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any], modifiers: int

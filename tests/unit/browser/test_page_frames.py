@@ -37,7 +37,7 @@ async def test_a_frame_behind_something(tab: FixtureTab) -> None:
         **{"http://b.test/": BUTTON},
     )
     with pytest.raises(ElementCovered, match=r"Inner'\) is covered by e\d+ \(dialog 'Consent'\)"):
-        await actor_of(tab).perform(Click(target=ElementTarget(text="Inner")), 0.3)
+        await actor_of(tab).perform(Click(target=ElementTarget(text="Inner")), 1.0)
 
 
 async def test_a_frame_that_went_away(tab: FixtureTab) -> None:

@@ -21,6 +21,9 @@ IN_PYTHON = keeper_pool._ZYGOTE.replace(
     "; main(", "; import palyra.sandbox.native_watch as native; native.open_watch = lambda: None; main("
 )
 
+# Long enough that the kernel counts some of it: what it counts may come in whole ticks.
+BUSY = "sum(range(3_000_000))"
+
 
 def test_the_bytes_are_what_the_source_assembles_to(tmp_path: Path) -> None:
     """Only this proves that the machine code in the Python file is the commented source beside it."""
@@ -178,7 +181,7 @@ async def test_programs_end_the_same_way_natively_and_in_python(zygote: str, mon
     assert "lambda: None" in IN_PYTHON
     monkeypatch.setattr(keeper_pool, "_ZYGOTE", zygote)
     async with Launcher(ready=1) as launcher:
-        ended, said = await run(launcher, python("import sys; print('here'); sys.exit(7)"))
+        ended, said = await run(launcher, python(f"import sys; {BUSY}; print('here'); sys.exit(7)"))
         assert (ended.exit_code, ended.signal, said, ended.survivors) == (7, None, "here\n", 0)
         assert ended.rusage["user_seconds"] > 0 and ended.rusage["maxrss_kib"] > 1000
         ended, _ = await run(launcher, python("import os, signal; os.kill(os.getpid(), signal.SIGUSR1)"))
