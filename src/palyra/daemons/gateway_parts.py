@@ -321,3 +321,4 @@ class GatewayParts:
         if self.has("egress"):
             self.egress.policy_changed()
         self.browser.policy_changed()
+        self.broker.policy_changed()

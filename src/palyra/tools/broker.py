@@ -17,7 +17,7 @@ from palyra.ids import ApprovalId, CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.port import PolicyPort
 from palyra.signing.dsse import Signer
-from palyra.tools import sqlite_calls
+from palyra.tools import sqlite_approvals, sqlite_calls
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
 from palyra.tools.arguments import MAX_QUICK_BYTES, Arguments, accept_arguments, may_take_long
 from palyra.tools.asking import Asked, Asking, CallRequest
@@ -67,6 +67,7 @@ class Broker:
         self.config = config
         self.catalog = catalog
         self._executors = executors
+        self._policy = policy
         self._asking = Asking(config, policy, instance)
         self._store = store
         self._signer = signer
@@ -110,6 +111,21 @@ class Broker:
     async def _call(self, record: CallRecord, request: CallRequest) -> CallRecord:
         if not self._accepting:
             raise Stopping("the daemon is stopping and takes no more calls")
+        until = self._clock.monotonic() + request.wait_ms / 1000
+        answered = await self._judged(record, request, until)
+        if answered is None:
+            try:
+                while answered is None:
+                    answered = await self._judged(record, request, until, known=True)
+            finally:
+                self._waiting.pop(record.call_id, None)
+        return answered
+
+    async def _judged(
+        self, record: CallRecord, request: CallRequest, until: float, *, known: bool = False
+    ) -> CallRecord | None:
+        """None when it waited for a person and other policies came meanwhile: it has to be judged by those. It is
+        ``known`` then, and keeps its place: what was asked for is on record, and who looks on is not told of an end."""
         if request.tool.startswith(SKILL_TOOLS):
             await self.freshen_catalog()
         try:
@@ -127,21 +143,23 @@ class Broker:
             return await self._deny(asked, denial)
         assert plan is not None
         busy = len(self._running) + len(self._beginning - self._waiting.keys())
-        if busy >= self.config.max_concurrent_calls:
+        if busy >= self.config.max_concurrent_calls and not known:
             return await self._refuse(record, TooManyCalls(f"{busy} calls are running"))
-        if plan.effect_free and asked.decision["outcome"] == Verdict.ALLOW.value:
+        if plan.effect_free and not known and asked.decision["outcome"] == Verdict.ALLOW.value:
             expected = self._forecast.grants(request.run_id, asked.run_budget, asked.reserve)
             if expected is not None:
                 return await self._task(plan, self._compute(asked, entry, plan, expected))
         self._beginning.add(record.call_id)
         try:
-            begun = await self._begin(asked, request, touches, plan.skill)
+            begun = await self._begin(asked, touches, plan.skill, until, known=known)
         except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(record, error, asked)
         finally:
             self._beginning.discard(record.call_id)
-        if isinstance(begun, CallRecord):
+        if not isinstance(begun, Started):
             return begun
+        if known:
+            self._waiting.pop(record.call_id, None)
         self._forecast.note(record.run_id, begun.left)
         return await self._task(plan, self._run(begun, entry, plan))
 
@@ -151,9 +169,13 @@ class Broker:
             return await asyncio.to_thread(accept_arguments, entry.spec, entry.input_check, raw)
         return accept_arguments(entry.spec, entry.input_check, raw)
 
-    async def _begin(self, asked: Asked, request: CallRequest, touches: Touches, skill: str) -> Started | CallRecord:
+    async def _begin(
+        self, asked: Asked, touches: Touches, skill: str, until: float, *, known: bool
+    ) -> Started | CallRecord | None:
         if asked.decision["outcome"] == Verdict.ALLOW.value:
-            return await self._store.transact(lambda tx: sqlite_calls.start(tx, asked), alone=self._alone())
+            return await self._store.transact(
+                lambda tx: sqlite_calls.start(tx, asked, known=known), alone=self._alone()
+            )
         binding = ApprovalBinding(
             principal=asked.record.principal,
             tool=asked.record.tool,
@@ -174,7 +196,6 @@ class Broker:
             created_ms=now,
             expires_ms=now + self.config.approval_ttl_ms,
         )
-        deadline = self._clock.monotonic() + request.wait_ms / 1000
         while True:
             begun = await self._store.transact(
                 lambda tx: sqlite_calls.start_approved_or_wait(tx, asked, binding, question)
@@ -182,16 +203,32 @@ class Broker:
             if isinstance(begun, Started):
                 return begun
             self.waiting_room.ring(begun.approval.id)
-            left = deadline - self._clock.monotonic()
+            left = until - self._clock.monotonic()
             decided = begun.approval
-            if left > 0 and self._accepting and len(self._waiting) < self.config.max_concurrent_calls:
-                waiter = self._waiting[asked.record.call_id] = Waiter()
+            waiter = self._waiting.get(asked.record.call_id)
+            if left > 0 and self._accepting and (waiter or len(self._waiting) < self.config.max_concurrent_calls):
+                waiter = self._waiting[asked.record.call_id] = waiter or Waiter()
+                waiter.outdated = self._policy.bundle_digest != binding.bundle_digest
+                judge_again = False
                 try:
                     decided = await self.waiting_room.wait(begun.approval.id, left, waiter)
+                    judge_again = self._accepting and not waiter.gone and await self._outdated(waiter, asked, decided)
                 finally:
-                    del self._waiting[asked.record.call_id]
+                    if not judge_again:
+                        del self._waiting[asked.record.call_id]
+                if judge_again:
+                    return None
             if decided.state is not ApprovalState.APPROVED:
                 return await self._answer_undecided(begun, decided)
+
+    async def _outdated(self, waiter: Waiter, asked: Asked, approval: Approval) -> bool:
+        """Whether other policies came while it waited. Then nobody can say yes to the request, so it goes."""
+        if self._policy.bundle_digest == approval.binding.bundle_digest:
+            return waiter.outdated
+        actor = asked.record.actor
+        await self._store.transact(lambda tx: sqlite_approvals.withdraw_outdated(tx, approval.id, actor=actor))
+        self.waiting_room.ring(approval.id)
+        return True
 
     async def _answer_undecided(self, begun: Waiting, approval: Approval) -> CallRecord:
         if approval.state is ApprovalState.PENDING:
@@ -333,6 +370,11 @@ class Broker:
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
+
+    def policy_changed(self) -> None:
+        """Who waits for a person is judged by the policies now in force: it may be allowed, or denied, at once."""
+        for waiter in self._waiting.values():
+            waiter.judge_again()
 
     def goes_on(self, record: CallRecord) -> bool:
         """Whether more is to come of this call: it runs, or its caller still waits here for a person."""

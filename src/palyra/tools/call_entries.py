@@ -24,8 +24,12 @@ _encode = msgspec.json.Encoder().encode
 
 def entries_asked(asked: Asked) -> Iterator[NewEvent]:
     """The first entries of every call that was understood: requested, and each question decided."""
-    record = asked.record
     yield _entry_requested(asked)
+    yield from entries_decided(asked)
+
+
+def entries_decided(asked: Asked) -> Iterator[NewEvent]:
+    record = asked.record
     for decision, question in asked.answered():
         yield call_entry(record, "call.decided", **_decided(asked, decision_view(decision), question))
 

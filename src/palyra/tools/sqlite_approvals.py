@@ -109,6 +109,18 @@ def decide(tx: Transaction, approval_id: str, verdict: Verdict, *, actor: str) -
     return after
 
 
+def withdraw_outdated(tx: Transaction, approval_id: str, *, actor: str) -> None:
+    """A request that was made under other policies than those in force. One that is decided, or late, stays."""
+    rows = tx.execute(
+        "SELECT record FROM approvals WHERE approval_id = ? AND state = 'pending' AND expires_ms > ?",
+        (approval_id, tx.now_ms),
+    )
+    for row in rows:
+        asked_by = _decode.decode(row[0]).binding.principal
+        verdict = Verdict(event=ApprovalEvent.WITHDRAW, by=asked_by, reason="other policies came into force")
+        decide(tx, approval_id, verdict, actor=actor)
+
+
 def expire_due(tx: Transaction, *, actor: str) -> list[Approval]:
     rows = tx.execute(
         "SELECT record FROM approvals WHERE state IN ('pending', 'approved') AND expires_ms <= ? LIMIT ?",

@@ -11,7 +11,14 @@ from palyra.tools.approval import Approval, ApprovalBinding, ApprovalScope
 from palyra.tools.asking import Asked
 from palyra.tools.budget import Account, BudgetKind, reserve
 from palyra.tools.call import CallState, UnknownCall
-from palyra.tools.call_entries import call_entry, entries_asked, entries_of_start, entry_finished, entry_started
+from palyra.tools.call_entries import (
+    call_entry,
+    entries_asked,
+    entries_decided,
+    entries_of_start,
+    entry_finished,
+    entry_started,
+)
 from palyra.tools.ending import Booked
 from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
@@ -57,9 +64,13 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 def note_asked(tx: Transaction, asked: Asked) -> None:
     """The first two entries of every call that was understood: requested, decided. A call that comes back after its
-    approval has them already."""
+    approval has them already; one that other policies judged is decided again."""
     record = asked.record
-    if tx.execute("SELECT 1 FROM calls WHERE call_id = ?", (record.call_id,)):
+    known = tx.execute("SELECT record FROM calls WHERE call_id = ?", (record.call_id,))
+    if known:
+        before = _decode.decode(known[0][0]).decision
+        if before is None or before["bundle_digest"] != asked.decision["bundle_digest"]:
+            tx.append_all(entries_decided(asked))
         return
     sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
     tx.append_all(entries_asked(asked))
@@ -84,14 +95,17 @@ def note_denied(tx: Transaction, asked: Asked, denied: CallRecord) -> CallRecord
     return denied
 
 
-def start(tx: Transaction, asked: Asked) -> Started:
-    """Policy allowed it: reserve and start. The call is new. Entries come last, so that they are written together."""
+def start(tx: Transaction, asked: Asked, *, known: bool = False) -> Started:
+    """Policy allowed it: reserve and start. Entries come last, so that they are written together; of a call that is
+    ``known`` the first ones are there."""
     record = asked.record
+    if known:
+        note_asked(tx, asked)
     accounts = sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
     granted = sqlite_runs.reserve_budget(tx, record.run_id, asked.reserve, accounts)
     started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=asked.started_ms or tx.now_ms)
     _put(tx, started, instance=asked.instance, reserved=granted)
-    tx.append_all(entries_of_start(asked, started, granted))
+    tx.append_all([entry_started(asked, started, granted)] if known else entries_of_start(asked, started, granted))
     return Started(record=started, granted=granted, left=_left(accounts, granted))
 
 

@@ -22,10 +22,16 @@ class Waiter:
     def __init__(self) -> None:
         self.bell = asyncio.Event()
         self.gone = False
+        self.outdated = False
 
     def leave(self) -> None:
         """Waits no longer, and takes the answer as it is."""
         self.gone = True
+        self.bell.set()
+
+    def judge_again(self) -> None:
+        """Waits no longer for this answer: what it asked for may be judged otherwise now."""
+        self.outdated = True
         self.bell.set()
 
 
@@ -51,7 +57,7 @@ class WaitingRoom:
                 bell.set()
 
     async def wait(self, approval_id: str, seconds: float, waiter: Waiter | None = None) -> Approval:
-        """The approval once it is decided, or still pending when the time is up or the waiter leaves."""
+        """The approval once it is decided, or as it is when the time is up or the waiter waits no longer."""
         waiter = waiter or Waiter()
         bell = waiter.bell
         self._bells.setdefault(approval_id, set()).add(bell)
@@ -66,7 +72,7 @@ class WaitingRoom:
     async def _wait(self, approval_id: str, waiter: Waiter, deadline: float) -> Approval:
         while True:
             waiter.bell.clear()
-            over = self._closed or waiter.gone
+            over = self._closed or waiter.gone or waiter.outdated
             approval = await asyncio.to_thread(read_approval, self._store, approval_id)
             left = deadline - asyncio.get_running_loop().time()
             if approval.state is not ApprovalState.PENDING or left <= 0 or over:
