@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def state(lived: tuple[Path, Book], tmp_path: Path) -> Path:
 @pytest.fixture
 def database(state: Path) -> Iterator[sqlite3.Connection]:
     """In the hands of somebody who can do everything."""
-    with sqlite3.connect(state / "palyra.db") as opened:
+    with closing(sqlite3.connect(state / "palyra.db")) as opened, opened:
         for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             opened.execute(f'DROP TRIGGER "{name}"')
         yield opened

@@ -5,6 +5,7 @@ import json
 import sqlite3
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ ENDS = ("lease.settled", "lease.fenced", "lease.expired", "lease.declined")
 
 
 def events(home: Place) -> list[tuple[str, int, dict[str, Any]]]:
-    with sqlite3.connect(f"file:{home.state}/palyra.db?mode=ro", uri=True) as database:
+    with closing(sqlite3.connect(f"file:{home.state}/palyra.db?mode=ro", uri=True)) as database, database:
         rows = database.execute("SELECT kind, time_ms, payload FROM events ORDER BY seq").fetchall()
     return [(kind, time_ms, json.loads(payload)) for kind, time_ms, payload in rows]
 

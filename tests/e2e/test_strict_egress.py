@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def workshop(request: pytest.FixtureRequest, tmp_path: Path, host: ServedHost) -
 
 
 def events(workshop: Workshop, kind: str) -> list[dict[str, Any]]:
-    with sqlite3.connect(f"file:{workshop.place.state}/palyra.db?mode=ro", uri=True) as database:
+    with closing(sqlite3.connect(f"file:{workshop.place.state}/palyra.db?mode=ro", uri=True)) as database, database:
         rows = database.execute("SELECT payload FROM events WHERE kind = ? ORDER BY seq", (kind,)).fetchall()
     return [json.loads(row[0]) for row in rows]
 

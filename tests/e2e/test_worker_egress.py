@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def fetch(daemon: Place, host: str, seconds: str = "30") -> Answer:
 
 
 def events(daemon: Place, kind: str) -> list[dict[str, Any]]:
-    with sqlite3.connect(f"file:{daemon.state}/palyra.db?mode=ro", uri=True) as database:
+    with closing(sqlite3.connect(f"file:{daemon.state}/palyra.db?mode=ro", uri=True)) as database, database:
         rows = database.execute("SELECT payload FROM events WHERE kind = ? ORDER BY seq", (kind,)).fetchall()
     return [json.loads(row[0]) for row in rows]
 

@@ -6,7 +6,7 @@ import sqlite3
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Machine:
 
 def events(home: Place, *kinds: str) -> list[tuple[str, str, dict[str, Any]]]:
     marks = ", ".join("?" * len(kinds))
-    with sqlite3.connect(f"file:{home.state}/palyra.db?mode=ro", uri=True) as database:
+    with closing(sqlite3.connect(f"file:{home.state}/palyra.db?mode=ro", uri=True)) as database, database:
         rows = database.execute(f"SELECT kind, call, payload FROM events WHERE kind IN ({marks}) ORDER BY seq", kinds)
         return [(kind, call, json.loads(payload)) for kind, call, payload in rows]
 

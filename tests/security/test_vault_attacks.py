@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ async def two_versions(house: VaultHouse) -> None:
 
 def attack(house: VaultHouse, *statements: str, **values: Any) -> None:
     """Another program with the database open, which knows SQL and no key."""
-    with sqlite3.connect(house.database) as connection:
+    with closing(sqlite3.connect(house.database)) as connection, connection:
         for statement in statements:
             connection.execute(statement, {name: values[name] for name in values if f":{name}" in statement})
     connection.close()
@@ -199,7 +200,7 @@ def copied(house: VaultHouse) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def restore(house: VaultHouse, old: dict[str, list[tuple[Any, ...]]], *tables: str) -> None:
-    with sqlite3.connect(house.database) as connection:
+    with closing(sqlite3.connect(house.database)) as connection, connection:
         for table in tables:
             connection.execute(f"DELETE FROM {table}")
             for row in old[table]:

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections import Counter, defaultdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Record:
         self.returned: Counter[tuple[str, str]] = Counter()
         self.run_of: dict[str, str] = {}
         self.quarantines: Counter[str] = Counter()
-        with sqlite3.connect(f"file:{state}/palyra.db?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"file:{state}/palyra.db?mode=ro", uri=True)) as database, database:
             for kind, run, call, payload in database.execute(
                 "SELECT kind, run, call, payload FROM events ORDER BY seq"
             ):

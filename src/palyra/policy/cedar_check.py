@@ -10,7 +10,14 @@ from palyra.policy.blame import Blame, blame_syntax, blame_validation, find
 from palyra.policy.bundle import BadBundle, Bundle, Policy, Scope
 from palyra.policy.cedar_library import cedarpy
 from palyra.policy.context_reads import context_reads
-from palyra.policy.limits import MAX_BUNDLE_BYTES, MAX_POLICIES, MAX_POLICY_FILE_BYTES, MAX_POLICY_FILES, MAX_PROBLEMS
+from palyra.policy.limits import (
+    MAX_BUNDLE_BYTES,
+    MAX_POLICIES,
+    MAX_POLICY_FILE_BYTES,
+    MAX_POLICY_FILES,
+    MAX_POLICY_LEVELS,
+    MAX_PROBLEMS,
+)
 from palyra.policy.obligations import parse_obligations
 from palyra.policy.positions import Problem, SourceText
 from palyra.policy.scanner import Statement, complexity_of, statements, tokens
@@ -106,12 +113,14 @@ class _Checker:
             yield source.problem(excess.offset, excess.message)
             return
         try:
-            document = _parsed(statement.text)
+            document: dict[str, Any] | None = _parsed(statement.text)
         except ValueError:
             blame = blame_syntax(statement, _syntax_error)
             yield source.problem(blame.offset, blame.message)
             return
         except RecursionError:
+            document = None
+        if document is None or _is_too_deep(statement, document):
             yield source.problem(statement.start, "too many chained conditions; write them as a set with `contains`")
             return
         if document["templates"]:
@@ -180,6 +189,19 @@ def _syntax_error(text: str) -> str | None:
 def _parsed(text: str) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.json.decode(cedarpy.policies_to_json_str(text))
     return document
+
+
+def _is_too_deep(statement: Statement, document: dict[str, Any]) -> bool:
+    if len(statement.tokens) < MAX_POLICY_LEVELS // 2:
+        # Nothing makes more than two levels of one word or symbol.
+        return False
+    level: list[Any] = [document]
+    for _ in range(MAX_POLICY_LEVELS):
+        parts = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
+        if not parts:
+            return False
+        level = [part for each in parts for part in each]
+    return True
 
 
 def _tested_attributes(conditions: list[Any]) -> Iterator[str]:

@@ -13,6 +13,9 @@ MAX_POLICIES = 20_000
 MAX_NESTING = 64
 MAX_CONDITIONALS_PER_POLICY = 64
 MAX_TOKENS_PER_POLICY = 4_096
+# Each condition in a chain is two levels of the parsed policy. Python itself reads some 1,000, more or fewer by its
+# version and by how deep it is already; what can be in force must not depend on that.
+MAX_POLICY_LEVELS = 800
 
 # Past this many, more problems do not help the person who reads them.
 MAX_PROBLEMS = 50

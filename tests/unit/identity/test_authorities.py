@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -68,7 +69,7 @@ async def test_without_the_key_file_nothing_is_signed(house: IdentityHouse) -> N
 
 def attack(house: IdentityHouse, *statements: str) -> None:
     """Somebody with the file in hand, and without the key."""
-    with sqlite3.connect(house.journal.database) as connection:
+    with closing(sqlite3.connect(house.journal.database)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
     connection.close()

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -86,7 +87,8 @@ async def at_rest(store):
 
 def verified(house, store):
     store.close()
-    return store.open_reader(house.database).verify(house.verifiers).events
+    with store.open_reader(house.database) as reader:
+        return reader.verify(house.verifiers).events
 
 
 async def test_the_rest_goes_on_where_the_first_part_ended(house):
@@ -389,5 +391,5 @@ def test_whatever_happens_in_between_each_unit_is_recorded_once_and_whole(steps,
     other.close()
     events = verified(house, store)
     assert events == 2 * len(wanted)
-    with sqlite3.connect(house.database) as connection:
+    with closing(sqlite3.connect(house.database)) as connection, connection:
         assert [text for (text,) in connection.execute("SELECT text FROM notes ORDER BY rowid")] == both(*wanted)

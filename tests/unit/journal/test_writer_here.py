@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -52,7 +53,7 @@ async def test_work_of_one_who_is_alone_is_done_before_it_is_waited_for(house):
 async def test_it_is_on_disk_when_its_caller_goes_on(house):
     store = house.open()
     store.submit(appending(2), alone=True)
-    with sqlite3.connect(house.database) as other:
+    with closing(sqlite3.connect(house.database)) as other, other:
         assert other.execute("SELECT count(*) FROM events").fetchone() == (2,)
     store.close()
 

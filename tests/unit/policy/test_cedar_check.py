@@ -137,9 +137,19 @@ def test_a_broken_schema_is_shown_too(bundle_of: BundleOf) -> None:
 
 
 def test_a_long_chain_of_conditions_is_refused_with_advice(problems_in: ProblemsIn) -> None:
-    chain = " || ".join(["context.approved"] * 700)
-    (problem,) = problems_in(f'@id("x") {HEAD} when {{ {chain} }};')
-    assert "contains" in problem.message
+    for conditions in (410, 700):
+        chain = " || ".join(["context.approved"] * conditions)
+        (problem,) = problems_in(f'@id("x") {HEAD} when {{ {chain} }};')
+        assert "contains" in problem.message
+
+
+def test_a_chain_of_conditions_within_bounds_is_taken_however_deep_its_reader_is(bundle_of: BundleOf) -> None:
+    chain = " || ".join(["context.approved"] * 380)
+
+    def read(depth: int) -> None:
+        check_bundle(bundle_of(f'@id("x") {HEAD} when {{ {chain} }};')) if depth == 0 else read(depth - 1)
+
+    read(100)
 
 
 def test_a_file_that_cedar_counts_otherwise_is_refused(

@@ -1,5 +1,6 @@
 import asyncio
 import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -82,7 +83,7 @@ def test_the_record_has_to_agree_with_the_journal(house: SkillHouse) -> None:
     quarantined = put(house, "2.0.0", *APPROVED[:2])
     # What somebody with the file in hand would write.
     forged = msgspec.structs.replace(quarantined, state=SkillState.APPROVED)
-    with sqlite3.connect(house.journal.database) as database:
+    with closing(sqlite3.connect(house.journal.database)) as database, database:
         database.execute("UPDATE skill_versions SET state = 'removed' WHERE version = '1.0.0'")
         database.execute(
             "UPDATE skill_versions SET state = 'approved', record = ? WHERE version = '2.0.0'",

@@ -3,10 +3,12 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 import wasmtime
 
+from palyra.wasm import engine as engine_module
 from palyra.wasm import libwasmtime
 from palyra.wasm.deadline import Deadline
 from palyra.wasm.engine import SETTINGS, SLOT, engine_name, fits_into_slot, make_engine, make_slot_engine
@@ -49,7 +51,7 @@ def test_the_engines_name_tells_everything_a_compiled_module_depends_on():
 
 @pytest.mark.parametrize("beside", [[], ["wasmtime-1.0.dist-info", "wasmtime-2.0.dist-info"]])
 def test_where_the_folders_do_not_tell_the_version_python_is_asked(beside, monkeypatch):
-    monkeypatch.setattr(os, "listdir", lambda _folder: beside)
+    monkeypatch.setattr(engine_module, "os", SimpleNamespace(path=os.path, listdir=lambda _folder: beside))
     assert engine_name().startswith(f"wasmtime {version('wasmtime')} ")
 
 
