@@ -100,6 +100,25 @@ async def test_extra_unsigned_files(house: SkillHouse, name: str) -> None:
     await refused(house, write_archive({**parts_of(archive()), name: wat(ECHO)}), "skill.signature_mismatch")
 
 
+def doubled(links: int) -> dict[str, Any]:
+    parts: dict[str, Any] = {"a0": {"type": "string"}}
+    for link in range(1, links + 1):
+        parts[f"a{link}"] = {"allOf": [{"$ref": f"#/$defs/a{link - 1}"}] * 2}
+    return {"type": "object", "$defs": parts, "properties": {"x": {"$ref": f"#/$defs/a{links}"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [doubled(60), {"allOf": [{"pattern": f"\\pL{{10{at}}}0"} for at in range(200)]}],
+    ids=["references", "patterns"],
+)
+async def test_a_schema_that_would_take_for_ever_stops_nothing(house: SkillHouse, schema: dict[str, Any]) -> None:
+    """It is read before any signature is looked at, by whoever audits what a stranger gave him."""
+    text = manifest().decode() + f"\n[operator.configuration]\nschema = '{msgspec.json.encode(schema).decode()}'\n"
+    parts = {**entries(), "skill.toml": (text + """defaults = '{"x": "s"}'\n""").encode()}
+    await refused(house, write_archive(parts), "skill.malformed_manifest")
+
+
 @pytest.mark.parametrize("name", sorted(parts_of(archive(assets={"a.txt": b"text"}))))
 async def test_missing_files(house: SkillHouse, name: str) -> None:
     parts = parts_of(archive(assets={"a.txt": b"text"}))

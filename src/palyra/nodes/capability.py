@@ -13,7 +13,8 @@ from palyra.nodes.capability_schema import require_plain
 from palyra.nodes.limits import MAX_CAPABILITIES
 from palyra.nodes.records import DeviceCapabilityView, NodeRecord
 from palyra.strict_json import parse_strict
-from palyra.tools.schema_check import InvalidSchema, SchemaCheck, SchemaMismatch
+from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
+from palyra.tools.schema_weight import InvalidSchema
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
 # Text that devices wrote is shown to people: what could steer a terminal, reverse the reading order or hide between

@@ -18,7 +18,8 @@ from palyra.skills.manifest_table import MalformedManifest, ManifestTable, invis
 from palyra.skills.semver import Version
 from palyra.skills.toml_lines import NestedTooDeeply, lines_of
 from palyra.strict_json import NotStrictJson, parse_strict
-from palyra.tools.schema_check import InvalidSchema, SchemaCheck, SchemaMismatch
+from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
+from palyra.tools.schema_weight import InvalidSchema
 from palyra.tools.spec import ToolName
 
 MANIFEST_VERSION: Final = 1
