@@ -8,6 +8,8 @@ import sys
 
 # From here on click's text is the same, however wide the terminal is.
 WIDTH = 80
+# As the program proper ends then.
+_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -20,8 +22,11 @@ def main() -> None:
         except BrokenPipeError:
             # The reader went away: the program proper knows how to end then.
             pass
-    from palyra.cli.main import main as program
-
+    try:
+        from palyra.cli.main import main as program
+    except KeyboardInterrupt:
+        # Before anything was begun. Later the program proper says so itself.
+        raise SystemExit(_INTERRUPTED) from None
     program()
 
 

@@ -9,7 +9,7 @@ import click
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.skill_review import NAME_AN_ARCHIVE, ArchiveFile, render_review
 from palyra.cli.terminal import command_line, pretty_json, shown
-from palyra.errors import InvalidInput
+from palyra.errors import Denied, InvalidInput
 
 if TYPE_CHECKING:
     from palyra.client.client import Client
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 class NotReviewed(InvalidInput):
     code = "cli.not_reviewed"
     hint = "look at the version with `palyra skill show SKILL`, then name its digest with --digest"
+
+
+class NotApproved(Denied):
+    code = "cli.not_approved"
+    hint = "nothing was changed: approve it later, or `palyra skill remove SKILL --version VERSION`"
 
 
 class ConfigurationNotAnObject(InvalidInput):
@@ -89,7 +94,7 @@ def _reviewed(invocation: Invocation, client: "Client", skill_id: str, version: 
         raise NotReviewed(f"which {skill_id} {version} is meant? There is no --digest")
     invocation.output.note(render_review(waiting[0]))
     if not click.confirm("Put this version in use?", default=False, err=True):
-        raise click.Abort
+        raise NotApproved(f"{skill_id} {version} is not put in use: it stays in quarantine")
     return str(waiting[0]["digest"])
 
 

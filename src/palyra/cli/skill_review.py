@@ -1,5 +1,6 @@
 """What a person reads about a skill before deciding: verify, audit, list, show."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from palyra.skills.artifact import SkillArtifact
 
 _ERROR = "error"
+_MAX_SCHEMA_LINE_CHARS = 160
 NAME_AN_ARCHIVE = (
     "name an archive that was signed, such as build/NAME-VERSION.skill: `palyra skill sign` makes it of a project"
 )
@@ -28,6 +30,11 @@ class OtherKey(Denied):
 class NeitherFileNorSkill(InvalidInput):
     code = "cli.neither_file_nor_skill"
     hint = "name the file of an archive, or a skill that `palyra skill list` shows"
+
+
+class UnknownVersion(InvalidInput):
+    code = "cli.unknown_version"
+    hint = "`palyra skill list` shows the versions of each skill"
 
 
 class ArchiveFile(click.Path):
@@ -130,6 +137,8 @@ def show(invocation: Invocation, skill_id: str, version: str | None) -> None:
     with open_client(invocation) as client:
         found = client.skill(skill_id)
     versions = [one for one in found.versions if version in (None, one.get("version"))]
+    if version is not None and not versions:
+        raise UnknownVersion(f"{skill_id} has no version {version}", hint=f"`palyra skill show {skill_id}` shows all")
     invocation.output.data({**found.document, "versions": versions}, lambda _: _render(found, versions))
 
 
@@ -140,20 +149,23 @@ def render_review(version: dict[str, Any]) -> str:
         (
             ("skill", shown(f"{version['skill_id']} {version['version']}")),
             ("name", shown(str(manifest.get("name", "")))),
+            ("description", _text(manifest.get("description"))),
+            ("to the operator", _operator_notes(manifest.get("operator") or {})),
             ("state", shown(version.get("state") or "")),
             ("problem", shown(version.get("problem") or "")),
             ("publisher", shown(f"{version.get('publisher', '')}, signed with {version.get('key_id', '')}")),
             ("trust", shown(version.get("trust") or "none")),
             ("digest", shown(version["digest"])),
-            ("tools", _lines(version.get("tools"))),
+            ("tools", _tools(version, manifest.get("tools") or ())),
             ("asks to", _lines(version.get("capabilities")) or "nothing beyond computing"),
-            ("compared with", shown(str(difference.get("compared_with") or "nothing: no version is in use"))),
+            ("compared with", _compared(version, difference)),
             ("new", _lines(difference.get("added"), "+ ")),
             ("no longer", _lines(difference.get("removed"), "- ")),
             ("new tools", _lines(difference.get("added_tools"), "+ ")),
             ("changed tools", _lines(difference.get("changed_tools"), "~ ")),
             ("lost tools", _lines(difference.get("removed_tools"), "- ")),
             ("configuration", pretty_json(version["configuration"]) if version.get("configuration") else ""),
+            ("may be configured", _configurable(manifest.get("operator") or {})),
             ("audit", render_findings(version)),
         )
     )
@@ -179,6 +191,55 @@ def _render(found: "SkillView", versions: list[dict[str, Any]]) -> str:
         for one in found.history
     ]
     return "\n\n".join([*blocks, "\n".join(["history", *(f"  {line}" for line in history)])])
+
+
+def _tools(version: dict[str, Any], tools: Sequence[dict[str, Any]]) -> str:
+    """With every word that a model will read."""
+    names = dict(zip((tool["id"] for tool in tools), version.get("tools") or (), strict=False))
+    lines = []
+    for tool in tools:
+        repeated = ", may be repeated" if tool.get("idempotent") else ""
+        lines.append(f"{shown(names.get(tool['id'], tool['id']))}  {shown(tool.get('risk', ''))} risk{repeated}")
+        said = (
+            ("title", _text(tool.get("title"))),
+            ("description", _text(tool.get("description"))),
+            ("takes", _schema(tool.get("input_schema"))),
+            ("returns", _schema(tool.get("output_schema"))),
+        )
+        lines.append(labelled(said, indent=2))
+    return "\n".join(lines)
+
+
+def _operator_notes(notes: dict[str, Any]) -> str:
+    return "\n".join(filter(None, (_text(notes.get("summary")), _text(notes.get("documentation")))))
+
+
+def _configurable(notes: dict[str, Any]) -> str:
+    schema, defaults = notes.get("configuration_schema"), notes.get("configuration_defaults")
+    if schema is None:
+        return ""
+    preset = f"\nunless set otherwise: {_schema(defaults)}" if defaults else ""
+    return f"by this schema: {_schema(schema)}{preset}"
+
+
+def _compared(version: dict[str, Any], difference: dict[str, Any]) -> str:
+    with_ = difference.get("compared_with")
+    if with_ and with_ == version.get("version") and version.get("state") == "approved":
+        return ""
+    return shown(str(with_ or "nothing: no version is in use"))
+
+
+def _schema(schema: Any) -> str:
+    """On one line where it fits."""
+    import json
+
+    line = json.dumps(schema)
+    return shown(line) if len(line) <= _MAX_SCHEMA_LINE_CHARS else pretty_json(schema)
+
+
+def _text(said: Any) -> str:
+    """Line by line: each of its own, and none of it unseen."""
+    return "\n".join(map(shown, str(said or "").splitlines()))
 
 
 def _lines(items: Any, mark: str = "") -> str:

@@ -93,6 +93,10 @@ class ActiveSkills:
         which = f" with the module {name[:80]!r}" if name else ""
         raise NotRunnable(f"no skill in use is {skill_id[:80]!r}{which}", skill_id=skill_id[:80])
 
+    @property
+    def has_uncompiled(self) -> bool:
+        return bool(self._bytes)
+
     async def compiled(self, module: ResolvedInstalledSkillModule, compile_module: Compile) -> CompiledModule:
         known = self._compiled.get(module.module_digest)
         if known is not None:

@@ -132,6 +132,7 @@ class Gateway(GatewayParts):
                 observer=watch_calls(self.metrics, self.catalog),
                 redact=self.redactor.result,
                 freshen=lambda: self.skills_in_use.freshen(),
+                readied=lambda plan: self.wasm.readied(plan) if plan.skill else None,
             )
             if settings.mcp.servers:
                 # Their tools are in the catalog.

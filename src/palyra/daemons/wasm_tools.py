@@ -1,6 +1,8 @@
 """Tier A in the pipeline: the executor of skills' tools and of ``plugin.run``, over one runtime."""
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import msgspec
@@ -88,6 +90,17 @@ class WasmTools:
         """Has what is in use compiled now, for who can wait for it."""
         if self._settings.enabled:
             await self._skills.prepare(self._compile)
+
+    def readied(self, plan: ExecutionPlan) -> Awaitable[None] | None:
+        """The compilation of a skill's module that nobody has compiled yet: it may take longer than a call may."""
+        waits = self._skills.has_uncompiled and self._settings.enabled and not plan.on_worker
+        return self._compiled_for(plan) if waits else None
+
+    async def _compiled_for(self, plan: ExecutionPlan) -> None:
+        # What fails here is told where it is called.
+        with contextlib.suppress(PalyraError):
+            active = self._skills.tool(plan.tool, plan.skill)
+            await self._skills.compiled(active.module, self._compile)
 
     def skills_changed(self) -> None:
         self._changed.set()

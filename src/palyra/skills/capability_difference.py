@@ -6,11 +6,12 @@ import msgspec
 
 from palyra.canonical import digest_of
 from palyra.skills.capabilities import Capabilities
-from palyra.skills.manifest import SkillManifest
+from palyra.skills.manifest import SkillManifest, SkillTool
 
 
 class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Each line names one thing. ``compared_with`` is the version in use, empty where there is none."""
+    """Each line names one thing. ``compared_with`` is the version in use, empty where there is none. A line of
+    ``changed_tools`` says what is another: a model reads each word of a tool."""
 
     compared_with: str = ""
     added: tuple[str, ...] = ()
@@ -24,8 +25,8 @@ class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
 def capability_difference(new: SkillManifest, in_use: SkillManifest | None) -> CapabilityDifference:
     wanted = dict.fromkeys(capability_lines(new.capabilities))
     had = dict.fromkeys(capability_lines(in_use.capabilities)) if in_use is not None else {}
-    tools = {tool.id: digest_of(msgspec.to_builtins(tool)) for tool in new.tools}
-    old_tools = {tool.id: digest_of(msgspec.to_builtins(tool)) for tool in in_use.tools} if in_use is not None else {}
+    tools = {tool.id: tool for tool in new.tools}
+    old_tools = {tool.id: tool for tool in in_use.tools} if in_use is not None else {}
     return CapabilityDifference(
         compared_with=in_use.version if in_use is not None else "",
         added=tuple(line for line in wanted if line not in had),
@@ -33,8 +34,18 @@ def capability_difference(new: SkillManifest, in_use: SkillManifest | None) -> C
         unchanged=tuple(line for line in wanted if line in had),
         added_tools=tuple(tool for tool in tools if tool not in old_tools),
         removed_tools=tuple(tool for tool in old_tools if tool not in tools),
-        changed_tools=tuple(tool for tool in tools if tool in old_tools and tools[tool] != old_tools[tool]),
+        changed_tools=tuple(
+            f"{name}: another {', '.join(changed)}"
+            for name, tool in tools.items()
+            if name in old_tools and (changed := _changed(tool, old_tools[name]))
+        ),
     )
+
+
+def _changed(new: SkillTool, old: SkillTool) -> list[str]:
+    """What is said of a tool otherwise than before."""
+    said, before = msgspec.to_builtins(new), msgspec.to_builtins(old)
+    return [name.replace("_", " ") for name, value in said.items() if digest_of(value) != digest_of(before[name])]
 
 
 def capability_lines(asked: Capabilities) -> Iterator[str]:
@@ -42,9 +53,10 @@ def capability_lines(asked: Capabilities) -> Iterator[str]:
     for host in asked.http_egress_allowlist:
         yield f"send requests to {host}"
     for secret in asked.secrets:
-        yield f"use the secret {secret} without seeing it"
+        if secret not in asked.reveal_secrets:
+            yield f"use the secret {secret} without seeing it"
     for secret in asked.reveal_secrets:
-        yield f"see the value of the secret {secret}"
+        yield f"use the secret {secret} and see its value"
     for root in asked.filesystem.read_roots:
         yield f"read its storage under {root}"
     for root in asked.filesystem.write_roots:

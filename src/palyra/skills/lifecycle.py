@@ -85,10 +85,10 @@ def after(state: SkillState, event: SkillEvent) -> SkillState:
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise WrongState(f"a version that is {state.value} cannot {_in_words(event)}", state=state.value) from None
+        raise WrongState(f"a version that is {state.value} cannot {in_words(event)}", state=state.value) from None
 
 
-def _in_words(event: SkillEvent) -> str:
+def in_words(event: SkillEvent) -> str:
     passive = {
         SkillEvent.INGEST: "be installed again",
         SkillEvent.AUDIT: "be audited",

@@ -10,7 +10,7 @@ from palyra.skills.artifact import SkillArtifact
 from palyra.skills.configuration import effective_configuration
 from palyra.skills.findings import AuditReport, Severity
 from palyra.skills.installed import ChangedMeanwhile, DigestMismatch, SkillVersion, UnknownSkill, VersionReused
-from palyra.skills.lifecycle import KEPT, TRANSITIONS, SkillEvent, SkillState, WrongState
+from palyra.skills.lifecycle import KEPT, TRANSITIONS, SkillEvent, SkillState, WrongState, in_words
 from palyra.skills.limits import MAX_SKILLS, MAX_VERSIONS_KEPT
 from palyra.skills.manifest import SkillManifest
 from palyra.skills.ports import StoredValues, Transaction
@@ -182,7 +182,7 @@ def remove(tx: Transaction, skill_id: str, version: str | None, actor: str, reas
     if not found:
         raise UnknownSkill(f"there is no {skill_id[:80]} {version or ''}".rstrip())
     if not going:
-        raise WrongState(f"{skill_id} {version or ''} is removed already")
+        raise WrongState(f"{skill_id}{f' {version}' if version else ''} is removed already")
     for one in going:
         tables.forget_configuration(skill_id, one.version)
     return [tables.move(one, SkillEvent.REMOVE, actor=actor, reason=reason) for one in going]
@@ -228,9 +228,16 @@ def target_of(versions: Sequence[SkillVersion], skill_id: str, version: str | No
     if version is None and event is SkillEvent.QUARANTINE:
         # Without a name the one in use is meant.
         fitting = [one for one in fitting if one.state in _IN_THE_WAY]
+    if version is None and event is SkillEvent.ROLL_BACK:
+        # Back is to an older one: what was left by going back is reached by its name.
+        newest = max((Version.parse(one.version) for one in versions if one.state in _IN_THE_WAY), default=None)
+        fitting = [one for one in fitting if newest is None or Version.parse(one.version) < newest]
     if not fitting:
         states = ", ".join(f"{one.version} is {one.state.value}" for one in named) or f"there is no {version}"
-        raise WrongState(f"no version of {skill_id} can {event.value.replace('_', ' ')} now: {states}")
+        raise WrongState(
+            f"no version of {skill_id} can {in_words(event)} now: {states}",
+            hint=f"`palyra skill show {skill_id}` shows the state of each version",
+        )
     return max(fitting, key=lambda one: (one.updated_ms, Version.parse(one.version)))
 
 

@@ -60,10 +60,12 @@ class Broker:
         observer: CallObserver,
         redact: Callable[[Any], Any] = lambda value: value,
         freshen: Callable[[], Awaitable[None]] | None = None,
+        readied: Callable[[ExecutionPlan], Awaitable[None] | None] = lambda plan: None,
     ) -> None:
         """``redact`` takes known secrets out of what a call returns: neither the agent nor a table sees them.
 
-        ``freshen`` brings the catalog up to date with the skills in use, whoever changed them."""
+        ``freshen`` brings the catalog up to date with the skills in use, whoever changed them. ``readied`` is what a
+        plan has to wait for that is no part of the call and not of its time; nearly always nothing."""
         self.config = config
         self.catalog = catalog
         self._executors = executors
@@ -75,6 +77,7 @@ class Broker:
         self._observer = observer
         self._redact = redact
         self._freshen = freshen
+        self._readied = readied
         self._running: dict[str, asyncio.Task[Any]] = {}
         # Calls whose start is being written, and those among them whose caller waits for a person.
         self._beginning: set[str] = set()
@@ -142,6 +145,9 @@ class Broker:
         if denial is not None:
             return await self._deny(asked, denial)
         assert plan is not None
+        readied = self._readied(plan)
+        if readied is not None:
+            await readied
         busy = len(self._running) + len(self._beginning - self._waiting.keys())
         if busy >= self.config.max_concurrent_calls and not known:
             return await self._refuse(record, TooManyCalls(f"{busy} calls are running"))

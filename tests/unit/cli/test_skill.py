@@ -92,10 +92,29 @@ def test_a_person_at_a_terminal_sees_the_review_and_says_yes(
     palyra("skill", "install", file(tmp_path, signer))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
-    assert palyra("skill", "approve", SKILL, "1.0.0").status == 130
+    refused = palyra("skill", "approve", SKILL, "1.0.0")
+    assert refused.status == 3 and "it stays in quarantine" in refused.err
     monkeypatch.setattr("click.confirm", lambda *_, **__: True)
     ended = palyra("skill", "approve", SKILL, "1.0.0")
     assert "asks to" in ended.err and "is approved" in ended.out
+
+
+def test_a_review_shows_every_word_that_a_model_or_an_operator_reads(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
+) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    more = (
+        'idempotent = true\n[operator]\nsummary = "Needs the secret token."\n'
+        "[operator.configuration]\nschema = '"
+        '{"type": "object", "properties": {"prefix": {"description": "CONFIGURED"}}}'
+        "'\n"
+    )
+    archive_of = file(tmp_path, signer, more=more)
+    for said in (palyra("skill", "install", archive_of).out, palyra("skill", "show", SKILL).out):
+        for words in ("Adds a note.", "may be repeated", "Needs the secret token.", "CONFIGURED", '"type"'):
+            assert words in said, words
+    missing = palyra("skill", "show", SKILL, "--version", "3.0.0")
+    assert missing.status == 2 and "has no version 3.0.0" in missing.err
 
 
 def test_a_further_key_of_a_publisher_is_told_of(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:

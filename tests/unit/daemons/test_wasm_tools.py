@@ -11,6 +11,7 @@ from fakes.skill_scene import ACTOR, SKILL
 from fakes.wasm_guests import ECHO, imported, minimal, text_at, wasm
 from fakes.wasm_skills import TOOL, put_in_use, status_module
 from palyra.tools.budget import BudgetKind
+from palyra.wasm.runtime import WasmRuntime
 
 FORBID = """
 @id("mine.no-notes")
@@ -37,6 +38,22 @@ async def test_a_skill_is_callable_once_it_is_approved(tmp_path: Path) -> None:
         await registry.disable(SKILL, actor=ACTOR)
         assert (await house.call(TOOL, {"a": 1})).error["code"] == "tool.unknown"
         assert TOOL not in house.gateway.catalog
+
+
+async def test_compiling_takes_nothing_of_a_calls_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an approval that was cut off: an interpreter takes half a minute to compile, and a call has less."""
+    real = WasmRuntime.compile
+
+    async def slow(self: WasmRuntime, module: bytes) -> Any:
+        await asyncio.sleep(1.0)
+        return await real(self, module)
+
+    monkeypatch.setattr(WasmRuntime, "compile", slow)
+    async with open_house(tmp_path) as house:
+        await put_in_use(house)
+        record = await house.call(TOOL, {"a": 1}, timeout_ms=900)
+        assert record.state.value == "succeeded", record.error
+        assert not house.gateway.skills_in_use.has_uncompiled
 
 
 async def test_policy_has_the_last_word_on_a_skill(tmp_path: Path) -> None:

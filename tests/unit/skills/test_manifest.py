@@ -124,7 +124,7 @@ def line_of(text: str, marker: str) -> int:
         ("input_schema = '{\"type\"", "input_schema = '{\"type\": 1, \"type\"", "stands twice"),
         ("output_schema = { type = \"object\" }", "output_schema = { type = \"array\" }", "describe an object"),
         ("output_schema = { type = \"object\" }", "output_schema = { type = 1979-05-27 }", "such as a date"),
-        ("output_schema = { type = \"object\" }", "output_schema = { \"$ref\" = \"http://x.io/s\" }", "not a usable"),
+        ("output_schema = { type = \"object\" }", "output_schema = { \"$ref\" = \"http://x.io/s\" }", "refers to"),
         ('"API.acme.com:8443"]', '"API.acme.com:8443", "https://acme.io"]', "no host rule"),
         ('"API.acme.com:8443"]', '"api.acme.com:8443", "API.acme.com:8443"]', "twice"),
         ('"API.acme.com:8443"]', '"*"]', "no host rule"),
