@@ -30,6 +30,13 @@ _MAX_SECRETS_BYTES = 64 * 1024
 @click.option("--tool", "tool_id", metavar="ID", help="The tool; needed where the skill has several.")
 @click.option("--input", "given", default="{}", show_default=True, metavar="JSON|@FILE|-", help="The tool's input.")
 @click.option(
+    "--config",
+    "configured",
+    default="{}",
+    metavar="JSON|@FILE|-",
+    help="What an operator would have set; default: what skill.toml presets.",
+)
+@click.option(
     "--grant",
     "words",
     multiple=True,
@@ -47,13 +54,20 @@ _MAX_SECRETS_BYTES = 64 * 1024
 @json_option
 @pass_invocation
 def run(
-    invocation: Invocation, tool_id: str | None, given: str, words: tuple[str, ...], secrets: Path | None, folder: Path
+    invocation: Invocation,
+    tool_id: str | None,
+    given: str,
+    configured: str,
+    words: tuple[str, ...],
+    secrets: Path | None,
+    folder: Path,
 ) -> None:
     """Run a tool of the project here, as the daemon would, with the grants shown.
 
     Storage lies in build/storage. A granted host is really asked, over HTTPS and without the egress policy.
     """
     from palyra.cli.sources import read_text_argument
+    from palyra.skills.limits import MAX_CONFIGURATION_BYTES
     from palyra.skills.local_host import LocalHost
     from palyra.skills.project import BUILD_FOLDER
     from palyra.skills.project_files import read_project, require_plain
@@ -63,7 +77,9 @@ def run(
     project = read_project(folder)
     asked = project.manifest.capabilities
     tool = chosen_tool(project.manifest, tool_id)
-    data = checked_input(tool, parse_strict(read_text_argument(given, MAX_PLUGIN_TOOL_INPUT_BYTES)))
+    configuration = parse_strict(read_text_argument(configured, MAX_CONFIGURATION_BYTES))
+    value = parse_strict(read_text_argument(given, MAX_PLUGIN_TOOL_INPUT_BYTES))
+    data = checked_input(project.manifest, tool, value, configuration)
     grants = trial_grants(asked, words)
     artifact = fresh_artifact(invocation, project)
     invocation.output.note("granted: " + (", ".join(map(shown, shown_grants(grants))) or "nothing"))
@@ -141,7 +157,7 @@ async def run_examples(project: "Project", artifact: "SkillArtifact") -> dict[st
             output, error = None, None
             try:
                 tool = chosen_tool(project.manifest, example.tool)
-                data = checked_input(tool, example.input)
+                data = checked_input(project.manifest, tool, example.input, example.config)
                 output = checked_output(tool, (await call(runtime, artifact, tool, data, grants, host)).output)
             except PalyraError as problem:
                 error = problem.message

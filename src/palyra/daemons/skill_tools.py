@@ -11,6 +11,7 @@ from palyra.daemons.wasm_bounds import ENFORCEABLE, WASM_EXECUTOR, default_limit
 from palyra.egress.rules import HostRule, parse_rules
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.skills.capabilities import STAR, Capabilities, WasiGroup
+from palyra.skills.configuration import CONFIGURATION_KEY
 from palyra.skills.installed import ResolvedInstalledSkillModule
 from palyra.skills.manifest import SkillTool, ToolRisk
 from palyra.tools.budget import BudgetKind
@@ -20,7 +21,6 @@ from palyra.wasm.grants import CapabilityGrantSet
 from palyra.wasm.limits import RuntimeLimits
 
 # Where a guest finds what an operator configured, in its input; a caller's own value under this name is replaced.
-CONFIGURATION_KEY: Final = "_config"
 _SEED_BYTES: Final = 32
 # Requests of one call of a skill that asks for no number.
 DEFAULT_REQUESTS: Final = 16

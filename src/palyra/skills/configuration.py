@@ -4,7 +4,7 @@ Values an operator does not set come from the manifest's defaults. A configurati
 into the vault, in the skill's scope.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput
@@ -12,6 +12,9 @@ from palyra.journal.redact import names_a_secret
 from palyra.skills.limits import MAX_CONFIGURATION_BYTES
 from palyra.skills.manifest import SkillManifest
 from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
+
+# What an operator set comes to the guest as this member of its input. A caller cannot set it.
+CONFIGURATION_KEY: Final = "_config"
 
 
 class ConfigurationRefused(InvalidInput):

@@ -59,11 +59,13 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A call and how it ends: with ``output``, or with ``error`` within the message of the skill.
 
-    ``storage`` is there before (``prefix/key`` to text), ``storage_after`` is what must be there afterwards.
+    ``config`` is what an operator would have set. ``storage`` is there before (``prefix/key`` to text),
+    ``storage_after`` is what must be there afterwards.
     """
 
     tool: str
     input: dict[str, Any]
+    config: dict[str, Any] = {}
     output: dict[str, Any] | None = None
     error: str | None = None
     http: tuple[Exchange, ...] = ()

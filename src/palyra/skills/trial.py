@@ -9,6 +9,7 @@ import msgspec
 from palyra.errors import Failed, InvalidInput
 from palyra.limits import DEFAULT_CALL_TIMEOUT_MS
 from palyra.skills.capabilities import Capabilities
+from palyra.skills.configuration import CONFIGURATION_KEY, effective_configuration
 from palyra.skills.manifest import SkillManifest, SkillTool
 from palyra.skills.project import Example
 from palyra.strict_json import NotStrictJson, parse_strict
@@ -111,13 +112,19 @@ def chosen_tool(manifest: SkillManifest, tool_id: str | None) -> SkillTool:
     raise NoSuchTool(f"{asked} skill.toml has {', '.join(ids)}")
 
 
-def checked_input(tool: SkillTool, value: Any) -> bytes:
+def checked_input(manifest: SkillManifest, tool: SkillTool, value: Any, configured: Any = None) -> bytes:
+    """As the daemon gives it to the guest: with the configuration beside it, where the manifest has one."""
     if not isinstance(value, dict):
         raise BadTrialInput("the input is JSON, but not an object")
     try:
         SchemaCheck(tool.input_schema).require(value)
     except SchemaMismatch as mismatch:
         raise BadTrialInput(f"the input of {tool.id} does not fit its schema: {mismatch.message}") from mismatch
+    if not isinstance(configured or {}, dict):
+        raise BadTrialInput("the configuration is JSON, but not an object")
+    configuration = effective_configuration(manifest, configured or {})
+    if manifest.operator.configuration_schema is not None:
+        value = {**value, CONFIGURATION_KEY: configuration}
     return msgspec.json.encode(value)
 
 

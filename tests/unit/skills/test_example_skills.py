@@ -75,5 +75,12 @@ async def test_json_csv_agrees_with_python_on_odd_tables(tmp_path):
 async def _asked(runtime, call, artifact: SkillArtifact, tool_id: str, value: object) -> dict:
     tool = chosen_tool(artifact.manifest, tool_id)
     asked = artifact.manifest.capabilities
-    outcome = await call(runtime, artifact, tool, checked_input(tool, value), trial_grants(asked, ()), LocalHost(asked))
+    outcome = await call(
+        runtime,
+        artifact,
+        tool,
+        checked_input(artifact.manifest, tool, value),
+        trial_grants(asked, ()),
+        LocalHost(asked),
+    )
     return checked_output(tool, outcome.output)

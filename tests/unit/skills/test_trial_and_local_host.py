@@ -1,6 +1,8 @@
 import pytest
 
+from fakes.skill_scene import manifest
 from palyra.skills.capabilities import Capabilities, FilesystemRequest, Quotas
+from palyra.skills.configuration import ConfigurationRefused
 from palyra.skills.local_host import LocalHost
 from palyra.skills.manifest import SkillTool, parse_manifest
 from palyra.skills.project import Example, Exchange
@@ -29,6 +31,7 @@ ASKED = Capabilities(
     filesystem=FilesystemRequest(read_roots=("old",), write_roots=("notes",)),
     quotas=Quotas(fuel_budget=77, storage_bytes=10, timeout_ms=5),
 )
+MANIFEST = parse_manifest(manifest())
 REQUEST = GuestRequest(method="GET", path="/x", max_response_bytes=100)
 
 
@@ -63,12 +66,25 @@ def tool(**options):
     return SkillTool(**{"input_schema": {"type": "object"}, "output_schema": {"type": "object"}, **words})
 
 
+def test_the_configuration_comes_beside_the_input_as_it_does_once_installed():
+    schema = """'{"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false}'"""
+    configured = parse_manifest(manifest(more=f"[operator.configuration]\nschema = {schema}\ndefaults = {{ n = 1 }}\n"))
+    assert checked_input(configured, tool(), {"a": 1}) == b'{"a":1,"_config":{"n":1}}'
+    assert checked_input(configured, tool(), {"_config": "mine"}, {"n": 2}) == b'{"_config":{"n":2}}'
+    with pytest.raises(ConfigurationRefused):
+        checked_input(configured, tool(), {}, {"m": 2})
+    with pytest.raises(ConfigurationRefused):
+        checked_input(MANIFEST, tool(), {}, {"n": 2})
+    with pytest.raises(BadTrialInput):
+        checked_input(configured, tool(), {}, [2])
+
+
 def test_input_and_output_are_held_to_their_schemas():
     strict = {"type": "object", "required": ["a"]}
-    assert checked_input(tool(input_schema=strict), {"a": 1}) == b'{"a":1}'
+    assert checked_input(MANIFEST, tool(input_schema=strict), {"a": 1}) == b'{"a":1}'
     for value in ({}, [1]):
         with pytest.raises(BadTrialInput):
-            checked_input(tool(input_schema=strict), value)
+            checked_input(MANIFEST, tool(input_schema=strict), value)
     assert checked_output(tool(), b'{"x": 1}') == {"x": 1}
     assert checked_output(tool(), 3) == 3
     for raw in (b"{", b"[]", b'{"a": 1, "a": 2}'):

@@ -210,7 +210,8 @@ async def test_skills_change_their_status_and_candidates_are_scaffolds(tmp_path:
         assert (await known.post(path, {"status": "rollback"})).status == 409
         (listed,) = (await known.data("/console/v1/skills"))["skills"]
         assert (listed["skill_id"], listed["status"], listed["active_version"]) == (SKILL, "quarantined", None)
-        assert "Adds a note" not in await known.page(f"/skills/{SKILL}")
+        page = await known.page(f"/skills/{SKILL}")
+        assert "Adds a note" in page and "what add takes" in page, "every word that a model reads"
 
         body = {"name": "acme.greeter", "publisher": "acme", "prompt": "Greets."}
         made = (await known.post("/console/v1/skills/builder", body)).data
