@@ -599,3 +599,21 @@ def test_texts_that_a_person_would_not_see() -> None:
     hidden = manifest().replace(b"Adds a note.", "Adds a note.\U000e0049\U000e0047".encode())
     with pytest.raises(PalyraError, match=r"U\+E0049"):
         entries(hidden)
+
+
+@pytest.mark.parametrize("digits", ["0x" + "f" * 20_000, "0x" + "f" * 900, "9" * 5_000, "-" + "9" * 900])
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("manifest_version = 1", "manifest_version = {}", 1),
+        ("[capabilities]", "[capabilities]\nquotas.fuel_budget = {}", 8),
+        ("input_schema = {", "input_schema = {{ minProperties = {},", 14),
+    ],
+    ids=["version", "quota", "schema"],
+)
+async def test_numbers_that_cannot_be_written_out(
+    house: SkillHouse, digits: str, old: str, new: str, line: int
+) -> None:
+    odd = manifest().replace(old.encode(), new.format(digits).encode(), 1)
+    await refused(house, write_archive({**entries(), "skill.toml": odd}), "skill.malformed_manifest")
+    assert house.events("skill.refused")[-1][1]["message"].startswith(f"line {line}: ")

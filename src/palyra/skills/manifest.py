@@ -16,7 +16,7 @@ from palyra.skills import manifest_limits as most
 from palyra.skills.capabilities import Capabilities, read_capabilities
 from palyra.skills.manifest_table import MalformedManifest, ManifestTable, invisible_in
 from palyra.skills.semver import Version
-from palyra.skills.toml_lines import NestedTooDeeply, lines_of
+from palyra.skills.toml_lines import MAX_SCALAR_CHARS, NestedTooDeeply, ScalarTooLong, lines_of
 from palyra.strict_json import NotStrictJson, parse_strict
 from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
 from palyra.tools.schema_weight import InvalidSchema
@@ -113,6 +113,9 @@ def parse_manifest(raw: bytes) -> SkillManifest:
         tree = tomllib.loads(text)
     except NestedTooDeeply as error:
         raise MalformedManifest(f"line {error.line}: nested too deeply", line=error.line) from None
+    except ScalarTooLong as error:
+        message = f"a value without quotes has more than {MAX_SCALAR_CHARS} characters"
+        raise MalformedManifest(f"line {error.line}: {message}", line=error.line) from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise _syntax_error(text, error) from error
     return _read(ManifestTable(tree, lines))

@@ -11,6 +11,8 @@ from palyra.skills.toml_lines import Path, line_at
 T = TypeVar("T")
 _LIKENESS: Final = 0.6
 _SHOWN_CHARS: Final = 80
+# Python does not write out whole numbers of thousands of digits, and nobody reads them.
+_SHOWN_BITS: Final = 64
 
 
 class MalformedManifest(InvalidInput):
@@ -62,7 +64,7 @@ class ManifestTable:
         if type(value) is not int:
             self.refuse(f"{key} is {_kind(value)}, not a whole number", key)
         if not least <= value <= most:
-            self.refuse(f"{key} is {value}; it must be between {least} and {most}", key)
+            self.refuse(f"{key} is {_shown_number(value)}; it must be between {least} and {most}", key)
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -160,6 +162,10 @@ def dotted(path: Path) -> str:
 
 def _shown(text: str) -> str:
     return text[:_SHOWN_CHARS]
+
+
+def _shown_number(value: int) -> str:
+    return str(value) if value.bit_length() <= _SHOWN_BITS else f"a number of {value.bit_length()} bits"
 
 
 def _kind(value: Any) -> str:

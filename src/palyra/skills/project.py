@@ -84,6 +84,8 @@ def parse_build_plan(raw: bytes) -> BuildPlan:
         raise BadProject(f"{BUILD_NAME} is not TOML: {error}") from error
     except msgspec.ValidationError as error:
         raise BadProject(f"{BUILD_NAME}: {error}") from error
+    except ValueError as error:
+        raise BadProject(f"{BUILD_NAME} has a number of thousands of digits") from error
     for module, build in plan.modules.items():
         if not 1 <= len(build.sources) <= _MAX_SOURCES:
             raise BadProject(f"{BUILD_NAME}: {module} has {len(build.sources)} sources")

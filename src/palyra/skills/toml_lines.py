@@ -1,8 +1,9 @@
 """On which line each key and each item of a TOML document stands.
 
 ``tomllib`` keeps no positions. This reads a document once and in linear time, and looks only for where things begin:
-what they mean, and whether it is TOML at all, is ``tomllib``'s business. It also refuses nesting that no manifest
-needs, and is therefore asked first: ``tomllib`` takes a time that grows with the square of a dotted key.
+what they mean, and whether it is TOML at all, is ``tomllib``'s business. It also refuses nesting and numbers that no
+manifest needs, and is therefore asked first: ``tomllib`` takes a time that grows with the square of a dotted key, and
+does not say where a number of thousands of digits stands.
 """
 
 import re
@@ -13,6 +14,8 @@ Path = tuple[str | int, ...]
 
 # A schema in a table in a list has a dozen levels.
 MAX_DEPTH: Final = 64
+# 64 bits in binary are 66; a double written out whole has a few hundred digits.
+MAX_SCALAR_CHARS: Final = 1_000
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _GAP: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BLANK: Final = re.compile(r"[ \t]*")
@@ -33,10 +36,16 @@ class NestedTooDeeply(Exception):
         self.line = line
 
 
+class ScalarTooLong(Exception):
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
 def lines_of(text: str) -> dict[Path, int]:
     """Line numbers, from 1, by path; an item of an array has its index as the last part of its path.
 
-    Of a text that is not TOML the lines mean nothing. Raises ``NestedTooDeeply``.
+    Of a text that is not TOML the lines mean nothing. Raises ``NestedTooDeeply`` and ``ScalarTooLong``.
     """
     scanner = _Scanner(text)
     scanner.document()
@@ -125,9 +134,15 @@ class _Scanner:
             case "{":
                 self._inline_table(path)
             case _:
-                found = _STRING.match(self._text, self._at) or _SCALAR.match(self._text, self._at)
+                found = _STRING.match(self._text, self._at) or self._scalar()
                 # At least one character on, so that no reading of ours could stand still.
                 self._at = max(found.end() if found else 0, self._at + 1)
+
+    def _scalar(self) -> re.Match[str] | None:
+        found = _SCALAR.match(self._text, self._at)
+        if found and len(found.group().rstrip()) > MAX_SCALAR_CHARS:
+            raise ScalarTooLong(self._here())
+        return found
 
     def _array(self, path: Path) -> None:
         self._at += 1

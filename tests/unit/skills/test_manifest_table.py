@@ -22,6 +22,14 @@ def test_a_list_longer_than_allowed_and_an_item_too_long_name_their_lines() -> N
         table({"list": "a"}).texts("list", most=2, each=5)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_that_nobody_reads_is_told_by_its_size(sign: int) -> None:
+    with pytest.raises(MalformedManifest, match="list is a number of 80000 bits; it must be between 0 and 9"):
+        table({"list": sign * (16**20_000 - 1)}).integer("list", least=0, most=9)
+    with pytest.raises(MalformedManifest, match=f"list is {sign * (2**64 - 1)};"):
+        table({"list": sign * (2**64 - 1)}).integer("list", least=0, most=9)
+
+
 def test_what_was_not_read_is_refused_and_the_nearest_key_is_named() -> None:
     reading = table({"nmae": "x"})
     reading.text("name", most=5, default="")

@@ -26,6 +26,8 @@ def test_a_plan_is_read():
         (PLAN.replace("src/a.c", "-o"), "not the path"),
         (PLAN.replace('"src/a.c"', ""), "0 sources"),
         ("build_version = ", "not TOML"),
+        (f"build_version = {'1' * 5_000}", "thousands of digits"),
+        (f"build_version = 0x{'f' * 20_000}", "must begin with build_version"),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_said(text, words):

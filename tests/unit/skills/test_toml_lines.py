@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.skills.toml_lines import NestedTooDeeply, Path, line_at, lines_of
+from palyra.skills.toml_lines import MAX_SCALAR_CHARS, NestedTooDeeply, Path, ScalarTooLong, line_at, lines_of
 
 DOCUMENT = '''# first
 a = 1
@@ -120,4 +120,13 @@ def test_it_ends_whatever_the_text(text: str) -> None:
 def test_nesting_is_bounded_before_it_costs_anything(text: str) -> None:
     with pytest.raises(NestedTooDeeply) as refused:
         lines_of(text)
+    assert refused.value.line == 2
+
+
+@pytest.mark.parametrize("place", ["a = 1\nb = {}\n", "a = [1,\n {}, 2]\n", "[t]\nb = {{ c = {} }} # end\n"])
+def test_a_number_longer_than_any_that_is_meant_has_its_line(place: str) -> None:
+    lines_of(place.format("9" * MAX_SCALAR_CHARS))
+    lines_of(place.format('"' + "9" * 5_000 + '"'))
+    with pytest.raises(ScalarTooLong) as refused:
+        lines_of(place.format("9" * (MAX_SCALAR_CHARS + 1)))
     assert refused.value.line == 2
