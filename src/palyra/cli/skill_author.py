@@ -12,6 +12,7 @@ from palyra.cli.terminal import command_line, labelled, shown
 from palyra.errors import Failed
 
 if TYPE_CHECKING:
+    from palyra.signing.ed25519 import Ed25519Signer
     from palyra.skills.artifact import SkillArtifact
     from palyra.skills.project_files import Project
 
@@ -106,8 +107,17 @@ def build(invocation: Invocation, folder: Path) -> None:
     invocation.output.data(found, lambda _: labelled((key, shown(str(value))) for key, value in lines.items()))
 
 
-def build_project(invocation: Invocation, project: "Project", origin: dict[str, str] | None = None) -> "SkillArtifact":
+def build_project(invocation: Invocation, project: "Project") -> "SkillArtifact":
     """Builds, packs and writes the unsigned archive into the project's build folder."""
+    artifact = unsigned_artifact(invocation, project)
+    write_archive_file(unsigned_place(project), artifact.raw)
+    return artifact
+
+
+def unsigned_artifact(
+    invocation: Invocation, project: "Project", origin: dict[str, str] | None = None
+) -> "SkillArtifact":
+    """Builds and packs."""
     from importlib.resources import as_file, files
 
     from palyra.skills.assembly import assemble
@@ -120,11 +130,9 @@ def build_project(invocation: Invocation, project: "Project", origin: dict[str, 
     ):
         toolchains = Toolchains(cache, wit=wit, environ=invocation.environ, say=invocation.output.note)
         built = toolchains.build(project.folder, project.plan.language, project.plan.modules)
-    artifact = assemble(
+    return assemble(
         project.manifest_bytes, project.plan, built, sources=project.sources, assets=project.assets, origin=origin
     )
-    write_archive_file(unsigned_place(project), artifact.raw)
-    return artifact
 
 
 def unsigned_place(project: "Project") -> Path:
@@ -198,10 +206,13 @@ def keygen(invocation: Invocation, file: Path) -> None:
 def sign(invocation: Invocation, key: Path, folder: Path) -> None:
     """Sign the archive of the last build. The same project and key give the same bytes."""
     from palyra.skills.project_files import read_project
+    from palyra.skills.signature import sign_artifact
 
     project = read_project(folder)
-    artifact = sign_built(project, key)
+    signer = publishers_signer(key)
+    artifact = sign_artifact(built_artifact(project), signer)
     place = signed_place(project)
+    write_archive_file(place, artifact.raw)
     found: dict[str, Any] = {"file": str(place), "digest": artifact.digest, "bytes": len(artifact.raw)}
     command = command_line("palyra", "skill", "install", str(place))
     invocation.output.data(
@@ -209,12 +220,9 @@ def sign(invocation: Invocation, key: Path, folder: Path) -> None:
     )
 
 
-def sign_built(project: "Project", key: Path) -> "SkillArtifact":
+def publishers_signer(key: Path) -> "Ed25519Signer":
     from palyra.signing.ed25519 import Ed25519Signer, KeyUnavailable
-    from palyra.skills.signature import sign_artifact
 
     if not key.exists():
         raise KeyUnavailable(f"there is no key {key}", hint="make one with `palyra skill keygen FILE`")
-    artifact = sign_artifact(built_artifact(project), Ed25519Signer.load_or_create(key))
-    write_archive_file(signed_place(project), artifact.raw)
-    return artifact
+    return Ed25519Signer.load_or_create(key)

@@ -184,34 +184,39 @@ def promote(invocation: Invocation, candidate_id: str, digest: str, key: Path) -
     """Build, test, sign, audit and install a reviewed candidate. It still waits for `skill approve`."""
     import asyncio
 
+    import msgspec
+
     from palyra.cli.door import open_client
-    from palyra.cli.skill_author import build_project, sign_built
+    from palyra.cli.skill_author import publishers_signer, signed_place, unsigned_artifact, write_archive_file
     from palyra.cli.skill_review import render_review
     from palyra.cli.skill_try import run_examples
     from palyra.skills.builder import CandidateState, require_reviewed
-    from palyra.skills.project_files import read_project
+    from palyra.skills.project_files import copied_project, read_project
+    from palyra.skills.signature import sign_artifact
     from palyra.skills.trial import ExamplesFailed
 
     candidates = _candidates(invocation)
     candidate = candidates.get(candidate_id)
     closed = candidate.closed(CandidateState.PROMOTED)
-    require_reviewed(digest, candidates.files(candidate_id))
-    project = read_project(candidates.project(candidate_id))
-    unsigned = build_project(invocation, project, origin=candidate.origin())
-    results = asyncio.run(run_examples(project, unsigned))
+    files = candidates.files(candidate_id)
+    require_reviewed(digest, files)
+    signer = publishers_signer(key)
+    # The candidate's own folder may hold more than was reviewed, and be written to meanwhile.
+    with copied_project(files) as reviewed:
+        project = read_project(reviewed)
+        unsigned = unsigned_artifact(invocation, project, origin=candidate.origin())
+        results = asyncio.run(run_examples(project, unsigned))
     failed = {name: problems for name, problems in results.items() if problems}
     if failed or not results:
         raise ExamplesFailed(
             f"{len(failed)} of {len(results)} examples failed" if results else "the candidate has no examples",
             problems=failed,
         )
-    # Built and tested was what the reviewer saw; so must be what is signed.
-    require_reviewed(digest, candidates.files(candidate_id))
-    artifact = sign_built(project, key)
+    artifact = sign_artifact(unsigned, signer)
+    kept = msgspec.structs.replace(project, folder=candidates.project(candidate_id))
+    write_archive_file(signed_place(kept), artifact.raw)
     with open_client(invocation) as client, invocation.output.working("auditing"):
         installed = client.install_skill(artifact.raw)
-    import msgspec
-
     candidates.put(msgspec.structs.replace(closed, artifact_digest=artifact.digest))
     words = (installed.skill_id, installed.version, "--digest", installed.digest)
     command = command_line("palyra", "skill", "approve", *words)

@@ -17,9 +17,12 @@ from palyra.errors import Denied, InvalidInput
 from palyra.skills.inference import Needs, RecordedCall, infer_needs
 from palyra.skills.manifest import MANIFEST_NAME, SkillManifest, parse_manifest
 from palyra.skills.project import (
+    BUILD_FOLDER,
+    BUILD_FOLDER_HINT,
     BUILD_NAME,
     EXAMPLES,
     Language,
+    in_build_folder,
     parse_build_plan,
     parse_example,
     require_modules,
@@ -137,6 +140,8 @@ def require_generated(generated: Generated, request: GenerationRequest) -> Skill
     for path, text in generated.files.items():
         if not _PATH.fullmatch(path) or path.lower() in folded:
             raise BadGeneration(f"a file may not be named {path[:80]!r}")
+        if in_build_folder(path):
+            raise BadGeneration(f"a file may not be in {BUILD_FOLDER}/: {path[:80]!r}", hint=BUILD_FOLDER_HINT)
         folded.add(path.lower())
         if len(text) > MAX_FILE_CHARS:
             raise BadGeneration(f"{path} has more than {MAX_FILE_CHARS} characters")

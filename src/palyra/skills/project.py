@@ -15,6 +15,7 @@ BUILD_VERSION: Final = 1
 BUILD_NAME: Final = "build.toml"
 EXAMPLES: Final = "examples/"
 BUILD_FOLDER: Final = "build"
+BUILD_FOLDER_HINT: Final = f"{BUILD_FOLDER}/ is for what a build makes, and no review shows it: keep sources elsewhere"
 # A relative path of ordinary names: a project builds from its own files.
 _SOURCE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _MAX_SOURCES: Final = 256
@@ -74,6 +75,11 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     messages: tuple[tuple[str, str], ...] | None = None
 
 
+def in_build_folder(path: str) -> bool:
+    """Also by the spellings that some file systems take for the same. ``path`` is one of ordinary names."""
+    return path.partition("/")[0].rstrip(".").lower() == BUILD_FOLDER
+
+
 def parse_build_plan(raw: bytes) -> BuildPlan:
     try:
         tree = tomllib.loads(raw.decode("utf-8"))
@@ -92,6 +98,8 @@ def parse_build_plan(raw: bytes) -> BuildPlan:
         for source in build.sources:
             if not _SOURCE.fullmatch(source):
                 raise BadProject(f"{BUILD_NAME}: {source[:80]!r} is not the path of a file in the project")
+            if in_build_folder(source):
+                raise BadProject(f"{BUILD_NAME}: {source[:80]!r} is in {BUILD_FOLDER}/", hint=BUILD_FOLDER_HINT)
     return plan
 
 

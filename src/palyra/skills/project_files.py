@@ -1,7 +1,9 @@
 """Projects on disk: templates that ship with Palyra, and reading and writing a project's folder."""
 
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -76,6 +78,17 @@ def write_project(folder: Path, files: Mapping[str, str]) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("x", encoding="utf-8") as file:
             file.write(text)
+
+
+@contextmanager
+def copied_project(files: Mapping[str, bytes]) -> Iterator[Path]:
+    """A folder of its own with exactly these files: what is built there is of them and of nothing beside them."""
+    with tempfile.TemporaryDirectory(prefix="palyra-project-") as folder:
+        for path, data in files.items():
+            place = Path(folder, path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        yield Path(folder)
 
 
 def require_plain(folder: Path, path: Path) -> Path:

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from fakes.skill_project import Author
 from palyra.ids import RunId
+from palyra.skills.project import Language
+from palyra.skills.project_files import template
+from palyra.skills.scaffold import fill, project_names
 
 ON = '[skills]\nbuilder_enabled = true\n[tools]\npreapproved = ["fs.*"]\n'
 
@@ -92,6 +95,65 @@ def test_an_external_generator_is_held_to_what_was_recorded(tmp_path):
     refused = author.error("skill", "builder", "create", "acme.x", "--prompt", "y")
     assert refused["code"] == "skill.bad_generation"
     assert author.data("skill", "builder", "list")["candidates"] == []
+
+
+def generating(root: Path, files: dict[str, str]) -> Author:
+    """With an external generator that answers with these files, whatever it is asked."""
+    answer = root / "answer.json"
+    answer.write_text(json.dumps({"protocol": "palyra.skill.generate.v1", "files": files}))
+    command = json.dumps([sys.executable, "-c", f"print(open({str(answer)!r}).read())"])
+    return Author(root, f"[skills]\nbuilder_enabled = true\nbuilder_command = {command}\n")
+
+
+def echoing() -> dict[str, str]:
+    files = fill(template(Language.WAT), project_names("acme.x", "local"))
+    return {path: text for path, text in files.items() if not path.startswith(".")}
+
+
+CREATE = ("skill", "builder", "create", "acme.x", "--prompt", "echo", "--lang", "wat")
+
+
+def test_a_generator_cannot_have_built_what_no_reviewer_is_shown(tmp_path):
+    """A decoy to look at, and beside it the real source, where `show` does not look and the digest does not reach."""
+    honest = echoing()
+    hidden = {
+        **honest,
+        "build.toml": honest["build.toml"].replace("src/main.wat", "build/main.wat"),
+        "build/main.wat": honest["src/main.wat"],
+    }
+    author = generating(tmp_path, hidden)
+    refused = author.error(*CREATE)
+    assert refused["code"] == "skill.bad_generation"
+    assert "build/main.wat" in refused["message"]
+    assert author.data("skill", "builder", "list")["candidates"] == []
+
+
+def test_a_candidate_that_is_edited_to_build_from_its_build_folder_is_not_promoted(tmp_path):
+    author = generating(tmp_path, echoing())
+    made = author.data(*CREATE)
+    folder = Path(made["folder"])
+    plan = folder / "build.toml"
+    plan.write_text(plan.read_text().replace("src/main.wat", "build/main.wat"))
+    (folder / "build").mkdir()
+    (folder / "build" / "main.wat").write_bytes((folder / "src" / "main.wat").read_bytes())
+    shown = author.data("skill", "builder", "show", made["candidate"]["id"])
+    words = ("skill", "builder", "promote", made["candidate"]["id"], "--key", key_of(author, tmp_path), "--digest")
+    assert author.error(*words, shown["digest"])["code"] == "skill.bad_project"
+    assert author.data("skill", "list")["skills"] == []
+
+
+def test_a_candidate_is_built_of_what_was_reviewed_alone(tmp_path):
+    """What lies in build/ is not in the digest, and so must not be there for an include to find."""
+    author = Author(tmp_path, ON)
+    made = author.data("skill", "builder", "create", "acme.rec", "--from-runs", recorded(author))
+    folder = Path(made["folder"])
+    source = folder / "src" / "main.c"
+    source.write_text('#include "../build/more.h"\n' + source.read_text())
+    shown = author.data("skill", "builder", "show", made["candidate"]["id"])
+    (folder / "build").mkdir()
+    (folder / "build" / "more.h").write_text("/* nobody has seen this */\n")
+    words = ("skill", "builder", "promote", made["candidate"]["id"], "--key", key_of(author, tmp_path), "--digest")
+    assert author.error(*words, shown["digest"])["code"] == "skill.build_failed"
 
 
 def test_a_run_without_calls_gives_nothing(tmp_path):

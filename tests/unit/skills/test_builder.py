@@ -52,6 +52,21 @@ def test_a_generator_writes_nowhere_but_into_its_candidate(path):
         require_generated(with_file(generated_for(request), path, lambda _: "x"), request)
 
 
+@pytest.mark.parametrize("path", ["build/main.c", "Build/main.c", "build./main.c", "BUILD"])
+def test_a_generator_writes_nothing_where_no_reviewer_looks(path):
+    request = request_of(FETCH)
+    with pytest.raises(BadGeneration, match="may not be in build/") as refused:
+        require_generated(with_file(generated_for(request), path, lambda _: "x"), request)
+    assert "no review shows it" in refused.value.hint
+
+
+@pytest.mark.parametrize("path", ["./build/main.c", "src/../build/main.c", "build//main.c", "build/"])
+def test_other_spellings_of_that_place_are_no_names_at_all(path):
+    request = request_of(FETCH)
+    with pytest.raises(BadGeneration, match="named"):
+        require_generated(with_file(generated_for(request), path, lambda _: "x"), request)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -9,6 +9,12 @@ from palyra.skills.project_files import ProjectExists, read_project, write_proje
 PLAN = 'build_version = 1\nlanguage = "c"\n[modules."a.wasm"]\nsources = ["src/a.c"]\n'
 
 
+@pytest.mark.parametrize("source", ["src/build/a.c", "builder/a.c", "build.c", "build-tools/a.c"])
+def test_only_the_build_folder_itself_is_no_place_for_sources(source):
+    plan = parse_build_plan(PLAN.replace("src/a.c", source).encode())
+    assert plan.modules["a.wasm"].sources == (source,)
+
+
 def test_a_plan_is_read():
     plan = parse_build_plan(PLAN.encode())
     assert plan.language is Language.C
@@ -24,6 +30,14 @@ def test_a_plan_is_read():
         (PLAN.replace("src/a.c", "../a.c"), "not the path"),
         (PLAN.replace("src/a.c", "/etc/passwd"), "not the path"),
         (PLAN.replace("src/a.c", "-o"), "not the path"),
+        (PLAN.replace("src/a.c", "build/a.c"), "is in build/"),
+        (PLAN.replace('"src/a.c"', '"src/a.c", "Build/a.c"'), "is in build/"),
+        (PLAN.replace("src/a.c", "BUILD./deep/a.c"), "is in build/"),
+        (PLAN.replace("src/a.c", "build"), "is in build/"),
+        (PLAN.replace("src/a.c", "./build/a.c"), "not the path"),
+        (PLAN.replace("src/a.c", "src/../build/a.c"), "not the path"),
+        (PLAN.replace("src/a.c", "build//a.c"), "not the path"),
+        (PLAN.replace("src/a.c", "build /a.c"), "not the path"),
         (PLAN.replace('"src/a.c"', ""), "0 sources"),
         ("build_version = ", "not TOML"),
         (f"build_version = {'1' * 5_000}", "thousands of digits"),
