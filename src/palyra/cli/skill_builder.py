@@ -117,13 +117,16 @@ def _recorded_calls(invocation: Invocation, runs: tuple[str, ...]) -> "tuple[Rec
 @pass_invocation
 def list_candidates(invocation: Invocation) -> None:
     """List candidates."""
-    found = _candidates(invocation).all()
+    candidates = _candidates(invocation)
+    found, broken = candidates.all(), candidates.broken()
 
     def as_table(_: Any) -> None:
         rows = [(one.id, one.skill_id, one.state, one.language, one.generator) for one in found]
         invocation.output.table(("candidate", "skill", "state", "language", "generator"), rows)
 
-    invocation.output.data({"candidates": found}, as_table)
+    for name, problem in broken.items():
+        invocation.output.warning(f"the candidate {shown(name)} can only be discarded: {shown(problem)}")
+    invocation.output.data({"candidates": found, "broken": broken}, as_table)
 
 
 @builder.command("show")
@@ -234,8 +237,6 @@ def discard(invocation: Invocation, candidate_id: str) -> None:
     """Give a candidate up: its files are removed, its record stays."""
     from palyra.skills.builder import CandidateState
 
-    candidates = _candidates(invocation)
-    candidate = candidates.get(candidate_id).closed(CandidateState.DISCARDED)
-    candidates.put(candidate)
-    candidates.drop_files(candidate_id)
-    invocation.output.data({"candidate": candidate}, lambda _: f"{candidate.id} is {candidate.state}")
+    state = CandidateState.DISCARDED
+    candidate = _candidates(invocation).discard(candidate_id) or {"id": candidate_id, "state": state}
+    invocation.output.data({"candidate": candidate}, lambda _: f"{candidate_id} is {state}")

@@ -18,7 +18,7 @@ from palyra.policy.explain import Explanation
 from palyra.policy.replay import NotReplayable, RecordedDecision, VerdictChanged, replay
 from palyra.policy.request import PolicyRequest
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills.builder import BuilderDisabled, Candidate, CandidateState, files_digest
+from palyra.skills.builder import BuilderDisabled, Candidate, files_digest
 from palyra.skills.candidates import Candidates
 
 PUBLIC_KEY = "signing.pub"
@@ -138,12 +138,9 @@ class CandidateDesk:
         self._candidates.add(candidate, generated.files)
         return candidate
 
-    def discard(self, candidate_id: str) -> Candidate:
+    def discard(self, candidate_id: str) -> None:
         self._require_enabled()
-        candidate = self._candidates.get(candidate_id).closed(CandidateState.DISCARDED)
-        self._candidates.put(candidate)
-        self._candidates.drop_files(candidate_id)
-        return candidate
+        self._candidates.discard(candidate_id)
 
     def _require_enabled(self) -> None:
         if not self.enabled:

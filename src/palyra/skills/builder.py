@@ -34,6 +34,10 @@ MAX_PROMPT_CHARS: Final = 20_000
 MAX_CALLS: Final = 200
 MAX_FILES: Final = 100
 MAX_FILE_CHARS: Final = 1_000_000
+# The templates have two for each tool and one for each call at most.
+MAX_NOTES: Final = 400
+# Of all notes: with the longest prompt they fit into a candidate's record, however they are escaped.
+MAX_NOTES_CHARS: Final = 100_000
 # No dot files, nothing absolute, no `..`: a generator writes into its candidate and nowhere else.
 _PATH: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,4}")
 
@@ -136,6 +140,8 @@ def require_generated(generated: Generated, request: GenerationRequest) -> Skill
     """Raises unless the files are a project for this request that asks for no more than was recorded."""
     if not 1 <= len(generated.files) <= MAX_FILES:
         raise BadGeneration(f"it has {len(generated.files)} files; between 1 and {MAX_FILES} are allowed")
+    if len(generated.notes) > MAX_NOTES or sum(map(len, generated.notes)) > MAX_NOTES_CHARS:
+        raise BadGeneration(f"it may have at most {MAX_NOTES} notes with {MAX_NOTES_CHARS} characters in all")
     folded: set[str] = set()
     for path, text in generated.files.items():
         if not _PATH.fullmatch(path) or path.lower() in folded:

@@ -11,7 +11,7 @@ import msgspec
 
 from palyra.errors import Failed, InvalidInput
 from palyra.ids import Ulid
-from palyra.skills.builder import CANDIDATE_VERSION, MAX_FILE_CHARS, MAX_FILES, Candidate
+from palyra.skills.builder import CANDIDATE_VERSION, MAX_FILE_CHARS, MAX_FILES, Candidate, CandidateState
 from palyra.skills.project import BUILD_FOLDER
 
 _RECORD: Final = "candidate.json"
@@ -46,7 +46,7 @@ class Candidates:
                 target.parent.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
                 with target.open("x", encoding="utf-8") as file:
                     file.write(text)
-            (scratch / _RECORD).write_bytes(msgspec.json.encode(candidate))
+            (scratch / _RECORD).write_bytes(_encoded(candidate))
             os.rename(scratch, place)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -55,13 +55,16 @@ class Candidates:
     def put(self, candidate: Candidate) -> None:
         place = self._place(candidate.id) / _RECORD
         temporary = place.with_name(f".{_RECORD}.part")
-        temporary.write_bytes(msgspec.json.encode(candidate))
+        temporary.write_bytes(_encoded(candidate))
         os.replace(temporary, place)
 
     def all(self) -> tuple[Candidate, ...]:
-        if not self._folder.is_dir():
-            return ()
-        return tuple(self._read(path / _RECORD) for path in sorted(self._folder.iterdir()) if path.name[0] != ".")
+        """Those that can be read; ``broken`` has the others."""
+        return tuple(found for found in self._found().values() if isinstance(found, Candidate))
+
+    def broken(self) -> dict[str, str]:
+        """What is wrong with each candidate that cannot be read."""
+        return {name: found.message for name, found in self._found().items() if isinstance(found, CandidateBroken)}
 
     def get(self, candidate_id: str) -> Candidate:
         place = self._place(candidate_id)
@@ -89,18 +92,57 @@ class Candidates:
                     raise CandidateBroken("the candidate has grown beyond what a person reviews")
         return found
 
-    def drop_files(self, candidate_id: str) -> None:
+    def discard(self, candidate_id: str) -> Candidate | None:
+        """Removes its files and keeps its record; of one that cannot be read nothing is kept, and None returned."""
+        try:
+            candidate = self.get(candidate_id).closed(CandidateState.DISCARDED)
+        except CandidateBroken:
+            self._remove(candidate_id)
+            return None
+        self.put(candidate)
         shutil.rmtree(self.project(candidate_id), ignore_errors=True)
+        return candidate
+
+    def _remove(self, candidate_id: str) -> None:
+        place = self._place(candidate_id)
+        try:
+            shutil.rmtree(place)
+        except OSError as error:
+            raise CandidateBroken(f"{place} cannot be removed: {error}", hint="remove it by hand") from error
+
+    def _found(self) -> dict[str, Candidate | CandidateBroken]:
+        if not self._folder.is_dir():
+            return {}
+        found: dict[str, Candidate | CandidateBroken] = {}
+        for path in sorted(self._folder.iterdir()):
+            if path.name[0] == ".":
+                continue
+            try:
+                found[path.name] = self._read(path / _RECORD)
+            except CandidateBroken as error:
+                found[path.name] = error
+        return found
 
     def _place(self, candidate_id: str) -> Path:
         return self._folder / Ulid.parse(candidate_id)
 
     def _read(self, path: Path) -> Candidate:
         try:
-            raw = path.read_bytes()[:_MAX_RECORD_BYTES]
+            with path.open("rb") as file:
+                raw = file.read(_MAX_RECORD_BYTES + 1)
+            if len(raw) > _MAX_RECORD_BYTES:
+                raise CandidateBroken(f"{path} has more than {_MAX_RECORD_BYTES} bytes")
             candidate = msgspec.json.decode(raw, type=Candidate)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise CandidateBroken(f"{path} cannot be read: {error}") from error
         if candidate.candidate_version != CANDIDATE_VERSION or candidate.id != path.parent.name:
             raise CandidateBroken(f"{path} is not a candidate's record")
         return candidate
+
+
+def _encoded(candidate: Candidate) -> bytes:
+    raw = msgspec.json.encode(candidate)
+    if len(raw) > _MAX_RECORD_BYTES:
+        hint = "describe it more briefly, or have the generator write fewer notes"
+        raise CandidateBroken(f"the candidate's record would have {len(raw)} bytes", hint=hint)
+    return raw

@@ -97,10 +97,10 @@ def test_an_external_generator_is_held_to_what_was_recorded(tmp_path):
     assert author.data("skill", "builder", "list")["candidates"] == []
 
 
-def generating(root: Path, files: dict[str, str]) -> Author:
+def generating(root: Path, files: dict[str, str], notes: tuple[str, ...] = ()) -> Author:
     """With an external generator that answers with these files, whatever it is asked."""
     answer = root / "answer.json"
-    answer.write_text(json.dumps({"protocol": "palyra.skill.generate.v1", "files": files}))
+    answer.write_text(json.dumps({"protocol": "palyra.skill.generate.v1", "files": files, "notes": notes}))
     command = json.dumps([sys.executable, "-c", f"print(open({str(answer)!r}).read())"])
     return Author(root, f"[skills]\nbuilder_enabled = true\nbuilder_command = {command}\n")
 
@@ -154,6 +154,28 @@ def test_a_candidate_is_built_of_what_was_reviewed_alone(tmp_path):
     (folder / "build" / "more.h").write_text("/* nobody has seen this */\n")
     words = ("skill", "builder", "promote", made["candidate"]["id"], "--key", key_of(author, tmp_path), "--digest")
     assert author.error(*words, shown["digest"])["code"] == "skill.build_failed"
+
+
+def test_a_generator_that_floods_its_notes_leaves_nothing_behind(tmp_path):
+    author = generating(tmp_path, echoing(), notes=("x" * 2 * 1024 * 1024,))
+    assert author.error(*CREATE)["code"] == "skill.bad_generation"
+    assert author.data("skill", "builder", "list") == {"candidates": [], "broken": {}}
+
+
+def test_one_candidate_that_cannot_be_read_is_in_nobodys_way(tmp_path):
+    author = generating(tmp_path, echoing())
+    kept, broken = author.data(*CREATE)["candidate"]["id"], author.data(*CREATE)["candidate"]["id"]
+    record = tmp_path / "state" / "skill-candidates" / broken / "candidate.json"
+    document = json.loads(record.read_text())
+    record.write_text(json.dumps({**document, "notes": ["x" * 2 * 1024 * 1024]}))
+    listed = author.data("skill", "builder", "list")
+    assert [one["id"] for one in listed["candidates"]] == [kept]
+    assert "more than 1048576 bytes" in listed["broken"][broken]
+    assert broken in author.notes
+    assert author.error("skill", "builder", "show", broken)["code"] == "skill.candidate_broken"
+    discarded = author.data("skill", "builder", "discard", broken)["candidate"]
+    assert discarded == {"id": broken, "state": "discarded"}
+    assert author.data("skill", "builder", "list")["broken"] == {}
 
 
 def test_a_run_without_calls_gives_nothing(tmp_path):

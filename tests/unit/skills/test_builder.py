@@ -105,6 +105,15 @@ def test_a_generated_project_is_parsed_as_any():
         require_generated(Generated(files={"a": ""}), request)
 
 
+@pytest.mark.parametrize("notes", [("x",) * 401, ("x" * 50_000, "x" * 50_001)])
+def test_a_generator_does_not_flood_the_reviewer_with_notes(notes):
+    request = request_of(FETCH)
+    generated = generated_for(request)
+    require_generated(msgspec.structs.replace(generated, notes=("x" * 250,) * 400), request)
+    with pytest.raises(BadGeneration, match="at most 400 notes"):
+        require_generated(msgspec.structs.replace(generated, notes=notes), request)
+
+
 def test_there_must_be_something_to_build():
     with pytest.raises(NothingToBuild):
         request_of(prompt="  ")

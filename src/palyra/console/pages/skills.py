@@ -10,6 +10,7 @@ from palyra.console.console import Console
 from palyra.console.page import Listing, Page, Section, Write
 from palyra.console.visit import Visit
 from palyra.errors import InvalidInput
+from palyra.skills.builder import CandidateState
 from palyra.skills.capability_difference import capability_lines
 from palyra.skills.installed import SkillVersion
 from palyra.skills.lifecycle import SkillState
@@ -144,8 +145,9 @@ async def write_skill_builder_scaffold(console: Console, visit: Visit, body: Sca
 
 async def discard_candidate(console: Console, visit: Visit, _body: DiscardBody) -> dict[str, Any]:
     console.service.require_skill_manager(visit.caller)
-    gone = await asyncio.to_thread(console.candidates.discard, visit.path("candidate_id"))
-    return {"candidate_id": gone.id, "state": gone.state.value}
+    candidate_id = visit.path("candidate_id")
+    await asyncio.to_thread(console.candidates.discard, candidate_id)
+    return {"candidate_id": candidate_id, "state": CandidateState.DISCARDED.value}
 
 
 SECTION = Section(
