@@ -1,6 +1,7 @@
 """What a skill's author does: new, build, keygen, sign."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from palyra.errors import Failed
 if TYPE_CHECKING:
     from palyra.signing.ed25519 import Ed25519Signer
     from palyra.skills.artifact import SkillArtifact
+    from palyra.skills.build_note import BuildNote
     from palyra.skills.project_files import Project
 
 LANGUAGES = ("c", "assemblyscript", "python", "rust", "wat")
@@ -111,6 +113,7 @@ def build_project(invocation: Invocation, project: "Project") -> "SkillArtifact"
     """Builds, packs and writes the unsigned archive into the project's build folder."""
     artifact = unsigned_artifact(invocation, project)
     write_archive_file(unsigned_place(project), artifact.raw)
+    _note_build(invocation, project, artifact)
     return artifact
 
 
@@ -160,27 +163,55 @@ def write_archive_file(place: Path, raw: bytes) -> None:
     os.replace(temporary, place)
 
 
-def built_artifact(project: "Project") -> "SkillArtifact":
-    """The archive of the last build, if it still is of this manifest and these sources."""
+def built_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact":
+    """The archive of the last build, if it still is of this project. One that no build here wrote is built again."""
     import hashlib
 
-    import msgspec
-
     from palyra.skills.artifact import read_artifact
+    from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
     place = unsigned_place(project)
     try:
-        raw = place.read_bytes()
+        with place.open("rb") as file:
+            raw = file.read(MAX_ARTIFACT_BYTES + 1)
     except OSError as error:
         raise NotBuilt(f"{place} is not there: {error.strerror}") from error
-    artifact = read_artifact(raw)
-    definition = msgspec.json.decode(artifact.provenance)["predicate"]["buildDefinition"]
-    built_from = {one["name"]: one["digest"]["sha256"] for one in definition["resolvedDependencies"]}
-    sources = {name: hashlib.sha256(data).hexdigest() for name, data in project.sources.items()}
-    assets = {name.removeprefix("assets/"): data for name, data in artifact.assets.items()}
-    if artifact.manifest_bytes != project.manifest_bytes or built_from != sources or assets != project.assets:
+    note = _note_about(invocation, project)
+    if note is None or note.archive != hashlib.sha256(raw).hexdigest():
+        invocation.output.note(f"{shown(str(place))} is not what `palyra skill build` wrote here: building again")
+        return build_project(invocation, project)
+    if note.inputs != _inputs_digest(project):
         raise NotBuilt("the project was changed since it was built")
-    return artifact
+    return read_artifact(raw)
+
+
+def _note_build(invocation: Invocation, project: "Project", artifact: "SkillArtifact") -> None:
+    from palyra.config.state_dir import StateDirExposed, StateDirUnusable
+    from palyra.skills.build_note import BuildNote, note_name
+
+    note = BuildNote(inputs=_inputs_digest(project), archive=artifact.digest)
+    # Without a note the next command builds again.
+    with suppress(StateDirExposed, StateDirUnusable):
+        invocation.state_dir.write_atomic(note_name(project.folder.resolve()), note.encoded())
+
+
+def _note_about(invocation: Invocation, project: "Project") -> "BuildNote | None":
+    from palyra.config.state_dir import StateDirExposed, StateDirUnusable, refuse_if_exposed
+    from palyra.skills.build_note import MAX_NOTE_BYTES, note_name, parse_note
+
+    try:
+        place = invocation.state_dir.path(note_name(project.folder.resolve()))
+        refuse_if_exposed(place.parent)
+        with place.open("rb") as file:
+            return parse_note(file.read(MAX_NOTE_BYTES))
+    except (OSError, StateDirExposed, StateDirUnusable):
+        return None
+
+
+def _inputs_digest(project: "Project") -> str:
+    from palyra.skills.build_note import inputs_digest
+
+    return inputs_digest(project.manifest_bytes, project.plan, sources=project.sources, assets=project.assets)
 
 
 @click.command("keygen")
@@ -210,7 +241,7 @@ def sign(invocation: Invocation, key: Path, folder: Path) -> None:
 
     project = read_project(folder)
     signer = publishers_signer(key)
-    artifact = sign_artifact(built_artifact(project), signer)
+    artifact = sign_artifact(built_artifact(invocation, project), signer)
     place = signed_place(project)
     write_archive_file(place, artifact.raw)
     found: dict[str, Any] = {"file": str(place), "digest": artifact.digest, "bytes": len(artifact.raw)}

@@ -137,7 +137,7 @@ def fresh_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact
     from palyra.cli.skill_author import NotBuilt
 
     try:
-        return built_artifact(project)
+        return built_artifact(invocation, project)
     except NotBuilt:
         return build_project(invocation, project)
 

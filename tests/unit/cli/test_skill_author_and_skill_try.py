@@ -1,8 +1,14 @@
 import json
+from pathlib import Path
 
 import pytest
+import wasmtime
 
 from fakes.skill_project import Author, working_in
+from palyra.cli.skill_author import unsigned_place
+from palyra.skills.artifact import SkillArtifact, read_artifact
+from palyra.skills.assembly import BuiltModules, assemble
+from palyra.skills.project_files import read_project
 
 
 def test_the_project_is_the_current_folder_by_default(tmp_path):
@@ -131,3 +137,88 @@ def test_signing_needs_a_build_and_a_key(tmp_path):
     assert author.error("skill", "sign", "--dir", folder, "--key", key)["code"] == "signing_key.unavailable"
     author.data("skill", "keygen", key)
     assert author.error("skill", "sign", "--dir", folder, "--key", key)["code"] == "skill.not_built"
+
+
+def plant(folder: Path) -> SkillArtifact:
+    """An archive that says it was made of the project's sources, with a module that was not."""
+    project = read_project(folder)
+    text = project.sources["src/main.wat"].decode().replace("(module", '(module (func (export "evil"))', 1)
+    built = BuiltModules(
+        modules={"hello.wasm": bytes(wasmtime.wat2wasm(text))},
+        ingredients=(),
+        arguments={"hello.wasm": ("wat2wasm", "src/main.wat")},
+    )
+    archive = assemble(
+        project.manifest_bytes, project.plan, built, sources=project.sources, assets=project.assets, origin=None
+    )
+    place = unsigned_place(project)
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(archive.raw)
+    return archive
+
+
+def modules_of(file: str | Path) -> dict[str, bytes]:
+    return read_artifact(Path(file).read_bytes()).modules
+
+
+@pytest.mark.parametrize("built_before", [True, False])
+def test_a_planted_archive_is_neither_tested_nor_signed(tmp_path, built_before):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    key = str(tmp_path / "k.key")
+    author.data("skill", "keygen", key)
+    honest = {"hello.wasm": bytes(wasmtime.wat2wasm((folder / "src" / "main.wat").read_text()))}
+    if built_before:
+        assert modules_of(author.data("skill", "build", "--dir", str(folder))["file"]) == honest
+    assert plant(folder).modules != honest
+    signed = author.data("skill", "sign", "--dir", str(folder), "--key", key)
+    assert "building again" in author.notes
+    assert modules_of(signed["file"]) == honest
+    plant(folder)
+    assert author.data("skill", "test", "--dir", str(folder))["passed"] == 1
+    assert "building again" in author.notes
+    assert modules_of(unsigned_place(read_project(folder))) == honest
+    assert author.data("skill", "sign", "--dir", str(folder), "--key", key) == signed
+    assert "building again" not in author.notes
+
+
+def test_the_note_of_one_project_does_not_vouch_for_another(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    author.data("skill", "build", "--dir", str(folder))
+    key = str(tmp_path / "k.key")
+    author.data("skill", "keygen", key)
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    author.data("skill", "sign", "--dir", str(moved), "--key", key)
+    assert "building again" in author.notes
+
+
+def test_another_order_of_the_sources_is_another_project(tmp_path):
+    """The first source is what is compiled; the provenance lists them without order."""
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    plan = folder / "build.toml"
+    other = folder / "src" / "other.wat"
+    other.write_text((folder / "src" / "main.wat").read_text().replace("(module", '(module (func (export "x"))', 1))
+    text = plan.read_text()
+    plan.write_text(text.replace('["src/main.wat"]', '["src/other.wat", "src/main.wat"]'))
+    author.data("skill", "build", "--dir", str(folder))
+    plan.write_text(text.replace('["src/main.wat"]', '["src/main.wat", "src/other.wat"]'))
+    key = str(tmp_path / "k.key")
+    author.data("skill", "keygen", key)
+    assert author.error("skill", "sign", "--dir", str(folder), "--key", key)["code"] == "skill.not_built"
+
+
+def test_without_a_private_place_for_notes_what_is_signed_is_built_again(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    key = str(tmp_path / "k.key")
+    author.data("skill", "keygen", key)
+    digest = author.data("skill", "build", "--dir", str(folder))["digest"]
+    author.data("skill", "sign", "--dir", str(folder), "--key", key)
+    assert "building again" not in author.notes
+    (tmp_path / "state" / "skill-builds").chmod(0o777)
+    author.data("skill", "sign", "--dir", str(folder), "--key", key)
+    assert "building again" in author.notes
+    assert author.data("skill", "build", "--dir", str(folder))["digest"] == digest

@@ -1,12 +1,13 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from fakes.skill_project import Author
+from palyra.skills.artifact import read_artifact
 from palyra.skills.project import Language, ModuleBuild
-from palyra.skills.project_files import read_project
 from palyra.skills.toolchain import (
     CACHE_VARIABLE,
     PACKAGES,
@@ -109,12 +110,10 @@ def test_the_same_sources_in_another_folder_give_the_same_archive(tmp_path):
 
 
 def test_the_archive_tells_of_compiler_and_sources(tmp_path):
-    from palyra.cli.skill_author import built_artifact
-
     author = Author(tmp_path)
     folder = author.new("hello", "c")
-    author.data("skill", "build", "--dir", str(folder))
-    artifact = built_artifact(read_project(folder))
+    built = author.data("skill", "build", "--dir", str(folder))
+    artifact = read_artifact(Path(built["file"]).read_bytes())
     components = {one["name"]: one for one in json.loads(artifact.sbom)["components"]}
     assert components["ziglang"]["purl"].startswith("pkg:pypi/ziglang@")
     definition = json.loads(artifact.provenance)["predicate"]["buildDefinition"]
