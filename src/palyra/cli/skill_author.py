@@ -155,12 +155,17 @@ def signed_place(project: "Project") -> Path:
 
 def write_archive_file(place: Path, raw: bytes) -> None:
     import os
+    import secrets
 
     place.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all: a half-written archive is refused, and confuses.
-    temporary = place.with_name(f".{place.name}.part")
-    temporary.write_bytes(raw)
-    os.replace(temporary, place)
+    # Whole or not at all: a half-written archive is refused, and confuses. Under a name that no link waits for.
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(raw)
+        os.replace(temporary, place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def built_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact":

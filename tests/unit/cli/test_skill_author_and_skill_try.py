@@ -222,3 +222,16 @@ def test_without_a_private_place_for_notes_what_is_signed_is_built_again(tmp_pat
     author.data("skill", "sign", "--dir", str(folder), "--key", key)
     assert "building again" in author.notes
     assert author.data("skill", "build", "--dir", str(folder))["digest"] == digest
+
+
+def test_a_build_does_not_write_through_a_link_in_a_strangers_project(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    (folder / "build").mkdir()
+    for name in (".hello-0.1.0.unsigned.part", "hello-0.1.0.unsigned"):
+        (folder / "build" / name).symlink_to(mine)
+    author.data("skill", "build", "--dir", str(folder))
+    assert mine.read_text() == "mine"
+    assert not (folder / "build" / "hello-0.1.0.unsigned").is_symlink()
