@@ -16,6 +16,7 @@ from palyra.daemons.skill_http import SkillHttp
 from palyra.daemons.skill_services import SkillServices
 from palyra.daemons.skill_storage import SkillFolders, SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_STORAGE_BYTES, ActiveTool
+from palyra.daemons.storage_threads import StorageThreads
 from palyra.fetch.client import FetchClient
 from palyra.journal.redact import Redactor
 from palyra.policy.entities import EntityDirectory
@@ -38,6 +39,7 @@ class SkillCalls:
         """``require_kept`` raises when the skill of this id and digest may not store anything any more."""
         self._settings = settings
         self._folders = SkillFolders(state)
+        self._threads = StorageThreads()
         self._egress = egress
         self._directory = directory
         self._secrets = secrets
@@ -57,6 +59,7 @@ class SkillCalls:
             http=lambda: self._http(plan, active),
             secrets=self._secrets,
             storage=lambda: self._storage(active),
+            threads=self._threads,
             channels=self._channels,
             redactor=self._redactor,
         )

@@ -1,16 +1,16 @@
 """What a skill's guest asks of the outside, answered for one call: requests, secrets, storage, messages, log lines."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.policed_egress import CallOfGrant, RevealsSecrets
 from palyra.daemons.skill_http import SkillHttp
 from palyra.daemons.skill_storage import SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_REQUESTS, ActiveTool
+from palyra.daemons.storage_threads import StorageThreads
 from palyra.journal.redact import Redactor
 from palyra.skills.capabilities import STAR
 from palyra.skills.star_handles import channel_meant
@@ -23,6 +23,7 @@ from palyra.wasm.grants import Grant
 from palyra.wasm.outcome import LogLine
 from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
 
+R = TypeVar("R")
 # A message is shown to people: more than a screen of text is a file.
 MAX_MESSAGE_CHARS: Final = 16_384
 # Messages of one call; each is an entry in the journal.
@@ -41,6 +42,7 @@ class SkillServices:
         http: Callable[[], SkillHttp],
         secrets: RevealsSecrets,
         storage: Callable[[], SkillStorage],
+        threads: StorageThreads,
         channels: ChannelHub,
         redactor: Redactor,
     ) -> None:
@@ -51,6 +53,7 @@ class SkillServices:
         self._make_http = http
         self._secrets = secrets
         self._make_storage = storage
+        self._threads = threads
         self._channels = channels
         self._redactor = redactor
         self.used: Counter[str] = Counter()
@@ -92,27 +95,30 @@ class SkillServices:
         self.used["secrets revealed"] += 1
         return secret.reveal()
 
+    async def _stored(self, work: Callable[[], R]) -> R:
+        return await self._threads.run(self._active.module.skill_id, work)
+
     async def storage_get(self, grant: Grant, key: str) -> bytes:
         self.used["values read"] += 1
-        value = await asyncio.to_thread(self._storage.get, _path(grant, key))
+        value = await self._stored(lambda: self._storage.get(_path(grant, key)))
         if value is None:
             raise HostRefusal(Status.NOT_FOUND)
         return value
 
     async def storage_put(self, grant: Grant, key: str, value: bytes) -> None:
         self._require_writable(grant)
-        await asyncio.to_thread(self._storage.put, _path(grant, key), value)
+        await self._stored(lambda: self._storage.put(_path(grant, key), value))
         self.used["values written"] += 1
 
     async def storage_delete(self, grant: Grant, key: str) -> None:
         self._require_writable(grant)
-        await asyncio.to_thread(self._storage.delete, _path(grant, key))
+        await self._stored(lambda: self._storage.delete(_path(grant, key)))
         self.used["values deleted"] += 1
 
     async def storage_list(self, grant: Grant, prefix: str) -> tuple[str, ...]:
         self.used["listings"] += 1
         root = _path(grant, "")
-        found = await asyncio.to_thread(self._storage.paths, root + prefix)
+        found = await self._stored(lambda: self._storage.paths(root + prefix))
         return tuple(path.removeprefix(root) for path in found)
 
     async def channel_send(self, grant: Grant, text: str) -> None:

@@ -7,6 +7,7 @@ the path itself. So there is nothing to climb out of, no two spellings of one na
 import contextlib
 import fcntl
 import hashlib
+import io
 import os
 import stat
 import struct
@@ -62,7 +63,7 @@ class SkillStorage:
         self._most_values = most_values
 
     def get(self, path: str) -> bytes | None:
-        with self._opened(create=False) as folder:
+        with self._opened(create=False, shared=True) as folder:
             return None if folder is None else _value(folder, path)
 
     def put(self, path: str, value: bytes) -> None:
@@ -94,14 +95,14 @@ class SkillStorage:
 
     def paths(self, prefix: str) -> tuple[str, ...]:
         """Every path that begins with the prefix, sorted."""
-        with self._opened(create=False) as folder:
+        with self._opened(create=False, shared=True) as folder:
             if folder is None:
                 return ()
             found = (_path(folder, name) for name in _sizes(folder))
             return tuple(sorted(path for path in found if path is not None and path.startswith(prefix)))
 
     def stored(self) -> StoredValues:
-        with self._opened(create=False) as folder:
+        with self._opened(create=False, shared=True) as folder:
             sizes = {} if folder is None else _sizes(folder)
             return StoredValues(values=len(sizes), bytes=sum(sizes.values()))
 
@@ -114,15 +115,16 @@ class SkillStorage:
                 os.rmdir(self._folder)
 
     @contextlib.contextmanager
-    def _opened(self, *, create: bool) -> Iterator[int | None]:
-        """The directory, held against others for as long; None where nothing was ever kept."""
+    def _opened(self, *, create: bool, shared: bool = False) -> Iterator[int | None]:
+        """The directory, held against others for as long, or only against those that change something; None where
+        nothing was ever kept."""
         try:
             if create:
                 self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             if create:
-                raise
+                raise StorageUnusable("the storage of a skill was erased meanwhile") from None
             yield None
             return
         except OSError as error:
@@ -131,7 +133,7 @@ class SkillStorage:
             status = os.fstat(folder)
             if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise StorageUnusable(f"{self._folder} is open to others")
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            fcntl.flock(folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield folder
         except OSError as error:
             raise StorageUnusable(f"cannot use the storage of a skill: {error.strerror}") from error
@@ -176,26 +178,33 @@ def _sizes(folder: int) -> dict[str, int]:
         }
 
 
-def _read(folder: int, name: str, most: int = -1) -> bytes | None:
+def _file(folder: int, name: str) -> io.FileIO | None:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         return None
-    with open(descriptor, "rb") as file:
-        return file.read(most)
+    return io.FileIO(descriptor)
 
 
 def _value(folder: int, path: str) -> bytes | None:
-    raw = _read(folder, _name(path))
+    file = _file(folder, _name(path))
+    if file is None:
+        return None
+    with file:
+        raw = file.readall()
     head = _head(path)
-    return None if raw is None or not raw.startswith(head) else raw[len(head) :]
+    return raw[len(head) :] if raw.startswith(head) else None
 
 
 def _path(folder: int, name: str) -> str | None:
     """The path that a file holds the value of; None for a file that is none of ours."""
-    raw = _read(folder, name, _HEAD.size + _MAX_PATH_BYTES)
-    if raw is None or len(raw) < _HEAD.size:
+    file = _file(folder, name)
+    if file is None:
         return None
-    magic, length = _HEAD.unpack_from(raw)
-    path: str = raw[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace")
+    with file:
+        head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        magic, length = _HEAD.unpack(head)
+        path = file.read(length).decode("utf-8", "replace")
     return path if magic == _MAGIC and _name(path) == name else None
