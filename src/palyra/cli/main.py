@@ -4,6 +4,7 @@ Only click and the standard library are imported here, and a command's module on
 ``palyra --help`` answers at once.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import click
 from palyra.cli.invocation import Invocation, json_option
 from palyra.cli.lazy import LazyCommand, LazyGroup
 from palyra.cli.output import Output
+from palyra.cli.terminal import shown
 from palyra.errors import ExitCode, Failed, InternalError, InvalidInput, PalyraError, exit_code_of
 from palyra.version import VERSION
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXIT_INTERRUPTED: Final = 130
+# What the machine says to whoever may not, or has no room: no fault of the program.
+_OF_THE_MACHINE: Final = frozenset(
+    (
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+        *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+    )
+)
 
 COMMANDS: Final = {
     "up": LazyCommand("palyra.cli.up:up", "Start everything embedded, in the foreground."),
@@ -48,6 +57,11 @@ COMMANDS: Final = {
     "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),
     "completion": LazyCommand("palyra.cli.completion:completion", "Print a shell's completion script."),
 }
+
+
+class FileUnusable(Failed):
+    code = "cli.file_unusable"
+    hint = "this user may not use it, or there is no room: choose another place, or change that"
 
 
 class UsageMistake(InvalidInput):
@@ -145,6 +159,10 @@ def _report(error: Exception, program: str, output: Output) -> int:
         case click.Abort():
             output.error(Interrupted("interrupted"))
             return EXIT_INTERRUPTED
+        case OSError() if error.errno in _OF_THE_MACHINE and isinstance(error.filename, str | bytes):
+            unusable = FileUnusable(f"cannot use {shown(os.fsdecode(error.filename))}: {error.strerror}")
+            output.error(unusable)
+            return exit_code_of(unusable)
         case _:
             return _report_bug(error, output)
 

@@ -131,6 +131,10 @@ class Ed25519Verifier:
         try:
             key = load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm) as error:
+            if b"PRIVATE KEY" in pem:
+                raise MalformedKey(
+                    "this is the private half of a key", hint="give the public half, which lies beside it as FILE.pub"
+                ) from error
             raise MalformedKey("not a public key in PEM") from error
         if not isinstance(key, Ed25519PublicKey):
             raise MalformedKey("a public key, but not an Ed25519 one")
@@ -183,6 +187,10 @@ def _read_private(path: Path) -> bytes | None:
         if status.st_uid != os.geteuid():
             raise UnsafeKeyFile(f"{path} belongs to another user")
         if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            if b"PUBLIC KEY" in file.read(MAX_KEY_FILE_BYTES):
+                raise MalformedKey(
+                    f"{path} is the public half of a key", hint="give the private half, the file beside it without .pub"
+                )
             raise UnsafeKeyFile(f"{path} is accessible to others (mode {stat.S_IMODE(status.st_mode):04o})")
         return file.read(MAX_KEY_FILE_BYTES + 1)
 
@@ -206,7 +214,10 @@ def _write_new_beside(path: Path, data: bytes, mode: int) -> Path:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
-        raise KeyUnavailable(f"cannot write in {path.parent}: {error.strerror}") from error
+        raise KeyUnavailable(
+            f"cannot write in {path.parent}: {error.strerror}",
+            hint="name a folder that is there and that you may write in",
+        ) from error
     with open(descriptor, "wb") as file:
         file.write(data)
         file.flush()

@@ -7,7 +7,10 @@ from palyra.tools.schema_check import SchemaCheck
 from palyra.tools.spec import SKILL_TOOLS, ToolSpec
 from palyra.tools.standing import StandingAnswers
 
-NOT_IN_USE = "a skill's tools are there while an operator has it in use: `palyra skill list` shows what is installed"
+NOT_IN_USE = (
+    "a skill's tools are there while an operator has it in use: `palyra tools list` shows those, `palyra skill list`"
+    " what is installed"
+)
 
 
 class CatalogEntry:

@@ -214,3 +214,9 @@ def test_names_from_an_archive_cannot_steer_the_terminal(palyra: CommandLine, tm
     path.write_bytes(archive(signer=key("thief")))
     ended = palyra("skill", "show", "\x1b[31mred")
     assert "\x1b" not in ended.err + ended.out
+
+
+def test_a_place_that_cannot_be_used_is_no_fault_of_the_program(palyra: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = palyra("skill", "new", "x", "--lang", "wat", "--dir", str(tmp_path / "file" / "x"))
+    assert ended.status == 1 and "cli.file_unusable" in ended.err and "Not a directory" in ended.err
