@@ -19,7 +19,7 @@ from palyra.limits import MIB
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.skills.artifact import BadEntry, pack_artifact, read_artifact
 from palyra.skills.findings import AuditFailed
-from palyra.skills.installed import NotRunnable, VersionReused
+from palyra.skills.installed import DigestMismatch, NotRunnable, VersionReused
 from palyra.skills.registry import SkillRegistry
 from palyra.skills.rotation import make_rotation
 from palyra.skills.signature import SignatureMismatch, Unsigned, sign_artifact, verify_signature
@@ -542,6 +542,69 @@ async def test_a_row_edited_into_use_without_an_approval(house: SkillHouse) -> N
     rewrite(house, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(forged))
     assert await registry.active_modules(actor="palyrad") == ()
     assert "skill.record_changed" in house.events("skill.failed")[0][1]["reason"]
+
+
+async def taken_out(house: SkillHouse, registry: SkillRegistry, how: str) -> None:
+    match how:
+        case "quarantined":
+            await registry.quarantine(SKILL, actor=ACTOR)
+        case "disabled":
+            await registry.disable(SKILL, actor=ACTOR)
+        case "key revoked":
+            await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR)
+        case "removed":
+            await registry.remove(SKILL, actor=ACTOR)
+        case "failed":
+            (path,) = house.folder.glob("*.skill")
+            path.write_bytes(b"rot")
+            assert await registry.active_modules(actor=ACTOR) == ()
+        case "superseded":
+            await house.approved(registry, "1.1.0")
+            rewrite(house, "DELETE FROM skill_versions WHERE version = '1.1.0'")
+
+
+@pytest.mark.parametrize("looked_before", [True, False])
+@pytest.mark.parametrize("how", ["quarantined", "disabled", "key revoked", "removed", "failed", "superseded"])
+async def test_a_row_edited_back_into_use(house: SkillHouse, how: str, looked_before: bool) -> None:
+    """The old record is genuine, and so is the approval it points to; the journal tells what came after it."""
+    registry = await house.trusting()
+    approved = await house.approved(registry)
+    if looked_before:
+        assert [one.digest for one in await registry.active_modules(actor=ACTOR)] == [approved.digest]
+    await taken_out(house, registry, how)
+    house.file(approved.digest).write_bytes(archive())
+    rewrite(house, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(approved))
+    assert await registry.active_modules(actor="palyrad") == ()
+    told = house.events("skill.failed")[-1][1]
+    assert told["digest"] == approved.digest and "skill.record_changed" in told["reason"]
+    with pytest.raises(NotRunnable):
+        registry.require_runnable(SKILL, approved.digest)
+
+
+async def test_a_row_that_names_another_key_does_not_outlive_the_revocation_of_its_own(house: SkillHouse) -> None:
+    """Revoking disables what the tables say was signed with the key."""
+    registry = await house.trusting()
+    approved = await house.approved(registry)
+    rewrite(house, "UPDATE skill_versions SET key_id = 'ed25519:other'")
+    assert await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR) == []
+    rewrite(house, "DELETE FROM skill_revoked_keys")
+    assert await registry.active_modules(actor="palyrad") == ()
+    assert "skill.key_revoked" in house.events("skill.failed")[-1][1]["reason"]
+    forged = msgspec.structs.replace(approved, key_id="ed25519:other", state="disabled")
+    rewrite(house, "UPDATE skill_versions SET state = 'disabled', record = ?", msgspec.json.encode(forged))
+    with pytest.raises(DigestMismatch):
+        await registry.enable(SKILL, actor=ACTOR)
+
+
+async def test_a_row_edited_into_use_hides_nothing_from_the_review(house: SkillHouse) -> None:
+    """What the version in use may do is not shown as new: so it has to be the one that is."""
+    registry = await house.trusting()
+    greedy = {"capabilities": 'channels = ["everybody"]'}
+    planted = await registry.install(archive("1.0.0", **greedy), actor=ACTOR)
+    forged = msgspec.structs.replace(planted, state="approved")
+    rewrite(house, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(forged))
+    judged = await registry.judge(archive("1.1.0", **greedy))
+    assert judged.difference.added == ("send messages to the channel everybody",)
 
 
 async def test_a_row_edited_to_another_digest(house: SkillHouse) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from palyra.journal.sqlite_search import RARE
+from palyra.journal.rare_kinds import RARE
 from palyra.tools.ports import Store
 
 # Requests looked at; one that waits is young, so it is among them.

@@ -10,12 +10,9 @@ from typing import Any, Protocol
 import msgspec
 
 from palyra.journal.event import Event
+from palyra.journal.rare_kinds import COMMON_KINDS, RARE
 from palyra.journal.sqlite_schema import EVENT_COLUMNS
 
-COMMON_KINDS = ("call.requested", "call.decided", "call.started", "call.finished")
-# The condition of the index, word for word as a query has to repeat it. Compared one by one: of a list of more than two
-# SQLite makes a table, anew with every statement that inserts an event.
-RARE = " AND ".join(f"kind <> '{kind}'" for kind in COMMON_KINDS)
 SCHEMA = (
     # The same as a list, as it was made before.
     "DROP INDEX IF EXISTS events_rare",

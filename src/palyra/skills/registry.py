@@ -21,6 +21,7 @@ from palyra.skills.capability_difference import CapabilityDifference, capability
 from palyra.skills.configuration import ConfigurationRefused, effective_configuration, refuse_secrets
 from palyra.skills.findings import AuditReport
 from palyra.skills.installed import (
+    ChangedMeanwhile,
     DigestMismatch,
     HistoryEntry,
     ResolvedInstalledSkillModule,
@@ -232,6 +233,8 @@ class SkillRegistry:
                 configuration = effective_configuration(
                     artifact.manifest, self.index.configuration(version.skill_id, version.version)
                 )
+            except ChangedMeanwhile:
+                continue
             except PalyraError as error:
                 await self._fail(version, error, actor)
                 continue
@@ -301,7 +304,8 @@ class SkillRegistry:
         """A version that was approved before goes into use again, once its archive proves to be the same."""
         target = transitions.target_of(self.index.versions(skill_id), skill_id, version, event)
         artifact = await self._verified(target)
-        return await self._transact(lambda tx: transitions.put_back(tx, artifact, event, actor, reason))
+        signature = await asyncio.to_thread(verify_signature, artifact, self._verifier_of)
+        return await self._transact(lambda tx: transitions.put_back(tx, artifact, signature, event, actor, reason))
 
     def _one(self, skill_id: str, version: str, digest: str) -> SkillVersion:
         found = next((one for one in self.index.versions(skill_id) if one.digest == digest), None)
@@ -332,7 +336,7 @@ class SkillRegistry:
     async def _manifest_in_use(self, skill_id: str) -> SkillManifest | None:
         in_use = next((one for one in await asyncio.to_thread(self.index.active) if one.skill_id == skill_id), None)
         try:
-            return None if in_use is None else (await self._verified(in_use)).manifest
+            return None if in_use is None else (await asyncio.to_thread(self._approved_artifact, in_use)).manifest
         except PalyraError:
             # Compared with nothing everything is new, which is the careful way to show it.
             return None

@@ -1,11 +1,13 @@
 """The registry's tables. Versions are moved by compare-and-set on their state; each move is in the journal with it."""
 
+import threading
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from palyra.journal.event import NewEvent
+from palyra.journal.rare_kinds import RARE
 from palyra.skills.installed import (
     ChangedMeanwhile,
     HistoryEntry,
@@ -17,11 +19,18 @@ from palyra.skills.installed import (
 from palyra.skills.lifecycle import KIND_OF, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_HISTORY_SHOWN, MAX_SKILLS
 from palyra.skills.ports import Store, StoredValues, Transaction
-from palyra.skills.trust import SkillOwner
+from palyra.skills.trust import KeyRevoked, SkillOwner
+from palyra.skills.use_on_record import KINDS, UseOnRecord
 
 # The events after which a version runs.
 _PUT_IN_USE: Final = (SkillEvent.APPROVE, SkillEvent.ENABLE, SkillEvent.ROLL_BACK)
 _decode = msgspec.json.Decoder(SkillVersion)
+# Row and journal in one statement: between two of them another process could move the version twice.
+_ROW_AND_JOURNAL: Final = (
+    f"SELECT seq, kind, payload FROM events WHERE kind IN ({', '.join('?' * len(KINDS))}) AND {RARE} AND seq > ?"  # noqa: S608
+    " UNION ALL"
+    " SELECT decided_seq, '', x'' FROM skill_versions WHERE skill_id = ? AND digest = ? AND state = 'approved'"
+)
 
 
 class SkillTables:
@@ -160,6 +169,8 @@ class InstalledSkillsIndex:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._telling = threading.Lock()
+        self._on_record = UseOnRecord()
 
     def revision(self) -> int:
         """Grows with every change, whichever process made it: the number of the newest entry about a skill."""
@@ -211,17 +222,21 @@ class InstalledSkillsIndex:
             raise NotRunnable(f"{skill_id} with the digest {digest[:12]} was taken out of use", skill_id=skill_id)
 
     def require_record(self, version: SkillVersion) -> None:
-        """Raises unless the journal, too, says that exactly this version was put in use last."""
-        rows = self._store.read(
-            "SELECT e.kind, e.payload FROM skill_versions v JOIN events e ON e.seq = v.decided_seq"
-            " WHERE v.skill_id = ? AND v.digest = ?",
-            (version.skill_id, version.digest),
-        )
-        kinds = {KIND_OF[event] for event in _PUT_IN_USE}
-        told = msgspec.json.decode(rows[0][1]) if rows and rows[0][0] in kinds else {}
-        expected = {"skill_id": version.skill_id, "version": version.version, "digest": version.digest}
-        if {key: told.get(key) for key in expected} != expected:
-            raise RecordChanged(f"the journal does not tell that {version.skill_id} {version.version} was approved")
+        """Raises unless the journal, too, says that exactly this version was put in use last, and is in use still."""
+        with self._telling:
+            rows = self._store.read(_ROW_AND_JOURNAL, (*KINDS, self._on_record.seq, version.skill_id, version.digest))
+            for seq, kind, payload in sorted(row for row in rows if row[1]):
+                self._on_record.tell(seq, kind, payload)
+            told = self._on_record.in_use(version.skill_id)
+            revoked = told is not None and told.key_id in self._on_record.revoked
+        decided = next((row[0] for row in rows if not row[1]), None)
+        if decided is None:
+            raise ChangedMeanwhile(f"{version.skill_id} {version.version} is not in use any more")
+        expected = (decided, version.version, version.digest, version.key_id)
+        if told is None or (told.seq, told.version, told.digest, told.key_id) != expected:
+            raise RecordChanged(f"the journal does not tell that {version.skill_id} {version.version} is in use")
+        if revoked:
+            raise KeyRevoked(f"{version.skill_id} {version.version} is signed with {told.key_id}, which was revoked")
 
     def owner(self, skill_id: str) -> SkillOwner | None:
         rows = self._store.read(

@@ -155,12 +155,16 @@ def approve(
     return approved
 
 
-def put_back(tx: Transaction, artifact: SkillArtifact, event: SkillEvent, actor: str, reason: str) -> SkillVersion:
+def put_back(
+    tx: Transaction, artifact: SkillArtifact, signature: VerifiedSignature, event: SkillEvent, actor: str, reason: str
+) -> SkillVersion:
     """A version that a person approved before, in use again: enabled, or rolled back to."""
     tables = SkillTables(tx)
     version = _current(tables, artifact.manifest.skill_id, artifact.digest)
-    if version.key_id in PublisherTables(tx).revoked():
-        raise KeyRevoked(f"{version.skill_id} {version.version} is signed with {version.key_id}, which was revoked")
+    if signature.key_id in PublisherTables(tx).revoked():
+        raise KeyRevoked(f"{version.skill_id} {version.version} is signed with {signature.key_id}, which was revoked")
+    if version.key_id != signature.key_id:
+        raise DigestMismatch(f"the record of {version.skill_id} tells of another key than the archive")
     effective_configuration(artifact.manifest, tables.configuration(version.skill_id, version.version) or {})
     compared = _supersede(tables, version, event, actor)
     return tables.move(version, event, actor=actor, reason=reason, replaces=compared.version if compared else "")

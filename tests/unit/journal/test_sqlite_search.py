@@ -6,8 +6,9 @@ import pytest
 
 from fakes.journal_house import JournalHouse
 from palyra.journal.event import NewEvent
+from palyra.journal.rare_kinds import RARE
 from palyra.journal.sqlite import SqliteStore
-from palyra.journal.sqlite_search import RARE, SCHEMA, EventQuery, search_events
+from palyra.journal.sqlite_search import SCHEMA, EventQuery, search_events
 
 
 @pytest.fixture

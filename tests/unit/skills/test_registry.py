@@ -269,3 +269,33 @@ async def test_every_refusal_is_on_record(house: SkillHouse) -> None:
         "skill.key_mismatch",
     ]
     assert not house.folder.exists() or not list(house.folder.iterdir())
+
+
+async def test_every_ordinary_way_into_use_is_the_journals_too(house: SkillHouse) -> None:
+    registry, other = await house.trusting(), house.registry()
+
+    async def runs() -> list[str]:
+        """As one sees it who was there from the start, and one who comes now."""
+        return [one for looks in (registry, house.registry()) for one in await in_use(looks)]
+
+    first = await house.approved(registry)
+    assert await runs() == ["1.0.0"] * 2
+    await registry.disable(SKILL, actor=ACTOR)
+    assert await runs() == []
+    await other.enable(SKILL, actor=ACTOR)
+    second = await other.install(archive("1.1.0"), actor=ACTOR)
+    assert await runs() == ["1.0.0"] * 2
+    await approve(other, second)
+    assert await runs() == ["1.1.0"] * 2
+    await registry.rollback(SKILL, actor=ACTOR)
+    await registry.quarantine(SKILL, "1.1.0", actor=ACTOR)
+    assert await runs() == ["1.0.0"] * 2
+    await registry.quarantine(SKILL, actor=ACTOR)
+    await approve(registry, first)
+    await registry.remove(SKILL, "1.1.0", actor=ACTOR)
+    assert await runs() == ["1.0.0"] * 2
+    await registry.remove(SKILL, actor=ACTOR)
+    assert await runs() == []
+    await approve(registry, await registry.install(archive("1.1.0"), actor=ACTOR))
+    assert await runs() == ["1.1.0"] * 2 == [*await in_use(other), *await in_use(other)]
+    assert house.events("skill.failed") == []

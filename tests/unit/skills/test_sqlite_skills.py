@@ -1,12 +1,15 @@
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 import msgspec
 import pytest
 
 from fakes.skill_scene import ACTOR, SKILL, SkillHouse, artifact
 from palyra.errors import PalyraError
+from palyra.journal import sqlite_search
 from palyra.skills.installed import ChangedMeanwhile, NotRunnable, RecordChanged, SkillVersion, UnknownSkill
 from palyra.skills.lifecycle import SkillEvent, SkillState
 from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
@@ -95,6 +98,24 @@ def test_the_record_has_to_agree_with_the_journal(house: SkillHouse) -> None:
             with pytest.raises(RecordChanged):
                 index.require_record(forged)
     database.close()
+
+
+def test_the_journal_is_asked_by_its_index_and_from_where_it_was_told_before(
+    house: SkillHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for statement in sqlite_search.SCHEMA:
+        house.store.transact_blocking(lambda tx, statement=statement: tx.execute(statement))
+    asked: list[tuple[str, Sequence[Any]]] = []
+    read = house.store.read
+    monkeypatch.setattr(house.store, "read", lambda sql, params=(): asked.append((sql, params)) or read(sql, params))
+    moved = put(house, "1.0.0", *APPROVED)
+    index = InstalledSkillsIndex(house.store)
+    index.require_record(moved)
+    index.require_record(moved)
+    (first, second) = (len(read(sql, params)) for sql, params in asked)
+    assert (first, second) == (3, 1)
+    plan = " ".join(row[3] for row in read(f"EXPLAIN QUERY PLAN {asked[0][0]}", asked[0][1]))
+    assert "events_of_rare_kinds (kind=? AND seq>?)" in plan and "SCAN" not in plan
 
 
 def test_an_unknown_skill_is_an_error_and_not_an_empty_list(house: SkillHouse) -> None:

@@ -1,7 +1,9 @@
 import pytest
 
 from fakes.skill_scene import ACTOR, SKILL, SkillHouse, archive, artifact
+from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.skills.lifecycle import SkillEvent, WrongState
+from palyra.skills.signature import verify_signature
 from palyra.skills.transitions import TooManySkills, put_back, target_of
 
 
@@ -31,6 +33,7 @@ async def test_kept_versions_are_bounded(house: SkillHouse, monkeypatch: pytest.
 async def test_a_version_that_was_never_approved_cannot_be_put_back(house: SkillHouse) -> None:
     registry = await house.trusting()
     await registry.install(archive(), actor=ACTOR)
+    signature = verify_signature(artifact(), Ed25519Verifier.from_public_bytes)
     for event in (SkillEvent.ENABLE, SkillEvent.ROLL_BACK):
         with pytest.raises(WrongState):
-            house.store.transact_blocking(lambda tx, event=event: put_back(tx, artifact(), event, ACTOR, ""))
+            house.store.transact_blocking(lambda tx, event=event: put_back(tx, artifact(), signature, event, ACTOR, ""))
