@@ -415,6 +415,29 @@ async def test_a_rotation_of_another_publisher_changes_nothing_here(house: Skill
         await registry.rotate_key(make_rotation("zeta", key("acme"), key("thief").public_key()), actor=ACTOR)
 
 
+@pytest.mark.parametrize("end", ["distrusted", "revoked", "both"])
+async def test_a_publisher_whose_key_was_ended_is_not_met_for_the_first_time_again(house: SkillHouse, end: str) -> None:
+    """Under no id of theirs; a thief would only have to be the first to come."""
+    registry = house.registry(trust_on_first_use=True)
+    await house.approved(registry)
+    genuine = key(PUBLISHER).key_id
+    if end != "revoked":
+        await registry.distrust_publisher(PUBLISHER, genuine, actor=ACTOR)
+    if end != "distrusted":
+        await registry.revoke_key(genuine, actor=ACTOR)
+    stolen = archive(skill_id="acme.other", signer=key("thief"))
+    assert (await registry.judge(stolen)).trust is None
+    for raw in (stolen, archive("2.0.0", signer=key("thief"))):
+        with pytest.raises(UntrustedPublisher):
+            await registry.install(raw, actor=ACTOR)
+    # An operator who knows better says so, with the same key or another.
+    word = PUBLISHER if end == "distrusted" else "acme's new one"
+    await registry.trust_publisher(PUBLISHER, key(word).public_key(), actor=ACTOR)
+    await house.approved(registry, skill_id="acme.other", signer=key(word))
+    with pytest.raises(KeyNotThePublishers):
+        await registry.install(archive("3.0.0", skill_id="acme.other", signer=key("thief")), actor=ACTOR)
+
+
 async def test_a_revoked_key_comes_back_by_no_door(house: SkillHouse) -> None:
     registry = await house.trusting()
     await house.approved(registry)

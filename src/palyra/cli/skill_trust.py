@@ -23,7 +23,7 @@ def trust() -> None:
 @json_option
 @pass_invocation
 def list_keys(invocation: Invocation) -> None:
-    """List publishers, their keys, and revoked keys."""
+    """List publishers, their keys, those taken off the list included, and revoked keys."""
     from palyra.cli.door import open_client
 
     with open_client(invocation) as client:

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+import msgspec
+
 from palyra.errors import InvalidInput, LimitExceeded
 from palyra.journal.event import NewEvent
 from palyra.skills.limits import MAX_KEYS_PER_PUBLISHER, MAX_PUBLISHERS
@@ -47,8 +49,10 @@ class PublisherTables:
         known = next((key for key in keys if key.key_id == key_id), None)
         if known is not None and known.state is KeyState.ACTIVE and known.source in (source, KeySource.ALLOWLISTED):
             return known
-        ((publishers,),) = self._tx.execute("SELECT COUNT(DISTINCT publisher) FROM skill_keys")
-        if (known is None and len(keys) >= MAX_KEYS_PER_PUBLISHER) or (not keys and publishers >= MAX_PUBLISHERS):
+        listed = [key for key in keys if key.state is not KeyState.REMOVED]
+        ((publishers,),) = self._tx.execute("SELECT COUNT(DISTINCT publisher) FROM skill_keys WHERE state <> 'removed'")
+        too_many = known not in listed and len(listed) >= MAX_KEYS_PER_PUBLISHER
+        if too_many or (not listed and publishers >= MAX_PUBLISHERS):
             raise TooManyKeys(f"there are too many keys of {publisher}, or too many publishers")
         added = PublisherKey(
             publisher=publisher,
@@ -88,13 +92,15 @@ class PublisherTables:
         return new
 
     def remove(self, publisher: str, key_id: str, *, actor: str) -> PublisherKey:
-        """Takes a key off the list; what it signed before stays as it is."""
+        """Takes a key off the list; what it signed before stays as it is. A revoked one stays what it is, too."""
         key = next((key for key in self.keys(publisher) if key.key_id == key_id), None)
-        if key is None:
-            raise UnknownPublisherKey(f"{publisher[:80]} has no key {key_id[:80]}")
-        self._tx.execute("DELETE FROM skill_keys WHERE publisher = ? AND key_id = ?", (publisher, key_id))
+        if key is None or key.state in (KeyState.REMOVED, KeyState.REVOKED):
+            how = "" if key is None else f" on the list: it was {key.state.value}"
+            raise UnknownPublisherKey(f"{publisher[:80]} has no key {key_id[:80]}{how}")
+        self._end(key, KeyState.REMOVED, "")
+        self._forget_oldest(publisher)
         _record(self._tx, "skill.publisher_removed", key, actor)
-        return key
+        return msgspec.structs.replace(key, state=KeyState.REMOVED, ended_ms=self._tx.now_ms, reason="")
 
     def revoke(self, key_id: str, reason: str, *, actor: str) -> None:
         """For good, and for every publisher; also a key that nobody has listed yet."""
@@ -113,6 +119,14 @@ class PublisherTables:
         publishers = [row[0] for row in rows]
         payload = {"key_id": key_id, "publishers": publishers, "reason": reason}
         self._tx.append(NewEvent(kind="skill.key_revoked", actor=actor, payload=payload))
+
+    def _forget_oldest(self, publisher: str) -> None:
+        """One removed key would do to know that the publisher was met; the newest are kept for people to see."""
+        self._tx.execute(
+            "DELETE FROM skill_keys WHERE publisher = ?1 AND state = 'removed' AND key_id NOT IN (SELECT key_id FROM"
+            " skill_keys WHERE publisher = ?1 AND state = 'removed' ORDER BY ended_ms DESC, key_id LIMIT ?2)",
+            (publisher, MAX_KEYS_PER_PUBLISHER),
+        )
 
     def _put(self, key: PublisherKey) -> None:
         self._tx.execute(

@@ -2,7 +2,8 @@
 
 An operator lists a publisher's key (``allowlisted``); with trust on first use the first approved skill of an unknown
 publisher pins its key (``first_use``) for that skill id. A publisher replaces a key by a statement that the old key
-signs (``rotated``). A revoked key is worth nothing from then on, whoever lists it.
+signs (``rotated``). A revoked key is worth nothing from then on, whoever lists it. Who once had a key here is not met
+for the first time again, even if none is left: then only an operator's word helps.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,17 @@ class KeyState(StrEnum):
     # Replaced by a rotation: what it signed before stays, it signs nothing new.
     RETIRED = "retired"
     REVOKED = "revoked"
+    # Taken off the list by an operator. It stays known, so that nobody is met for the first time in its place.
+    REMOVED = "removed"
+
+
+_IN_FORCE: Final = (KeyState.ACTIVE, KeyState.RETIRED)
+_UNKNOWN: Final = "a key that is not theirs"
+_HOW_KNOWN: Final = {
+    KeyState.RETIRED: "a key they have replaced",
+    KeyState.REVOKED: "a key that was revoked",
+    KeyState.REMOVED: "a key that was taken off the list",
+}
 
 
 class PublisherKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,14 +123,16 @@ def require_trust(question: TrustQuestion) -> TrustLevel:
     key = next((key for key in question.keys if key.key_id == key_id), None)
     if key is not None and key.state is KeyState.ACTIVE:
         return _known(question, key)
-    if key is not None or question.keys:
-        state = "a key they have replaced" if key is not None else "a key that is not theirs"
-        raise KeyNotThePublishers(f"{manifest.publisher} is known here, and this is signed with {state}: {key_id}")
+    if any(one.state in _IN_FORCE for one in question.keys):
+        raise KeyNotThePublishers(
+            f"{manifest.publisher} is known here, and this is signed with {_HOW_KNOWN[key.state] if key else _UNKNOWN}:"
+            f" {key_id}"
+        )
+    if question.keys or owner is not None:
+        # All their keys were taken off the list or revoked: that was a person's decision, not a first meeting.
+        raise UntrustedPublisher(f"{manifest.publisher} is not trusted any more ({key_id})", key_id=key_id)
     if not question.trust_on_first_use or manifest.trust.requires_allowlisted_publisher:
         raise UntrustedPublisher(f"nobody here knows the publisher {manifest.publisher} ({key_id})", key_id=key_id)
-    if owner is not None:
-        # All their keys were taken off the list: that was a person's decision, not a first meeting.
-        raise UntrustedPublisher(f"{manifest.publisher} is not trusted any more", key_id=key_id)
     return TrustLevel.FIRST_USE
 
 
@@ -137,8 +151,8 @@ def _known(question: TrustQuestion, key: PublisherKey) -> TrustLevel:
 
 
 def _lineage(keys: Sequence[PublisherKey], key: PublisherKey) -> set[str]:
-    """The key and those it replaced, one after the other."""
-    by_id = {one.key_id: one for one in keys}
+    """The key and those it replaced, one after the other, as far as they are on the list."""
+    by_id = {one.key_id: one for one in keys if one.state is not KeyState.REMOVED}
     found: set[str] = set()
     step: PublisherKey | None = key
     while step is not None and step.key_id not in found and len(found) < _MAX_ROTATIONS:

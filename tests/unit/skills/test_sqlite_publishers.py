@@ -72,12 +72,43 @@ def test_revoked_is_for_good_for_everybody_and_in_advance(house: SkillHouse) -> 
         rotate(house, rotation("a", "thief"))
 
 
+def remove(house: SkillHouse, name: str) -> PublisherKey:
+    return house.store.transact_blocking(lambda tx: PublisherTables(tx).remove("acme", key(name).key_id, actor=ACTOR))
+
+
 def test_removing_and_limits(house: SkillHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palyra.skills.sqlite_publishers.MAX_KEYS_PER_PUBLISHER", 1)
     add(house, "a")
     with pytest.raises(TooManyKeys):
         add(house, "b")
-    house.store.transact_blocking(lambda tx: PublisherTables(tx).remove("acme", key("a").key_id, actor=ACTOR))
-    assert list_keys(house.store) == []
-    with pytest.raises(UnknownPublisherKey):
-        house.store.transact_blocking(lambda tx: PublisherTables(tx).remove("acme", key("a").key_id, actor=ACTOR))
+    gone = remove(house, "a")
+    assert list_keys(house.store) == [gone] and gone.state is KeyState.REMOVED and gone.ended_ms is not None
+    with pytest.raises(UnknownPublisherKey, match="it was removed"):
+        remove(house, "a")
+    # It takes nobody's place, and of many only the newest stay.
+    add(house, "b")
+    with pytest.raises(TooManyKeys):
+        add(house, "a")
+    remove(house, "b")
+    assert len(states(house)) == 1 and set(states(house).values()) == {KeyState.REMOVED}
+
+
+def test_a_removed_key_comes_back_by_an_operators_word_alone(house: SkillHouse) -> None:
+    add(house, "a", KeySource.FIRST_USE)
+    add(house, "b")
+    remove(house, "a")
+    for statement in (rotation("a", "c"), rotation("b", "a")):
+        with pytest.raises(KeyNotThePublishers):
+            rotate(house, statement)
+    again = add(house, "a")
+    assert (again.state, again.source, again.ended_ms) == (KeyState.ACTIVE, KeySource.ALLOWLISTED, None)
+    assert states(house)[key("a").key_id] is KeyState.ACTIVE
+
+
+def test_a_revoked_key_is_not_removed_and_a_removed_one_can_be_revoked(house: SkillHouse) -> None:
+    add(house, "a")
+    remove(house, "a")
+    revoke(house, "a")
+    assert states(house) == {key("a").key_id: KeyState.REVOKED}
+    with pytest.raises(UnknownPublisherKey, match="it was revoked"):
+        remove(house, "a")

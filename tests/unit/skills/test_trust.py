@@ -91,6 +91,25 @@ def test_revoked_is_revoked_whatever_the_list_says() -> None:
         asked(keys=[key("K1", state=KeyState.REVOKED)])
 
 
+@pytest.mark.parametrize("state", [KeyState.REMOVED, KeyState.REVOKED])
+def test_whose_keys_are_all_gone_is_not_met_for_the_first_time(state: KeyState) -> None:
+    for key_id in ("K1", "K9"):
+        with pytest.raises(UntrustedPublisher, match="any more"):
+            asked(keys=[key("K1", state=state)], key_id=key_id, trust_on_first_use=True)
+        with pytest.raises(KeyNotThePublishers):
+            asked(keys=[key("K1", state=state), key("K2")], key_id=key_id, trust_on_first_use=True)
+
+
+def test_a_removed_key_hands_nothing_down() -> None:
+    keys = [
+        key("K1", source=KeySource.FIRST_USE, state=KeyState.RETIRED),
+        key("K2", source=KeySource.ROTATED, state=KeyState.REMOVED, replaces="K1"),
+        key("K3", source=KeySource.ROTATED, replaces="K2"),
+    ]
+    with pytest.raises(KeyNotThePublishers, match="pinned to K1"):
+        asked(keys=keys, owner=owner(), key_id="K3")
+
+
 def test_an_id_stays_with_its_publisher() -> None:
     with pytest.raises(SkillIdTaken):
         asked(keys=[key("K1")], owner=owner(publisher="zeta"))
