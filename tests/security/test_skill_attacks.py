@@ -19,7 +19,7 @@ from palyra.limits import MIB
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.skills.artifact import BadEntry, pack_artifact, read_artifact
 from palyra.skills.findings import AuditFailed
-from palyra.skills.installed import DigestMismatch, NotRunnable, VersionReused
+from palyra.skills.installed import DigestMismatch, NotRunnable, RecordChanged, VersionReused
 from palyra.skills.registry import SkillRegistry
 from palyra.skills.rotation import make_rotation
 from palyra.skills.signature import SignatureMismatch, Unsigned, sign_artifact, verify_signature
@@ -608,13 +608,16 @@ async def test_a_row_that_names_another_key_does_not_outlive_the_revocation_of_i
     """Revoking disables what the tables say was signed with the key."""
     registry = await house.trusting()
     approved = await house.approved(registry)
-    rewrite(house, "UPDATE skill_versions SET key_id = 'ed25519:other'")
+    other = msgspec.json.encode(msgspec.structs.replace(approved, key_id="ed25519:other"))
+    rewrite(house, "UPDATE skill_versions SET key_id = 'ed25519:other', record = ?", other)
     assert await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR) == []
     rewrite(house, "DELETE FROM skill_revoked_keys")
+    own = msgspec.json.encode(approved)
+    rewrite(house, "UPDATE skill_versions SET key_id = ?, record = ?", approved.key_id, own)
     assert await registry.active_modules(actor="palyrad") == ()
     assert "skill.key_revoked" in house.events("skill.failed")[-1][1]["reason"]
-    forged = msgspec.structs.replace(approved, key_id="ed25519:other", state="disabled")
-    rewrite(house, "UPDATE skill_versions SET state = 'disabled', record = ?", msgspec.json.encode(forged))
+    disabled = msgspec.json.encode(msgspec.structs.replace(approved, key_id="ed25519:other", state="disabled"))
+    rewrite(house, "UPDATE skill_versions SET state = 'disabled', key_id = 'ed25519:other', record = ?", disabled)
     with pytest.raises(DigestMismatch):
         await registry.enable(SKILL, actor=ACTOR)
 
@@ -628,6 +631,60 @@ async def test_a_row_edited_into_use_hides_nothing_from_the_review(house: SkillH
     rewrite(house, "UPDATE skill_versions SET state = 'approved', record = ?", msgspec.json.encode(forged))
     judged = await registry.judge(archive("1.1.0", **greedy))
     assert judged.difference.added == ("send messages to the channel everybody",)
+
+
+BROKEN = {
+    "empty": b"{}",
+    "no JSON": b"\xff",
+    "no text": b'{"skill_id":"\xff"}',
+    "without end": b'{"manifest":' + b"[" * 100_000,
+    "another's": None,
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+async def test_one_broken_row_does_not_stop_the_others(house: SkillHouse, how: str) -> None:
+    registry = await house.trusting("acme", "zeta")
+    broken = await house.approved(registry)
+    good = await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+    record = BROKEN[how] or msgspec.json.encode(good)
+    rewrite(house, "UPDATE skill_versions SET record = ? WHERE skill_id = ?", record, SKILL)
+    for _ in range(2):
+        assert [one.skill_id for one in await registry.active_modules(actor="palyrad")] == ["zeta.x"]
+    (told,) = [payload for _, payload in house.events("skill.failed")]
+    assert (told["skill_id"], told["digest"]) == (SKILL, broken.digest) and "skill.record_changed" in told["reason"]
+    with pytest.raises(NotRunnable):
+        registry.require_runnable(SKILL, broken.digest)
+    # It is in nobody's way, is refused by its name, and a person can clear it.
+    assert [skill_id for skill_id, _ in registry.index.listed()] == ["zeta.x"]
+    for attempt in (lambda: registry.details(SKILL), lambda: registry.install(archive("1.1.0"), actor=ACTOR)):
+        with pytest.raises(RecordChanged, match=SKILL):
+            await attempt()
+    await registry.remove(SKILL, "1.0.0", actor=ACTOR)
+    assert house.events("skill.removed")[-1][1]["digest"] == broken.digest
+    await house.approved(registry)
+    assert [one.skill_id for one in await registry.active_modules(actor="palyrad")] == [SKILL, "zeta.x"]
+
+
+async def test_a_broken_row_does_not_keep_a_key_from_being_revoked(house: SkillHouse) -> None:
+    registry = await house.trusting()
+    await house.approved(registry)
+    other = await house.approved(registry, skill_id="acme.other")
+    rewrite(house, "UPDATE skill_versions SET record = ? WHERE skill_id = ?", b"{}", SKILL)
+    assert [one.digest for one in await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR)] == [other.digest]
+    assert await registry.active_modules(actor="palyrad") == ()
+
+
+async def test_a_broken_configuration_stops_its_skill_alone(house: SkillHouse) -> None:
+    registry = await house.trusting("acme", "zeta")
+    await house.approved(registry)
+    await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+    rewrite(house, "INSERT INTO skill_configurations VALUES (?, '1.0.0', '[')", SKILL)
+    assert [one.skill_id for one in await registry.active_modules(actor="palyrad")] == ["zeta.x"]
+    assert "cannot be read" in house.events("skill.disabled")[-1][1]["reason"]
+    await registry.configure(SKILL, {}, actor=ACTOR)
+    await registry.enable(SKILL, actor=ACTOR)
+    assert len(await registry.active_modules(actor="palyrad")) == 2
 
 
 async def test_a_row_edited_to_another_digest(house: SkillHouse) -> None:

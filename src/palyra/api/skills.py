@@ -89,8 +89,7 @@ async def list_skills(service: ApiService, request: Request) -> Response:
 def _skills(service: ApiService) -> list[SkillData]:
     index = service.skills.index
     found: list[SkillData] = []
-    for skill_id in index.skill_ids():
-        versions = index.versions(skill_id)
+    for skill_id, versions in index.listed():
         in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
         shown = in_use or versions[0]
         found.append(

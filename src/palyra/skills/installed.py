@@ -70,6 +70,23 @@ class SkillVersion(msgspec.Struct, frozen=True, kw_only=True):
     format: str = RECORD_FORMAT
 
 
+class UnreadableVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that holds no version, or another than its columns say: somebody wrote it who is not the registry."""
+
+    skill_id: str
+    digest: str
+    version: str
+    key_id: str
+    record: bytes
+    why: str
+
+    def refusal(self) -> RecordChanged:
+        return RecordChanged(
+            f"the record of {self.skill_id[:80]} {self.version[:80]} cannot be believed: {self.why}",
+            hint="find out who changed the database; `palyra skill remove` clears the record, then install again",
+        )
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """``seq`` is the number of the journal entry."""
 

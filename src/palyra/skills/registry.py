@@ -27,6 +27,7 @@ from palyra.skills.installed import (
     ResolvedInstalledSkillModule,
     SkillVersion,
     UnknownSkill,
+    UnreadableVersion,
 )
 from palyra.skills.lifecycle import KEPT, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_JUDGED_AT_ONCE
@@ -227,6 +228,8 @@ class SkillRegistry:
         A skill whose archive or record is not what was approved is failed, on record, and left out; the others stay.
         """
         resolved: list[ResolvedInstalledSkillModule] = []
+        for unreadable in await asyncio.to_thread(self.index.active_unreadable):
+            await self._fail_unreadable(unreadable, actor)
         for version in await asyncio.to_thread(self.index.active):
             try:
                 artifact = await asyncio.to_thread(self._approved_artifact, version)
@@ -348,6 +351,9 @@ class SkillRegistry:
         else:
             event, reason = SkillEvent.FAIL, f"{error.code}: {error.message}"
         await self._transact(lambda tx: transitions.give_up(tx, version, event, actor, reason))
+
+    async def _fail_unreadable(self, row: UnreadableVersion, actor: str) -> None:
+        await self._transact(lambda tx: SkillTables(tx).fail_unreadable(row, actor=actor))
 
     async def _note_refused(self, raw: bytes, error: PalyraError, actor: str) -> None:
         digest = hashlib.sha256(raw).hexdigest()

@@ -1,13 +1,15 @@
 """The registry's tables. Versions are moved by compare-and-set on their state; each move is in the journal with it."""
 
+import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from palyra.journal.event import NewEvent
 from palyra.journal.rare_kinds import RARE
+from palyra.skills.configuration import ConfigurationRefused
 from palyra.skills.installed import (
     ChangedMeanwhile,
     HistoryEntry,
@@ -15,6 +17,7 @@ from palyra.skills.installed import (
     RecordChanged,
     SkillVersion,
     UnknownSkill,
+    UnreadableVersion,
 )
 from palyra.skills.lifecycle import KIND_OF, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_HISTORY_SHOWN, MAX_SKILLS
@@ -24,7 +27,12 @@ from palyra.skills.use_on_record import KINDS, UseOnRecord
 
 # The events after which a version runs.
 _PUT_IN_USE: Final = (SkillEvent.APPROVE, SkillEvent.ENABLE, SkillEvent.ROLL_BACK)
+_SELECT: Final = "SELECT skill_id, digest, version, state, key_id, record FROM skill_versions"
+_MAX_WHY_CHARS: Final = 200
+# What decoding raises: malformed, of another shape, not UTF-8, nested without end.
+_UNREADABLE: Final = (ValueError, RecursionError)
 _decode = msgspec.json.Decoder(SkillVersion)
+_LOG = logging.getLogger("palyra.skills")
 # Row and journal in one statement: between two of them another process could move the version twice.
 _ROW_AND_JOURNAL: Final = (
     f"SELECT seq, kind, payload FROM events WHERE kind IN ({', '.join('?' * len(KINDS))}) AND {RARE} AND seq > ?"  # noqa: S608
@@ -40,18 +48,21 @@ class SkillTables:
         self.tx = tx
 
     def version(self, skill_id: str, digest: str) -> SkillVersion | None:
-        rows = self.tx.execute(
-            "SELECT record FROM skill_versions WHERE skill_id = ? AND digest = ?", (skill_id, digest)
-        )
-        return _decode.decode(rows[0][0]) if rows else None
+        rows = self.tx.execute(f"{_SELECT} WHERE skill_id = ? AND digest = ?", (skill_id, digest))
+        return _believed(rows[0]) if rows else None
 
     def versions(self, skill_id: str) -> list[SkillVersion]:
-        rows = self.tx.execute("SELECT record FROM skill_versions WHERE skill_id = ? ORDER BY digest", (skill_id,))
-        return [_decode.decode(row[0]) for row in rows]
+        rows = self.tx.execute(f"{_SELECT} WHERE skill_id = ? ORDER BY digest", (skill_id,))
+        return [_believed(row) for row in rows]
+
+    def unreadable(self, skill_id: str) -> list[UnreadableVersion]:
+        rows = self.tx.execute(f"{_SELECT} WHERE skill_id = ? ORDER BY digest", (skill_id,))
+        return [found for found in map(_read, rows) if isinstance(found, UnreadableVersion)]
 
     def signed_with(self, key_id: str) -> list[SkillVersion]:
-        rows = self.tx.execute("SELECT record FROM skill_versions WHERE key_id = ? ORDER BY skill_id", (key_id,))
-        return [_decode.decode(row[0]) for row in rows]
+        """Without what cannot be read: it does not run, and must not be in the way of a revocation."""
+        rows = self.tx.execute(f"{_SELECT} WHERE key_id = ? ORDER BY skill_id", (key_id,))
+        return [found for found in map(_read, rows) if isinstance(found, SkillVersion)]
 
     def count(self) -> int:
         count: int = self.tx.execute("SELECT COUNT(DISTINCT skill_id) FROM skill_versions")[0][0]
@@ -105,6 +116,21 @@ class SkillTables:
             raise ChangedMeanwhile(f"{version.skill_id} {version.version} is not {version.state.value} any more")
         return moved
 
+    def fail_unreadable(self, row: UnreadableVersion, *, actor: str) -> None:
+        """Takes it out of use, unless it is another by now. What somebody wrote stays, for who looks into it."""
+        self.tx.execute(
+            "UPDATE skill_versions SET state = 'failed'"
+            " WHERE skill_id = ? AND digest = ? AND state = 'approved' AND record = ?",
+            (row.skill_id, row.digest, row.record),
+        )
+        if self.tx.changed():
+            refusal = row.refusal()
+            self._record_unreadable(SkillEvent.FAIL, row, actor, f"{refusal.code}: {refusal.message}")
+
+    def clear_unreadable(self, row: UnreadableVersion, *, actor: str, reason: str) -> None:
+        self.tx.execute("DELETE FROM skill_versions WHERE skill_id = ? AND digest = ?", (row.skill_id, row.digest))
+        self._record_unreadable(SkillEvent.REMOVE, row, actor, reason)
+
     def owner(self, skill_id: str) -> SkillOwner | None:
         rows = self.tx.execute(
             "SELECT skill_id, publisher, key_id, newest_approved FROM skill_owners WHERE skill_id = ?", (skill_id,)
@@ -122,7 +148,7 @@ class SkillTables:
         rows = self.tx.execute(
             "SELECT value FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version)
         )
-        return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else None
+        return _configuration(rows[0][0]) if rows else None
 
     def put_configuration(self, version: SkillVersion, value: dict[str, Any], *, actor: str) -> None:
         self.tx.execute(
@@ -132,32 +158,48 @@ class SkillTables:
         )
         payload = {"skill_id": version.skill_id, "version": version.version, "configuration": value}
         event = self.tx.append(NewEvent(kind="skill.configured", actor=actor, payload=payload))
-        self._remember(event.seq, "skill.configured", version, actor, "")
+        self._remember(event.seq, "skill.configured", version, actor)
 
     def note_purged(self, last: SkillVersion, stored: StoredValues, *, actor: str) -> None:
         payload = {"skill_id": last.skill_id, "values": stored.values, "bytes": stored.bytes}
         event = self.tx.append(NewEvent(kind="skill.purged", actor=actor, payload=payload))
-        self._remember(event.seq, "skill.purged", last, actor, "")
+        self._remember(event.seq, "skill.purged", last, actor)
 
     def forget_configuration(self, skill_id: str, version: str) -> None:
         self.tx.execute("DELETE FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version))
 
     def _record(self, event: SkillEvent, version: SkillVersion, actor: str, facts: dict[str, Any]) -> int:
+        return self._append(event, version, actor, version.publisher, version.reason, facts)
+
+    def _record_unreadable(self, event: SkillEvent, row: UnreadableVersion, actor: str, reason: str) -> None:
+        self._append(event, row, actor, "", reason, {})
+
+    def _append(
+        self,
+        event: SkillEvent,
+        version: SkillVersion | UnreadableVersion,
+        actor: str,
+        publisher: str,
+        reason: str,
+        facts: dict[str, Any],
+    ) -> int:
         payload = {
             "skill_id": version.skill_id,
             "version": version.version,
             "digest": version.digest,
-            "publisher": version.publisher,
+            "publisher": publisher,
             "key_id": version.key_id,
-            "reason": version.reason,
+            "reason": reason,
             **facts,
         }
         kind = KIND_OF[event]
         seq = self.tx.append(NewEvent(kind=kind, actor=actor, payload=payload)).seq
-        self._remember(seq, kind, version, actor, version.reason)
+        self._remember(seq, kind, version, actor, reason)
         return seq
 
-    def _remember(self, seq: int, kind: str, version: SkillVersion, actor: str, reason: str) -> None:
+    def _remember(
+        self, seq: int, kind: str, version: SkillVersion | UnreadableVersion, actor: str, reason: str = ""
+    ) -> None:
         self.tx.execute(
             "INSERT INTO skill_history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (seq, version.skill_id, version.version, version.digest, kind, self.tx.now_ms, actor, reason),
@@ -183,15 +225,27 @@ class InstalledSkillsIndex:
 
     def versions(self, skill_id: str) -> list[SkillVersion]:
         """The newest first, by when they came."""
-        rows = self._store.read("SELECT record FROM skill_versions WHERE skill_id = ?", (skill_id,))
-        found = [_decode.decode(row[0]) for row in rows]
+        found = [_believed(row) for row in self._store.read(f"{_SELECT} WHERE skill_id = ?", (skill_id,))]
         if not found:
             raise UnknownSkill(f"there is no skill {skill_id[:80]!r}")
         return sorted(found, key=lambda version: version.ingested_ms, reverse=True)
 
+    def listed(self) -> Iterator[tuple[str, list[SkillVersion]]]:
+        """Every skill with its versions, for lists. One whose record cannot be believed is left out, and logged."""
+        for skill_id in self.skill_ids():
+            try:
+                yield skill_id, self.versions(skill_id)
+            except UnknownSkill:
+                continue
+            except RecordChanged as refusal:
+                _LOG.warning("a skill is left out of the list: %s", refusal.message)
+
     def active(self) -> list[SkillVersion]:
-        rows = self._store.read("SELECT record FROM skill_versions WHERE state = 'approved' ORDER BY skill_id")
-        return [_decode.decode(row[0]) for row in rows]
+        return [found for found in self._in_use() if isinstance(found, SkillVersion)]
+
+    def active_unreadable(self) -> list[UnreadableVersion]:
+        """What the tables say is in use, and cannot be."""
+        return [found for found in self._in_use() if isinstance(found, UnreadableVersion)]
 
     def count_waiting(self) -> int:
         """Versions that a person has to look at."""
@@ -248,7 +302,7 @@ class InstalledSkillsIndex:
         rows = self._store.read(
             "SELECT value FROM skill_configurations WHERE skill_id = ? AND version = ?", (skill_id, version)
         )
-        return msgspec.json.decode(rows[0][0], type=dict[str, Any]) if rows else {}
+        return _configuration(rows[0][0]) if rows else {}
 
     def history(self, skill_id: str) -> list[HistoryEntry]:
         """The newest entries, the newest first."""
@@ -259,6 +313,36 @@ class InstalledSkillsIndex:
         )
         names = ("seq", "time_ms", "kind", "version", "digest", "actor", "reason")
         return [HistoryEntry(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def _in_use(self) -> list[SkillVersion | UnreadableVersion]:
+        return [_read(row) for row in self._store.read(f"{_SELECT} WHERE state = 'approved' ORDER BY skill_id")]
+
+
+def _read(row: tuple[Any, ...]) -> SkillVersion | UnreadableVersion:
+    skill_id, digest, version, _state, key_id, record = row
+    try:
+        found = _decode.decode(record)
+    except _UNREADABLE as error:
+        why = str(error)[:_MAX_WHY_CHARS]
+    else:
+        if (found.skill_id, found.digest, found.version, found.state.value, found.key_id) == row[:-1]:
+            return found
+        why = "it says something else than its row"
+    return UnreadableVersion(skill_id=skill_id, digest=digest, version=version, key_id=key_id, record=record, why=why)
+
+
+def _believed(row: tuple[Any, ...]) -> SkillVersion:
+    found = _read(row)
+    if isinstance(found, UnreadableVersion):
+        raise found.refusal()
+    return found
+
+
+def _configuration(value: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(value, type=dict[str, Any])
+    except _UNREADABLE as error:
+        raise ConfigurationRefused(f"what was set cannot be read: {str(error)[:_MAX_WHY_CHARS]}") from error
 
 
 def _owner(row: tuple[Any, ...]) -> SkillOwner:

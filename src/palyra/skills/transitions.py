@@ -181,11 +181,14 @@ def move_one(
 
 def remove(tx: Transaction, skill_id: str, version: str | None, actor: str, reason: str) -> list[SkillVersion]:
     tables = SkillTables(tx)
+    cleared = [one for one in tables.unreadable(skill_id) if version in (None, one.version)]
+    for unreadable in cleared:
+        tables.clear_unreadable(unreadable, actor=actor, reason=reason)
     found = [one for one in tables.versions(skill_id) if version in (None, one.version)]
     going = [one for one in found if (one.state, SkillEvent.REMOVE) in TRANSITIONS]
-    if not found:
+    if not found and not cleared:
         raise UnknownSkill(f"there is no {skill_id[:80]} {version or ''}".rstrip())
-    if not going:
+    if not going and not cleared:
         raise WrongState(f"{skill_id}{f' {version}' if version else ''} is removed already")
     for one in going:
         tables.forget_configuration(skill_id, one.version)

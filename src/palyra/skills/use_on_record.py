@@ -55,6 +55,6 @@ def _fields(payload: bytes) -> dict[str, Any]:
     """What of it is text. What somebody has broken says nothing; verifying the journal will name it."""
     try:
         told = msgspec.json.decode(payload)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return {}
     return {name: value for name, value in told.items() if isinstance(value, str)} if isinstance(told, dict) else {}

@@ -47,6 +47,6 @@ def test_revoked_keys_and_how_far_it_was_told() -> None:
 
 def test_what_somebody_has_broken_says_nothing() -> None:
     record = told(("approved", "1"))
-    for broken in (b"", b"[]", b"\xff", b'{"skill_id":["a.b"],"digest":"1"}'):
+    for broken in (b"", b"[]", b"\xff", b'{"a":"\xff"}', b"[" * 100_000, b'{"skill_id":["a.b"],"digest":"1"}'):
         record.tell(2, "skill.removed", broken)
     assert record.in_use("a.b") is not None

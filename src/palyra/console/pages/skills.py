@@ -90,8 +90,7 @@ async def console_skills_list_handler(console: Console, _visit: Visit) -> dict[s
 def _rows(console: Console) -> list[SkillRow]:
     index = console.service.skills.index
     rows = []
-    for skill_id in index.skill_ids():
-        versions = list(index.versions(skill_id))
+    for skill_id, versions in index.listed():
         in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
         rows.append(SkillRow(skill_id=skill_id, shown=in_use or versions[0], in_use=in_use, versions=versions))
     return rows
