@@ -7,6 +7,7 @@ on one state directory.
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,11 +38,12 @@ from palyra.skills.rotation import verify_rotation
 from palyra.skills.signature import VerifiedSignature, VerifierOf, verify_signature
 from palyra.skills.sqlite_publishers import PublisherTables, list_keys, list_revoked
 from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
-from palyra.skills.store import ArtifactFiles
+from palyra.skills.store import HELD_SECONDS, ArtifactFiles, ArtifactsUnusable
 from palyra.skills.transitions import Judged
 from palyra.skills.trust import KeySource, PublisherKey, TrustLevel, require_no_downgrade
 
 T = TypeVar("T")
+_LOG = logging.getLogger("palyra.skills")
 _NOTHING = StoredValues(values=0, bytes=0)
 
 
@@ -84,6 +86,7 @@ class SkillRegistry:
         self._verifier_of = verifier_of
         self._palyra_version = palyra_version
         self._first_use = trust_on_first_use
+        self._swept = False
         self._judging = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
         # Counts what this process has changed, or tried to.
         self.changes = 0
@@ -108,22 +111,18 @@ class SkillRegistry:
 
     async def install(self, raw: bytes, *, actor: str) -> SkillVersion:
         """Into quarantine, or a refusal that is on record. Nothing of an installed skill runs before it is approved."""
+        await self._sweep_at_first()
         async with self._judging:
             try:
                 artifact, signature = await asyncio.to_thread(self._opened, raw)
                 report = await asyncio.to_thread(self._audit, artifact, None)
                 judged = Judged(artifact=artifact, signature=signature, report=report)
-                if not report.failing:
-                    # Before the row that says it is there; a file without a row is nobody's.
-                    await asyncio.to_thread(self._files.put, raw)
-                version = await self._transact(lambda tx: transitions.install(tx, judged, self._first_use, actor))
+                version = await self._take_in(judged, actor)
             except PalyraError as error:
                 await self._note_refused(raw, error, actor)
                 await self._sweep(hashlib.sha256(raw).hexdigest())
                 raise
             report.require_passed()
-            # Another process that refused the same archive may have swept it up before the row was there.
-            await asyncio.to_thread(self._files.put, raw)
         for other in self.index.versions(version.skill_id):
             # One that waited under the same version has made way.
             if other.state not in KEPT:
@@ -170,8 +169,7 @@ class SkillRegistry:
     ) -> list[SkillVersion]:
         """One version, or all. The id stays its publisher's."""
         removed = await self._transact(lambda tx: transitions.remove(tx, skill_id, version, actor, reason))
-        for one in removed:
-            await self._sweep(one.digest)
+        await self._sweep_all(HELD_SECONDS)
         return removed
 
     async def purge(self, skill_id: str, *, actor: str) -> StoredValues:
@@ -227,6 +225,7 @@ class SkillRegistry:
 
         A skill whose archive or record is not what was approved is failed, on record, and left out; the others stay.
         """
+        await self._sweep_at_first()
         resolved: list[ResolvedInstalledSkillModule] = []
         for unreadable in await asyncio.to_thread(self.index.active_unreadable):
             await self._fail_unreadable(unreadable, actor)
@@ -361,10 +360,47 @@ class SkillRegistry:
         event = NewEvent(kind="skill.refused", actor=actor, payload=payload)
         await self._transact(lambda tx: tx.append(event))
 
+    async def _take_in(self, judged: Judged, actor: str) -> SkillVersion:
+        """The file is there before the row that needs it, and nobody sweeps in between."""
+
+        def work(tx: Transaction) -> SkillVersion:
+            return transitions.install(tx, judged, self._first_use, actor)
+
+        if judged.report.failing:
+            return await self._transact(work)
+        async with self._files.held():
+            await asyncio.to_thread(self._files.put, judged.artifact.raw)
+            return await self._transact(work)
+
     async def _sweep(self, digest: str) -> None:
         """Deletes an archive that no version needs (any more)."""
-        if digest not in await asyncio.to_thread(self.index.digests_kept):
-            await asyncio.to_thread(self._files.delete, digest)
+        if not self._files.is_there():
+            return
+        try:
+            async with self._files.held(alone=True):
+                if digest not in await asyncio.to_thread(self.index.digests_kept):
+                    await asyncio.to_thread(self._files.delete, digest)
+        except ArtifactsUnusable as error:
+            # The next process that opens the registry will find it.
+            _LOG.warning("an archive that nobody needs stays: %s", error.message)
+
+    async def _sweep_all(self, patience: float) -> bool:
+        """Deletes what no version needs and what was half written; False where it could not be looked at in time."""
+        if not self._files.is_there():
+            return True
+        try:
+            async with self._files.held(alone=True, patience=patience):
+                needed = await asyncio.to_thread(self.index.digests_known)
+                await asyncio.to_thread(self._files.sweep, needed)
+        except (ArtifactsUnusable, OSError) as error:
+            _LOG.info("archives that nobody needs may stay: %s", error)
+            return False
+        return True
+
+    async def _sweep_at_first(self) -> None:
+        """What a process left behind that was killed. Waits for nobody: where others write, the next look does it."""
+        if not self._swept:
+            self._swept = await self._sweep_all(0)
 
 
 def _require_same(version: SkillVersion, artifact: SkillArtifact) -> None:

@@ -257,6 +257,10 @@ class InstalledSkillsIndex:
         )
         return {row[0] for row in rows}
 
+    def digests_known(self) -> set[str]:
+        """Those of versions that failed as well: their archives are for who looks into it."""
+        return {row[0] for row in self._store.read("SELECT digest FROM skill_versions WHERE state <> 'removed'")}
+
     def require_active(self, skill_id: str, digest: str) -> None:
         """Raises unless the version with this digest is in use. One read by key: cheap enough for every call."""
         rows = self._store.read(

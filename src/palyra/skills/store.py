@@ -1,12 +1,19 @@
-"""Archives on disk, named by their digest. What is read is hashed before anything believes it."""
+"""Archives on disk, named by their digest. What is read is hashed before anything believes it.
 
+Several processes write and delete here. Who writes holds the folder, with others, until the row is there that needs the
+archive; who deletes holds it alone while looking which archives are needed. A process that dies lets go.
+"""
+
+import asyncio
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +23,11 @@ from palyra.skills.limits import MAX_ARTIFACT_BYTES
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SUFFIX: Final = ".skill"
+_ARCHIVE: Final = re.compile(r"([0-9a-f]{64})\.skill")
+_HALF_WRITTEN: Final = re.compile(r"\.[0-9a-f]{16}\.new")
+# Others hold the folder for as long as a transaction takes.
+HELD_SECONDS: Final = 10.0
+_LOOK_AGAIN_SECONDS: Final = 0.005
 _DIR_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 
@@ -64,20 +76,72 @@ class ArtifactFiles:
             raise ArtifactChanged(f"the file of the archive {digest} holds another one: {found}", digest=digest)
         return read_artifact(raw)
 
+    @contextlib.asynccontextmanager
+    async def held(self, *, alone: bool = False, patience: float = HELD_SECONDS) -> AsyncIterator[None]:
+        """Raises ``ArtifactsUnusable`` where that cannot be had in time. Only who writes has the folder made."""
+        try:
+            if not alone:
+                self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
+            folder = self._open_folder()
+        except OSError as error:
+            raise ArtifactsUnusable(f"cannot open the folder of archives: {error.strerror}") from error
+        try:
+            await _lock(folder, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, patience)
+            yield
+        finally:
+            os.close(folder)
+
+    def sweep(self, needed: Collection[str]) -> None:
+        """Deletes other archives and what was half written. For who holds the folder alone."""
+        with self._opened_folder() as folder:
+            names = os.listdir(folder)
+            gone = [name for name in names if _HALF_WRITTEN.fullmatch(name)]
+            gone += [name for name in names if (found := _ARCHIVE.fullmatch(name)) and found[1] not in needed]
+            for name in gone:
+                # What cannot be deleted is no file of ours.
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+
+    def is_there(self) -> bool:
+        return self._folder.exists()
+
     def delete(self, digest: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._opened_folder() as folder:
             os.unlink(digest + _SUFFIX, dir_fd=folder)
 
     @contextlib.contextmanager
     def _opened_folder(self) -> Iterator[int]:
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = self._open_folder()
         try:
-            status = os.fstat(folder)
-            if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise ArtifactsUnusable(f"{self._folder} is open to others")
             yield folder
         finally:
             os.close(folder)
+
+    def _open_folder(self) -> int:
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        status = os.fstat(folder)
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            os.close(folder)
+            raise ArtifactsUnusable(f"{self._folder} is open to others")
+        return folder
+
+
+async def _lock(folder: int, how: int, patience: float) -> None:
+    """Looks again and again, so that no thread is left with the lock when the one who waits is cancelled."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(folder, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise ArtifactsUnusable(
+                    "other processes keep the folder of archives busy", hint="try again; see which of them hangs"
+                ) from None
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        except OSError as error:
+            raise ArtifactsUnusable(f"cannot lock the folder of archives: {error.strerror}") from error
+        else:
+            return
 
 
 def _holds(folder: int, digest: str, size: int) -> bool:

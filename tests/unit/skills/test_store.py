@@ -1,3 +1,4 @@
+import asyncio
 import os
 from pathlib import Path
 
@@ -74,3 +75,49 @@ def test_deleting_twice_is_no_error(tmp_path: Path) -> None:
     files.delete(digest)
     files.delete(digest)
     assert not list((tmp_path / "s").iterdir())
+
+
+async def test_writers_hold_the_folder_together_and_who_deletes_alone(tmp_path: Path) -> None:
+    one, other = ArtifactFiles(tmp_path / "s"), ArtifactFiles(tmp_path / "s")
+    with pytest.raises(ArtifactsUnusable):
+        async with one.held(alone=True):
+            pass
+    assert not one.is_there()
+    async with one.held(), other.held():
+        with pytest.raises(ArtifactsUnusable, match="busy"):
+            async with other.held(alone=True, patience=0.02):
+                pass
+    async with one.held(alone=True):
+        for alone in (True, False):
+            with pytest.raises(ArtifactsUnusable, match="busy"):
+                async with other.held(alone=alone, patience=0):
+                    pass
+
+
+async def test_who_waits_for_the_folder_and_is_cancelled_does_not_keep_it(tmp_path: Path) -> None:
+    one, other = ArtifactFiles(tmp_path / "s"), ArtifactFiles(tmp_path / "s")
+
+    async def wait() -> None:
+        async with other.held(alone=True):
+            pass
+
+    async with one.held():
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0.02)
+        waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with one.held(alone=True, patience=0):
+        pass
+
+
+def test_a_sweep_takes_only_what_was_written_here_and_is_not_needed(tmp_path: Path) -> None:
+    files = ArtifactFiles(tmp_path / "s")
+    needed, stale = files.put(archive()), files.put(archive("2.0.0"))
+    others = ["notes.txt", ".new", ".zz.new", f"{stale}.skill.bak", "ab.skill"]
+    for name in (*others, ".0123456789abcdef.new"):
+        (tmp_path / "s" / name).touch()
+    (tmp_path / "s" / f"{'a' * 64}.skill").mkdir()
+    files.sweep({needed})
+    left = {path.name for path in (tmp_path / "s").iterdir()}
+    assert left == {f"{needed}.skill", f"{'a' * 64}.skill", *others}
