@@ -111,7 +111,7 @@ class FakeServices:
     async def channel_send(self, grant: Grant, text: str) -> None:
         await self._note("send", (grant, text))
 
-    def log(self, line: LogLine) -> LogLine:
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
         return LogLine(level=line.level, text=line.text.replace("hunter2", "[redacted]"))
 
 

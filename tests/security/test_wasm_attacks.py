@@ -16,6 +16,7 @@ from fakes.wasm_guests import (
     ECHO,
     GRANTS,
     PACK,
+    RETURN_ERROR,
     RETURN_INPUT,
     FakeServices,
     component,
@@ -25,15 +26,19 @@ from fakes.wasm_guests import (
     text_at,
     wasm,
 )
+from palyra.journal.redact import Redactor
 from palyra.limits import MIB
+from palyra.secret import Secret
 from palyra.wasm.abi import CORE_TYPES, Status, core_types
 from palyra.wasm.grants import NOTHING_GRANTED
 from palyra.wasm.limits import RuntimeLimits
 from palyra.wasm.outcome import (
     CompileFailed,
     FuelExhausted,
+    GuestFailed,
     InvalidOutput,
     LinkFailed,
+    LogLine,
     MemoryExceeded,
     Quota,
     TimedOut,
@@ -669,6 +674,26 @@ async def test_the_guests_own_error_text_is_made_harmless(tmp_path):
         with pytest.raises(Exception, match="red") as caught:
             await runtime.run(await runtime.compile(guest))
     assert caught.value.message.isprintable()
+
+
+class Redacting(FakeServices):
+    def __init__(self, *known: str) -> None:
+        super().__init__()
+        self._redactor = Redactor(map(Secret, known))
+
+    def log(self, line, *, was_cut):
+        clean = self._redactor.broken_off(line.text) if was_cut else self._redactor.text(line.text)
+        return LogLine(level=line.level, text=clean)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2_000, 2_040])
+async def test_a_secret_that_is_cut_in_an_error_text_is_redacted(tmp_path, before):
+    secret = "".join(f"{number:04x}" for number in range(799))
+    async with open_runtime(tmp_path) as runtime:
+        module = await runtime.compile(component(RETURN_ERROR))
+        with pytest.raises(GuestFailed) as caught:
+            await runtime.run(module, input=b" " * before + secret.encode(), services=Redacting(secret))
+    assert caught.value.message.strip() in ("[redacted]…", "[redact…")
 
 
 # Workers.

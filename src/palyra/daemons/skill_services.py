@@ -137,8 +137,9 @@ class SkillServices:
             call=self._plan.call_id,
         )
 
-    def log(self, line: LogLine) -> LogLine:
-        return LogLine(level=line.level, text=self._redactor.text(line.text))
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
+        clean = self._redactor.broken_off(line.text) if was_cut else self._redactor.text(line.text)
+        return LogLine(level=line.level, text=clean)
 
     def receipt(self) -> list[dict[str, Any]]:
         if not self.used:

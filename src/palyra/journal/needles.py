@@ -43,14 +43,15 @@ class Needles:
             return False
         return next(self._found(text), None) is not None
 
-    def replaced(self, text: str, replacement: str) -> str:
-        """The text with every stretch that belongs to a needle replaced, also where two of them overlap."""
-        if not self.occur_in(text):
+    def replaced(self, text: str, replacement: str, *, broken_off: bool = False) -> str:
+        """The text with every stretch that belongs to a needle replaced, also where two of them overlap. The end of a
+        text that is ``broken_off`` belongs to the needle it may be the beginning of, from ``MIN_KNOWN_CHARS`` on."""
+        if not broken_off and not self.occur_in(text):
             return text
         parts: list[str] = []
         kept_from = 0
         stretch: tuple[int, int] | None = None
-        for start, end in self._found(text):
+        for start, end in self._found(text, broken_off=broken_off):
             if stretch is not None and start < stretch[1]:
                 stretch = (stretch[0], max(end, stretch[1]))
                 continue
@@ -63,10 +64,13 @@ class Needles:
             kept_from = stretch[1]
         return "".join((*parts, text[kept_from:]))
 
-    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+    def _found(self, text: str, *, broken_off: bool = False) -> Iterator[tuple[int, int]]:
         """Where they stand, in the order of their starts: at each place the longest."""
         for at in range(len(text) - MIN_KNOWN_CHARS + 1):
             for needle in self._by_head.get(text[at : at + MIN_KNOWN_CHARS], ()):
                 if text.startswith(needle, at):
                     yield at, at + len(needle)
+                    break
+                if broken_off and len(needle) > len(text) - at and needle.startswith(text[at:]):
+                    yield at, len(text)
                     break

@@ -102,11 +102,14 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """``text`` without known values and without characters that UTF-8 cannot carry; its length is not limited."""
-        if not text.isascii():
-            text = text.encode("utf-8", "backslashreplace").decode()
+        text = _carried_by_utf8(text)
         if text in self._values:
             return REDACTED
         return self._needles.replaced(text, REDACTED) if len(self._needles) else text
+
+    def broken_off(self, text: str) -> str:
+        """The same for a text whose end is missing: without what may be the beginning of a known value either."""
+        return self._needles.replaced(_carried_by_utf8(text), REDACTED, broken_off=True)
 
     def fields(self, actor: str, principal: str, run: str, call: str) -> tuple[str, str, str, str]:
         """An event's short fields, cleaned and cut to their bound."""
@@ -350,6 +353,10 @@ def _bounded(encoded: bytes) -> bytes:
         if excess <= 0:
             return canonical_json(parts)
     return canonical_json({"clipped_bytes": len(encoded), "sha256": sha256(encoded).hexdigest()})
+
+
+def _carried_by_utf8(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _json_text(text: str) -> str:

@@ -18,7 +18,8 @@ _CHARS_PER_GROUP = 4
 
 
 def spellings_of(value: str) -> frozenset[str]:
-    found = set(_spellings(value))
+    # A file's last line feed is hardly ever said with the rest.
+    found = {*_spellings(value), *_spellings(value.strip())}
     lines = value.splitlines()
     if len(lines) > 1:
         for line in lines:

@@ -131,7 +131,7 @@ class LocalHost:
     async def channel_send(self, grant: Grant, text: str) -> None:
         self.messages.append(channel_meant(grant.name, text))
 
-    def log(self, line: LogLine) -> LogLine:
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
         return line
 
 

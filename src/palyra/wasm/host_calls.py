@@ -25,6 +25,7 @@ KINDS: Final = tuple(Capability)
 _RESPONSE: Final = msgspec.msgpack.Decoder(GuestResponse)
 _NAMES: Final = msgspec.msgpack.Decoder(tuple[str, ...])
 _LINE_OVERHEAD: Final = 16
+_MOST_BYTES_OF_CHARACTER: Final = 4
 # The levels at which printed output is kept.
 INFO, WARNING = 1, 2
 
@@ -35,6 +36,8 @@ class HostCalls:
         self._ask = ask
         self._number = 0
         self._log_left = call.max_log_bytes
+        # One character too many tells the daemon that a text was cut: a secret in it may be, too.
+        self._kept_chars = call.max_log_line_chars + 1
         self.count = 0
         self.logs: list[tuple[int, str]] = []
         self.logs_dropped = 0
@@ -130,7 +133,7 @@ class HostCalls:
         """Kept within the call's limits; the text is made fit to be shown in the daemon."""
         if not 0 <= level < len(LOG_LEVELS):
             return Status.BAD_REQUEST
-        text = text[: self._call.max_log_line_chars + 1]
+        text = text[: self._kept_chars]
         size = len(text) + _LINE_OVERHEAD
         if len(self.logs) >= self._call.max_log_lines or size > self._log_left:
             self.logs_dropped += 1
@@ -140,14 +143,12 @@ class HostCalls:
         return Status.OK
 
     def print(self, level: int, piece: bytes) -> None:
-        """Standard output and error of a guest become log lines."""
+        """Standard output and error of a guest become log lines. What is too much for one is left out, not made the
+        next: there it would be the rest of something that nobody can tell by its beginning any more."""
         *lines, rest = (self._printed[level] + piece).split(b"\n")
         for line in lines:
             self.log(level, line.decode("utf-8", "replace"))
-        if len(rest) > self._call.max_log_line_chars:
-            self.log(level, rest.decode("utf-8", "replace"))
-            rest = b""
-        self._printed[level] = rest
+        self._printed[level] = rest[: self._kept_chars * _MOST_BYTES_OF_CHARACTER]
 
     def finish_printing(self) -> None:
         for level, rest in self._printed.items():
@@ -155,7 +156,7 @@ class HostCalls:
                 self.log(level, rest.decode("utf-8", "replace"))
 
     def fail(self, text: str) -> Status:
-        self.failure = text[: self._call.max_log_line_chars + 1]
+        self.failure = text[: self._kept_chars]
         return Status.OK
 
 

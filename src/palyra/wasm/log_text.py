@@ -3,7 +3,7 @@
 import unicodedata
 from typing import Final
 
-_CUT: Final = "…"
+CUT: Final = "…"
 # Beside what Python calls printable: that excludes every space but the plain one.
 _KEPT: Final = "\t"
 _SPACES: Final = "Zs"
@@ -15,7 +15,7 @@ def shown(text: str, limit: int) -> str:
     if not cut.isprintable():
         cut = "".join(_visible(character) for character in cut)
     if len(cut) > limit or len(text) > limit:
-        return cut[: max(0, limit - 1)] + _CUT
+        return cut[: max(0, limit - 1)] + CUT
     return cut
 
 

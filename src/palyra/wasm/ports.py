@@ -60,8 +60,8 @@ class HostServices(Protocol):
 
     async def channel_send(self, grant: Grant, text: str) -> None: ...
 
-    def log(self, line: LogLine) -> LogLine:
-        """The line as it may be kept: redacted."""
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
+        """The line as it may be kept: redacted. Of a text that was cut the end may be the beginning of a secret."""
         ...
 
 
@@ -89,5 +89,5 @@ class NoServices:
     async def channel_send(self, grant: Grant, text: str) -> None:
         raise HostRefusal(Status.UNAVAILABLE)
 
-    def log(self, line: LogLine) -> LogLine:
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
         return line

@@ -18,7 +18,7 @@ from palyra.wasm.compile_process import compile_in_process
 from palyra.wasm.entry import entry_form, shared_out
 from palyra.wasm.grants import NOTHING_GRANTED, CapabilityGrantSet
 from palyra.wasm.limits import DEFAULT_TIMEOUT_MS, PoolSettings, RuntimeLimits
-from palyra.wasm.log_text import shown
+from palyra.wasm.log_text import CUT, shown
 from palyra.wasm.module_facts import ModuleFacts
 from palyra.wasm.outcome import (
     CompileFailed,
@@ -261,16 +261,21 @@ def _outcome(done: Done, answers: HostAnswers, services: HostServices, limits: R
         host_calls=done.host_calls,
         outside_calls=answers.count,
     )
-    logs = tuple(
-        services.log(LogLine(level=_level(level), text=shown(text, limits.max_log_line_chars)))
-        for level, text in done.logs[: limits.max_log_lines]
-    )
+    most = limits.max_log_line_chars
+    logs = tuple(_line(services, _level(level), text, most) for level, text in done.logs[: limits.max_log_lines])
     if done.kind:
-        message = services.log(LogLine(level=LOG_LEVELS[-1], text=shown(done.message, limits.max_log_line_chars))).text
-        raise reported(done.kind, message, usage, logs)
+        raise reported(done.kind, _line(services, LOG_LEVELS[-1], done.message, most).text, usage, logs)
     if isinstance(done.output, bytes) and len(done.output) > limits.max_output_bytes:
         raise reported("invalid_output", "the guest's output is longer than allowed", usage, logs)
     return WasmOutcome(output=done.output, usage=usage, logs=logs, logs_dropped=done.logs_dropped)
+
+
+def _line(services: HostServices, level: str, text: str, most: int) -> LogLine:
+    """Redacted first: what was made fit to be shown, or shortened once more, no longer spells the secrets in it. The
+    worker cuts after one character more than is shown, and what it added to a text it cut is behind that."""
+    was_cut = len(text) > most
+    clean = services.log(LogLine(level=level, text=text[: most + 1]), was_cut=was_cut).text
+    return LogLine(level=level, text=shown(clean + CUT if was_cut else clean, most))
 
 
 def _level(number: int) -> str:

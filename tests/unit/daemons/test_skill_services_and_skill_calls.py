@@ -14,7 +14,7 @@ from fakes.fetch_scene import answer
 from fakes.house import House, open_house
 from fakes.loopback import Script, ScriptedServer, read_request
 from fakes.skill_scene import SKILL
-from fakes.wasm_guests import imported, text_at
+from fakes.wasm_guests import ALLOC, PACK, imported, text_at, wasm
 from fakes.wasm_skills import TOOL, put_in_use, status_module, text_module
 from palyra.secret import Secret
 from palyra.skills.installed import UnknownSkill
@@ -79,8 +79,8 @@ def settings(web: Web) -> dict[str, Any]:
     }
 
 
-async def keep(house: House, ref: str = OWN) -> None:
-    await house.gateway.vault.put(SecretRef.parse(ref), Secret(TOKEN), actor="user:operator")
+async def keep(house: House, ref: str = OWN, value: str = TOKEN) -> None:
+    await house.gateway.vault.put(SecretRef.parse(ref), Secret(value), actor="user:operator")
 
 
 async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, tmp_path: Path) -> None:
@@ -230,6 +230,53 @@ async def test_a_secret_is_read_only_with_a_grant_of_its_own(web: Web, tmp_path:
         # The guest read it; what it returns is redacted on the way to the agent.
         assert record.state.value == "succeeded" and set(record.result) == {"t"} and TOKEN not in str(record.result)
         assert "vault.secret_used" in house.kinds(call=record.call_id)
+
+
+def saying(how: str) -> bytes:
+    """Reads the secret and says it: in a log line, as the reason for its failure, or on its standard output."""
+    printed = (
+        '(import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))'
+        if how == "stdout"
+        else ""
+    )
+    say = {
+        "log": "(call $log (i32.const 1) (i32.const 65536) (local.get $n))",
+        "fail": "(call $fail (i32.const 65536) (local.get $n))",
+        "stdout": """(block (result i32) (i32.store (i32.const 16) (i32.const 65536))
+          (i32.store (i32.const 20) (local.get $n))
+          (call $fd_write (i32.const 1) (i32.const 16) (i32.const 1) (i32.const 24)))""",
+    }[how]
+    return wasm(
+        f"""(module {printed} {HTTP} {imported("result-read", 3)} {imported("log", 3)} {imported("fail", 2)}
+      (memory (export "memory") 4 8) {ALLOC} {PACK} {text_at(2048, "{}")}
+      (func (export "run") (param i32 i32 i32 i32) (result i64) (local $n i32)
+        (local.set $n (call $secret-reveal (i32.const 20000)))
+        (drop (call $result-read (i32.const 0) (i32.const 65536) (local.get $n)))
+        (drop {say}) (call $pack (i32.const 2048) (i32.const 2))))"""
+    )
+
+
+@pytest.mark.parametrize("how", ["log", "fail", "stdout"])
+@pytest.mark.parametrize(
+    ("value", "telling"),
+    [
+        pytest.param(LONG := "".join(f"{number:04x}" for number in range(799)), LONG[:16], id="long"),
+        pytest.param(LONG, LONG[3_000:3_016], id="end of long"),
+        pytest.param(f"{TOKEN}\n", TOKEN, id="line feed"),
+        pytest.param(f"tok\u200b-{TOKEN}", TOKEN, id="hidden character"),
+    ],
+)
+async def test_what_a_guest_says_of_a_secret_it_read_is_redacted(
+    how: str, value: str, telling: str, tmp_path: Path
+) -> None:
+    async with open_house(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as house:
+        await keep(house, value=value)
+        granted = 'secrets = ["token"]\nreveal_secrets = ["token"]\nwasi = ["stdio"]'
+        await put_in_use(house, module=saying(how), capabilities=granted)
+        record = await house.call(TOOL, {})
+        told = f"{record.result} {record.error} {record.receipt} {house.events(call=record.call_id)}"
+    assert "[redacted]" in told
+    assert telling not in told
 
 
 async def test_a_shared_secret_needs_a_persons_approval(web: Web, tmp_path: Path) -> None:

@@ -35,6 +35,25 @@ def test_every_stretch_is_replaced(texts: tuple[str, ...], text: str, clean: str
     assert found.occur_in(text) == (clean != text)
 
 
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    ("texts", "text", "clean"),
+    [
+        (("secret-value",), "a secret-v", "a *"),
+        (("secret-value",), "a secret-value", "a *"),
+        (("secret-value",), "a secret-v b", "a secret-v b"),
+        (("secret-value",), "a sec", "a sec"),
+        (("first line", "first line\nsecond"), "first line\nse", "*"),
+        (("line of", "a line of\ntwo"), "this is a line of\nt", "this is *"),
+        ((), "secret", "secret"),
+    ],
+)
+def test_the_end_of_a_broken_off_text_may_be_a_beginning(
+    texts: tuple[str, ...], text: str, clean: str, many: bool
+) -> None:
+    assert needles(*texts, many=many).replaced(text, "*", broken_off=True) == clean
+
+
 TEXT = st.text(alphabet="abc", min_size=4, max_size=7)
 
 

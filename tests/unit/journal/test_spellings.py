@@ -38,5 +38,10 @@ def test_each_long_line_of_a_key_file_is_secret_by_itself():
     assert not {"short", lines[0], lines[3]} & needles
 
 
+def test_a_value_is_known_without_the_space_around_it():
+    needles = spellings_of("tok-0123456789\r\n")
+    assert {"tok-0123456789", "tok-0123456789\r\n", b"tok-0123456789".hex()} <= needles
+
+
 def test_a_value_too_short_to_search_for_has_no_spellings():
     assert spellings_of("abc") == frozenset()

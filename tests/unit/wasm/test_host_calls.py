@@ -53,10 +53,13 @@ def test_printed_pieces_become_lines():
     assert calls.logs == [(1, "one"), (1, "two"), (2, "other")]
 
 
-def test_a_line_without_end_is_cut_into_lines():
+def test_of_a_line_without_end_the_beginning_is_kept_and_nothing_becomes_the_next_line():
     calls = HostCalls(CALL, Outside())
-    calls.print(INFO, b"x" * 50)
-    assert calls.logs == [(1, "x" * 11)]
+    for _ in range(30):
+        calls.print(INFO, "ü".encode() * 5)
+    calls.print(INFO, b"x\nend")
+    calls.finish_printing()
+    assert calls.logs == [(1, "ü" * 11), (1, "end")]
 
 
 def test_lines_beyond_the_limits_are_dropped_and_counted():
