@@ -1,4 +1,8 @@
-"""From what the engine says of a guest's end to an error kind. Components report traps as text only."""
+"""From what the engine says of a guest's end to an error kind. Components report traps as text only.
+
+A backtrace repeats names that the guest chose, with line feeds in them if it likes. The engine's causes come behind it,
+so nothing but the last line of the last cause is taken for the engine's word.
+"""
 
 import re
 from typing import Final
@@ -7,18 +11,17 @@ from typing import Final
 _KINDS: Final[dict[int | None, str]] = {10: "timed_out", 11: "fuel_exhausted"}
 
 _PHRASES: Final = (
-    ("all fuel consumed", "fuel_exhausted"),
+    ("wasm trap: all fuel consumed", "fuel_exhausted"),
     ("wasm trap: interrupt", "timed_out"),
     ("exceeds memory limits", "memory_exceeded"),
     ("exceeds table limits", "memory_exceeded"),
     ("resource limit exceeded", "memory_exceeded"),
-    ("unknown import", "link"),
-    ("component imports", "link"),
 )
+_IMPORTS: Final = ("unknown import", "component imports")
 # Near its limit a guest that cannot grow usually traps in its allocator.
 _FULL: Final = 7 / 8
-_LAST_CAUSE: Final = re.compile(r"(?:wasm trap: )?([^\n]+)\s*\Z")
-_CAUSE_LINE: Final = re.compile(r"\n\s*(?:\d+: )?wasm trap: ([^\n]+)")
+_CAUSED_BY: Final = "\n\nCaused by:\n"
+_NUMBER: Final = re.compile(r"\d+: ")
 
 
 def kind_of_trap(code: int | None) -> str:
@@ -27,7 +30,8 @@ def kind_of_trap(code: int | None) -> str:
 
 def kind_of_error(text: str) -> str:
     """The kind of an error that came as text, ``trap`` when it names none."""
-    return next((kind for phrase, kind in _PHRASES if phrase in text), "trap")
+    said = _last_cause(text)
+    return next((kind for phrase, kind in _PHRASES if phrase in said), "trap")
 
 
 def with_memory(kind: str, peak: int, limit: int) -> str:
@@ -36,6 +40,21 @@ def with_memory(kind: str, peak: int, limit: int) -> str:
 
 
 def cause(text: str) -> str:
-    """The line that says why, without the backtrace."""
-    found = _CAUSE_LINE.search(text) or _LAST_CAUSE.search(text)
-    return found.group(1).strip() if found else text.strip()
+    """The line that says why a guest ended, without the backtrace."""
+    return _last_cause(text).removeprefix("wasm trap: ")
+
+
+def _last_cause(text: str) -> str:
+    """Causes are numbered where there are several, the deepest last."""
+    line = text.rpartition(_CAUSED_BY)[2].strip().rpartition("\n")[2].strip()
+    return line[found.end() :] if (found := _NUMBER.match(line)) else line
+
+
+def is_about_imports(text: str) -> bool:
+    """Whether a module was refused for something the host does not have."""
+    return text.startswith(_IMPORTS)
+
+
+def complaint(text: str) -> str:
+    """Why a module is refused, in one line and in the engine's order: names in it never stand alone."""
+    return " ".join(text.replace(_CAUSED_BY, ": ", 1).split())

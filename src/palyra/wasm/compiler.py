@@ -37,8 +37,8 @@ def _compile(channel: WorkerChannel, guests: Guests, frame: Compile) -> Compiled
         return Compiled(kind=problem.kind, message=problem.message, size=0, facts=None)
     except wasmtime.WasmtimeError as problem:
         said = str(problem)
-        kind = "link" if classify.kind_of_error(said) == "link" else "compile"
-        return Compiled(kind=kind, message=classify.cause(said), size=0, facts=None)
+        kind = "link" if classify.is_about_imports(said) else "compile"
+        return Compiled(kind=kind, message=classify.complaint(said), size=0, facts=None)
     if len(compiled) > frame.room:
         return Compiled(kind="compile", message="the compiled module is too large", size=0, facts=None)
     channel.fill_file(compiled, frame.room)

@@ -181,11 +181,10 @@ class ComponentGuests:
         said = libwasmtime.take_error(error)
         if self._desk.ended is not None:
             raise GuestEnded("trap", self._desk.ended)
-        if _PYTHON_EXCEPTION in said:
+        cause = classify.cause(said)
+        if cause == _PYTHON_EXCEPTION:
             raise RuntimeError("a value could not be passed between guest and host")
-        kind = classify.kind_of_error(said)
-        # What it may import was settled when it was compiled; this is a call of a function that WASI has and we lack.
-        raise GuestEnded("trap" if kind == "link" else kind, classify.cause(said))
+        raise GuestEnded(classify.kind_of_error(said), cause)
 
 
 def _put_string(target: Any, text: bytes) -> None:

@@ -101,7 +101,7 @@ class Worker:
         try:
             self._loaded[frame.digest] = self._guests.load(frame.form, compiled, frame)
         except (wasmtime.WasmtimeError, GuestEnded) as problem:
-            return Loaded(digest=frame.digest, problem=classify.cause(str(problem)) or "it cannot be loaded")
+            return Loaded(digest=frame.digest, problem=classify.complaint(str(problem)) or "it cannot be loaded")
         return Loaded(digest=frame.digest)
 
     def _run(self, call: Call) -> Done:
