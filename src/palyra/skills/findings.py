@@ -7,6 +7,7 @@ import msgspec
 
 from palyra.errors import Denied
 from palyra.skills.limits import MAX_EVIDENCE_CHARS
+from palyra.wasm.log_text import shown
 
 
 class Severity(StrEnum):
@@ -113,5 +114,6 @@ RULES: Final = {
 
 def finding(rule_id: str, entry: str, evidence: str, *, line: int | None = None) -> Finding:
     rule = RULES[rule_id]
-    shown = evidence if len(evidence) <= MAX_EVIDENCE_CHARS else evidence[: MAX_EVIDENCE_CHARS - 1] + "…"
-    return Finding(id=rule.id, severity=rule.severity, entry=entry, evidence=shown, remedy=rule.remedy, line=line)
+    # Names of an archive's author are in it: whatever a rule quotes, a person reads it as it is.
+    readable = shown(evidence, MAX_EVIDENCE_CHARS)
+    return Finding(id=rule.id, severity=rule.severity, entry=entry, evidence=readable, remedy=rule.remedy, line=line)

@@ -1,6 +1,8 @@
 """An audit report as SARIF 2.1.0, which code-scanning pages and editors read."""
 
+import os
 from typing import Any, Final
+from urllib.parse import quote
 
 from palyra.skills.findings import RULES, AuditReport
 
@@ -31,7 +33,7 @@ def to_sarif(report: AuditReport, *, tool_version: str, file: str = "") -> dict[
                         ],
                     }
                 },
-                "artifacts": [{"location": {"uri": file or "skill"}, "hashes": {"sha-256": report.digest}}],
+                "artifacts": [{"location": {"uri": _uri(file)}, "hashes": {"sha-256": report.digest}}],
                 "results": [
                     {
                         "ruleId": finding.id,
@@ -48,9 +50,13 @@ def to_sarif(report: AuditReport, *, tool_version: str, file: str = "") -> dict[
     }
 
 
+def _uri(*parts: str) -> str:
+    """A reference by RFC 3986: a file may have any bytes in its name, and a colon there would begin with a scheme."""
+    return quote(os.fsencode("/".join(part for part in parts if part) or "skill"))
+
+
 def _location(file: str, entry: str, line: int | None) -> dict[str, Any]:
-    uri = "/".join(part for part in (file, entry) if part) or "skill"
-    location: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+    location: dict[str, Any] = {"artifactLocation": {"uri": _uri(file, entry)}}
     if line is not None:
         location["region"] = {"startLine": line}
     return location

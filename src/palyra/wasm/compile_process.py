@@ -8,12 +8,15 @@ from typing import Final
 from palyra.wasm.cache import Stored, filled_memory_file, memory_file, seal, seal_size
 from palyra.wasm.carried_out import carried_out
 from palyra.wasm.limits import MAX_COMPILED_BYTES, PoolSettings
+from palyra.wasm.log_text import shown
 from palyra.wasm.outcome import CompileFailed, LinkFailed
 from palyra.wasm.wire import Compile, Compiled
 from palyra.wasm.worker_link import LinkBroken, WorkerLink
 from palyra.wasm.worker_source import COMPILER, WorkerSource
 
 _MS_PER_SECOND: Final = 1_000
+# Names of imports are in it, and their types.
+_MAX_SAID_CHARS: Final = 2_048
 
 
 async def compile_in_process(source: WorkerSource, settings: PoolSettings, module: bytes) -> Stored:
@@ -24,9 +27,9 @@ async def compile_in_process(source: WorkerSource, settings: PoolSettings, modul
         seal_size(made)
         answer = await _ask(source, settings, Compile(size=len(module), room=MAX_COMPILED_BYTES), (given, made))
         if answer.kind == "link":
-            raise LinkFailed(answer.message)
+            raise LinkFailed(shown(answer.message, _MAX_SAID_CHARS))
         if answer.kind or answer.facts is None or not 0 < answer.size <= MAX_COMPILED_BYTES:
-            raise CompileFailed(answer.message or "the compiler gave no module")
+            raise CompileFailed(shown(answer.message, _MAX_SAID_CHARS) or "the compiler gave no module")
         # A copy: nothing that the compiling process could still write to.
         descriptor = await carried_out(lambda: _copy(made, answer.size), os.close)
         return Stored(descriptor, answer.size, answer.facts)

@@ -53,6 +53,12 @@ def test_each_rule_finds_its_own(text: str, expected: list[str]) -> None:
     assert rules(text) == expected
 
 
+def test_names_in_the_evidence_can_be_read() -> None:
+    hostile = '(table (export "a\\u{202e}b\\1b[2J") 1 funcref)'
+    (one,) = audit_module("main.wasm", wat(inside(hostile)), MANIFEST)[1]
+    assert one.id == "dangerous-export" and one.evidence == "it exports a\\u{202e}b\\u{1b}[2J"
+
+
 def test_the_declared_form_is_the_form_it_has() -> None:
     assert rules(ECHO, '\n[compat]\nabi = "core"\n') == []
     assert rules(ECHO, '\n[compat]\nabi = "component"\n') == ["module-abi"]

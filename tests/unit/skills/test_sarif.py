@@ -17,5 +17,16 @@ def test_results_point_to_their_rules_and_places() -> None:
     assert run["artifacts"][0]["hashes"] == {"sha-256": "ab"}
 
 
+def test_a_file_of_any_name_gives_a_uri() -> None:
+    report = AuditReport(digest="ab", findings=(finding("sbom", "sbom.cdx.json", "no match"),))
+    file = "javascript:a b\u202e#?%\n\udcff.skill"
+    (run,) = to_sarif(report, tool_version="0", file=file)["runs"]
+    uri = "javascript%3Aa%20b%E2%80%AE%23%3F%25%0A%FF.skill"
+    place = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+    # In ASCII: a name that is no UTF-8 could not be reported.
+    found = [ascii(run["artifacts"][0]["location"]["uri"]), ascii(place["uri"])]
+    assert found == [f"'{uri}'", f"'{uri}/sbom.cdx.json'"]
+
+
 def test_a_report_without_findings_is_a_clean_run() -> None:
     assert to_sarif(AuditReport(digest="ab"), tool_version="0")["runs"][0]["results"] == []

@@ -36,6 +36,12 @@ async def test_the_reason_comes_back(source):
         await compile_in_process(source, PoolSettings(), wasm('(module (import "nowhere" "f" (func)))'))
 
 
+async def test_names_in_the_reason_can_be_read(source):
+    hostile = wasm('(module (import "a\\u{202e}b" "f" (func)))')
+    with pytest.raises(LinkFailed, match=r"a\\u\{202e\}b"):
+        await compile_in_process(source, PoolSettings(), hostile)
+
+
 def _bad_body() -> bytes:
     """A function that should return a number and returns nothing."""
     return b"\x01\x05\x01\x60\x00\x01\x7f" + b"\x03\x02\x01\x00" + b"\x0a\x04\x01\x02\x00\x0b"
