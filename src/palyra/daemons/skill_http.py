@@ -156,12 +156,13 @@ def _response(fetch: Fetch, most: int) -> GuestResponse:
         raise HostRefusal(Status.TOO_LARGE)
     if answer.truncated:
         raise HostRefusal(Status.FAILED)
-    fetch.note_redactions()
-    return GuestResponse(
-        status=answer.status,
-        headers=tuple(
-            (name.lower(), fetch.redactions.whole(value.encode()).decode("utf-8", "replace"))
-            for name, value in answer.headers[:_MAX_HEADERS]
-        ),
-        body=content,
+    # A server can repeat a secret in the name of a header as well.
+    headers = tuple(
+        (
+            fetch.redactions.name(name.encode()).decode("utf-8", "replace").lower(),
+            fetch.redactions.whole(value.encode()).decode("utf-8", "replace"),
+        )
+        for name, value in answer.headers[:_MAX_HEADERS]
     )
+    fetch.note_redactions()
+    return GuestResponse(status=answer.status, headers=headers, body=content)

@@ -151,10 +151,14 @@ class InjectedExchange:
         if scan.active:
             if any(value.lower() != "identity" for value in head.values("content-encoding")):
                 raise MalformedTraffic("it is compressed although that was not asked for, and cannot be scanned")
-            headers = tuple((_clean(scan, name), _clean(scan, value)) for name, value in headers)
+            headers = tuple((_clean_name(scan, name), _clean(scan, value)) for name, value in headers)
         reason = _clean(scan, head.reason)
         cleaned = msgspec.structs.replace(head, headers=headers, reason=reason)
         return relayed_response(cleaned, keep_alive=self._stays_open(forward, reader))
+
+
+def _clean_name(scan: ResponseScan, name: str) -> str:
+    return scan.name(name.encode("latin-1")).decode("latin-1")
 
 
 def _clean(scan: ResponseScan, text: str) -> str:

@@ -11,6 +11,7 @@ import binascii
 import html
 import json
 import re
+from functools import cached_property
 from typing import Final
 from urllib.parse import quote, quote_plus
 
@@ -104,18 +105,26 @@ class ResponseScan:
         """For a text that is there in full, such as a header's value."""
         return self._overwritten(data, data, seen=0)
 
+    def name(self, name: bytes) -> bytes:
+        """For a header's name, whose case servers and proxies change as they like."""
+        return self._overwritten(name.lower(), name, seen=0, needles=self._lower_needles)
+
+    @cached_property
+    def _lower_needles(self) -> tuple[bytes, ...]:
+        return tuple({needle.lower() for needle in self._needles})
+
     def broken_off(self, data: bytes) -> bytes:
         """For a text whose end is missing: without what may be the beginning of a secret either."""
         sure = len(data) - self._undecided(data)
         return self.whole(data)[:sure] + _FILLER * (len(data) - sure)
 
-    def _overwritten(self, text: bytes, clean: bytes, *, seen: int) -> bytes:
+    def _overwritten(self, text: bytes, clean: bytes, *, seen: int, needles: tuple[bytes, ...] | None = None) -> bytes:
         """``clean`` without what ``text`` has of secrets. What ends within ``seen`` bytes was counted before.
 
         Secrets may overlap, or one begin with another whole one: each is looked for in the text as it came.
         """
         spans: list[tuple[int, int]] = []
-        for needle in self._needles:
+        for needle in self._needles if needles is None else needles:
             at = text.find(needle)
             while at != -1:
                 spans.append((at, at + len(needle)))

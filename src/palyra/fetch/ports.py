@@ -45,6 +45,10 @@ class Redaction(Protocol):
         """The same bytes with every spelling of a secret in them overwritten."""
         ...
 
+    def name(self, name: bytes) -> bytes:
+        """The same for a header's name, in whatever case its letters are."""
+        ...
+
     def broken_off(self, data: bytes) -> bytes:
         """The same for bytes whose end is missing: what may be the beginning of a secret is overwritten too."""
         ...

@@ -21,6 +21,11 @@ class Redactions:
             data = each.whole(data)
         return data
 
+    def name(self, name: bytes) -> bytes:
+        for each in self._each:
+            name = each.name(name)
+        return name
+
     def broken_off(self, data: bytes) -> bytes:
         for each in self._each:
             data = each.broken_off(data)

@@ -72,7 +72,7 @@ def build_result(answer: Answer, wanted: ContentFormat, max_bytes: int, max_outp
             }
             for each in answer.passed
         ],
-        "headers": _shown_headers(answer.headers, clean),
+        "headers": _shown_headers(answer, clean),
         "content_type": media.essence,
         "content_is_untrusted": True,
         "notice": NOTICE,
@@ -126,10 +126,10 @@ def _redacted(redact: Callable[[bytes], bytes], text: str) -> str:
     return text if clean == raw else clean.decode("utf-8", "replace")
 
 
-def _shown_headers(headers: Headers, clean: Callable[[str, int], str]) -> dict[str, str]:
+def _shown_headers(answer: Answer, clean: Callable[[str, int], str]) -> dict[str, str]:
     shown: dict[str, str] = {}
-    for name, value in headers:
-        key = name.lower()
+    for name, value in answer.headers:
+        key = _redacted(answer.redaction.name, name).lower()
         if key in _SHOWN_HEADERS or key.startswith(_SHOWN_FAMILIES):
             joined = f"{shown[key]}, {value}" if key in shown else value
             if key in shown or len(shown) < MAX_SHOWN_HEADERS:

@@ -120,6 +120,30 @@ async def test_the_answer_comes_back_without_the_secret(web: Web, tmp_path: Path
         assert record.result == {"t": "hello " + "*" * len(TOKEN)}, record.error
 
 
+MIXED = "Tok-AbCd-0123456789"
+
+
+@pytest.mark.parametrize("spelled", [MIXED, MIXED.lower(), MIXED.upper(), MIXED.title(), MIXED.encode().hex().upper()])
+async def test_the_secret_does_not_come_back_as_the_name_of_a_header(spelled: str, tmp_path: Path) -> None:
+    def repeats(connection: socket.socket) -> None:
+        if read_request(connection):
+            connection.sendall(f"HTTP/1.1 200 OK\r\nX-Echo-{spelled}: 1\r\nContent-Length: 0\r\n\r\n".encode())
+
+    body = f"""(block (result i32) {ATTACH.format(http=10000)} (local.set $n {SEND.format(http=10000)})
+      (drop (call $result-read (i32.const 0) (i32.const 1024) (local.get $n)))
+      (drop (call $log (i32.const 1) (i32.const 1024) (local.get $n))) (i32.const -1))"""
+    module = text_module(body, imports=HTTP + imported("log", 3), data=DATA)
+    web = Web(repeats)
+    with web.server:
+        async with open_house(tmp_path, settings(web)) as house:
+            await keep(house, value=MIXED)
+            await put_in_use(house, module=module, capabilities=wishes(f"web.test:{web.port}"))
+            record = await house.call(TOOL, {})
+            (said,) = [line["got"] for line in record.receipt if line["layer"] == "log"]
+            assert "egress.response_redacted" in house.kinds(call=record.call_id)
+    assert f'"x-echo-{"*" * len(spelled)}"' in said
+
+
 async def test_only_hosts_of_manifest_and_settings_are_reached(web: Web, tmp_path: Path) -> None:
     async with open_house(tmp_path, settings(web)) as house:
         await keep(house)

@@ -138,3 +138,8 @@ def test_a_result_fits_whatever_its_content_becomes_in_json(text: str, room: int
     if "base64" in result:
         assert raw.startswith(base64.b64decode(result["base64"]))
     assert result["truncated"] or result["format"] != "base64" or base64.b64decode(result["base64"]) == raw
+
+
+def test_a_secret_is_not_shown_as_the_name_of_a_header() -> None:
+    result = result_of(b"", "", headers=(("X-RateLimit-Tok-AbCd-0123", "1"),), secret="tok-ABCD-0123")
+    assert result["headers"] == {"x-ratelimit-*************": "1"}
