@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -12,10 +11,9 @@ from palyra.egress.rules import HostRules
 from palyra.errors import PalyraError
 from palyra.skills.artifact import ASSETS, MODULES, SkillArtifact
 from palyra.skills.findings import Finding, finding
+from palyra.skills.limits import MAX_AUDITED_PLACES
 
 _SHOWN_HOSTS: Final = 5
-# Addresses looked at in one entry: beyond it, an entry is made of addresses to keep us busy.
-_MAX_ADDRESSES: Final = 10_000
 
 
 class _Credential(msgspec.Struct, frozen=True):
@@ -56,43 +54,81 @@ _CREDENTIALS: Final = (
         rb"https?://[^\s/@:\"'<>]{1,64}:[^\s/@\"'<>]{4,64}@[A-Za-z0-9.-]+\.[a-z]+",
     ),
 )
-_URL: Final = re.compile(rb"https?://([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)(?::([0-9]{1,5}))?")
+_SCHEMES: Final = (b"http", b"https", b"ws", b"wss")
+_LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
+# Behind a scheme, as it is and as JSON may escape it.
+_SLASHES: Final = (b"://", b":\\/\\/")
+_HOST: Final = rb"([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)(?::([0-9]{1,5}))?"
+# Without and with a user before the host. In a text nobody can tell where an address ends, so both are looked at.
+_AUTHORITIES: Final = (
+    re.compile(rb":(?:\\?/){2}" + _HOST),
+    re.compile(rb":(?:\\?/){2}[^/@\"'<>\\?#\x00-\x20\x7f-\xff]{0,128}@" + _HOST),
+)
 # Names that nobody can reach: RFC 2606 and the machine itself.
-_EXAMPLES: Final = (".example", ".invalid", ".test", ".localhost", "example.com", "example.net", "example.org")
+_EXAMPLES: Final = (".example", ".invalid", ".test", ".localhost", ".example.com", ".example.net", ".example.org")
+
+
+class _TooMany(Exception):
+    """There are more places to look at than an audit looks at."""
+
+
+class _Places:
+    """Those of one kind in a whole archive. Beyond the limit it is made of them to keep us busy."""
+
+    def __init__(self) -> None:
+        self._left = MAX_AUDITED_PLACES
+
+    def of(self, data: bytes, starts: tuple[bytes, ...]) -> Iterator[int]:
+        for start in starts:
+            at = data.find(start)
+            while at >= 0:
+                if not self._left:
+                    raise _TooMany
+                self._left -= 1
+                yield at
+                at = data.find(start, at + 1)
 
 
 def audit_content(artifact: SkillArtifact) -> Iterator[Finding]:
     allowed = HostRules(artifact.manifest.capabilities.http_egress_allowlist)
+    addresses, places = _Places(), {credential.what: _Places() for credential in _CREDENTIALS}
     for entry, data in artifact.signed_entries():
         for credential in _CREDENTIALS:
-            found = next(_matches(data, credential.starts, credential.pattern), None)
+            try:
+                found = _first(data, credential, places[credential.what])
+            except _TooMany:
+                yield finding("content-crowded", entry, f"too many places that may be {credential.what}")
+                continue
             if found is not None:
                 line = None if b"\0" in data[:1024] else data.count(b"\n", 0, found.start()) + 1
                 yield finding("embedded-secret", entry, f"{credential.what} at byte {found.start()}", line=line)
         if entry.startswith((MODULES, ASSETS)):
-            yield from _hosts(entry, data, allowed)
+            yield from _hosts(entry, data, allowed, addresses)
 
 
-def _matches(data: bytes, starts: tuple[bytes, ...], pattern: re.Pattern[bytes]) -> Iterator[re.Match[bytes]]:
-    for start in starts:
-        at = data.find(start)
-        while at >= 0:
-            found = pattern.match(data, at)
-            if found is not None:
-                yield found
-            at = data.find(start, at + 1)
+def _first(data: bytes, credential: _Credential, places: _Places) -> re.Match[bytes] | None:
+    matches = (credential.pattern.match(data, at) for at in places.of(data, credential.starts))
+    return next((found for found in matches if found is not None), None)
 
 
-def _hosts(entry: str, data: bytes, allowed: HostRules) -> Iterator[Finding]:
+def _hosts(entry: str, data: bytes, allowed: HostRules, places: _Places) -> Iterator[Finding]:
     """One finding for each entry, however many names: an interpreter's own documentation has dozens."""
+    authorities: dict[tuple[bytes, bytes | None], None] = {}
+    try:
+        for at in places.of(data, _SLASHES):
+            if data[max(0, at - _LONGEST_SCHEME) : at].lower().endswith(_SCHEMES):
+                matches = (pattern.match(data, at) for pattern in _AUTHORITIES)
+                authorities |= {(found.group(1), found.group(2)): None for found in matches if found is not None}
+    except _TooMany:
+        yield finding("content-crowded", entry, "too many addresses")
     named: dict[str, None] = {}
-    for found in islice(_matches(data, (b"http://", b"https://"), _URL), _MAX_ADDRESSES):
+    for name, number in authorities:
         try:
-            host = canonical_host(found.group(1).decode("ascii"))
+            host = canonical_host(name.decode("ascii"))
         except PalyraError:
             continue
-        port = int(found.group(2)) if found.group(2) else None
-        harmless = host.endswith(_EXAMPLES) or "." not in host
+        port = int(number) if number else None
+        harmless = f".{host}".endswith(_EXAMPLES) or "." not in host
         if not harmless and not allowed.cover(host, port):
             named[host] = None
     if named:

@@ -104,6 +104,7 @@ RULES: Final = {
         _warning("capability-undeclared", "A module uses what was not asked for.", "Declare it or remove the import."),
         _warning("wasi-undeclared", "A module links parts of WASI that were not declared.", "List them in wasi."),
         _warning("url-not-allowed", "A module or asset names a host it may not reach.", "Ask for it or remove it."),
+        _warning("content-crowded", "There is more than an audit looks at.", "Leave it out, or read it yourself."),
         _warning("risk-understated", "A tool of low risk is in a skill with reach.", "Call it medium or high."),
         _warning("configuration-secret", "The configuration asks for a secret.", "Use the vault instead."),
         _note("capability-unused", "A capability that no module can use.", "Do not ask for it."),

@@ -21,6 +21,9 @@ MAX_SIGNATURE_BYTES = 16 * KIB
 # Audit. Text that a person reads through: more of one kind is summed up in its last finding.
 MAX_FINDINGS_PER_RULE = 20
 MAX_EVIDENCE_CHARS = 300
+# Places that look like the beginning of an address, or of one kind of credential, in a whole archive. An interpreter's
+# library has a few thousand; looking at as many addresses as this takes about a second.
+MAX_AUDITED_PLACES = 100_000
 # Above these a request for capabilities deserves a second look.
 MANY_HOSTS = 8
 MANY_SECRETS = 4

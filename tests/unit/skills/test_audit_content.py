@@ -1,6 +1,9 @@
+import time
+
 import pytest
 
 from fakes.skill_scene import artifact
+from palyra.limits import MIB
 from palyra.skills.audit_content import audit_content
 from palyra.skills.findings import Finding
 
@@ -48,8 +51,50 @@ def test_hosts_out_of_reach_are_named_once_for_each_entry() -> None:
     assert one.evidence.endswith("and 4 more")
 
 
-def test_an_entry_made_of_addresses_is_read_in_reasonable_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    monkeypatch.setattr("palyra.skills.audit_content.canonical_host", lambda host: looked.append(host) or host)
-    found(b"http://a.io " * 50_000)
-    assert len(looked) == 10_000
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"https://evilexample.com",
+        b"https://evilexample.org/x",
+        b"https://example.com.evil.io",
+        b"HTTPS://evil.io",
+        b"hTTp://EVIL.io",
+        b'{"a": "https:\\/\\/evil.io"}',
+        b"wss://evil.io/socket",
+        b"textws://evil.io",
+        b"https://example.com@evil.io",
+        b"https://evil.io?a@example.com",
+        b"https://evil.io,a@example.com",
+        b"http://a.example " * 20_000 + b"https://evil.io",
+        b"http://a.example " * 20_000 + b"WSS:\\/\\/evil.io",
+    ],
+)
+def test_no_way_to_write_an_address_hides_it(text: bytes) -> None:
+    (one,) = found(text)
+    assert one.id == "url-not-allowed" and "evil" in one.evidence
+
+
+@pytest.mark.parametrize(
+    "host", [b"example.com", b"www.example.org", b"a.test", b"b.example", b"localhost", b"x.localhost"]
+)
+def test_names_that_nobody_can_reach_are_harmless(host: bytes) -> None:
+    assert found(b"https://" + host + b"/x wss://" + host) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"http://", "too many addresses"),
+        (b"http://a.example ", "too many addresses"),
+        (b"sk_live_", "too many places that may be a Stripe key"),
+        (b"://", "too many addresses"),
+    ],
+)
+def test_an_archive_made_to_keep_an_audit_busy_is_told_in_reasonable_time(text: bytes, said: str) -> None:
+    piece = text * (15 * MIB // len(text))
+    made = artifact(assets={f"{number}.txt": piece + b" https://evil.io" for number in range(3)})
+    begun = time.process_time()
+    findings = list(audit_content(made))
+    assert time.process_time() - begun < 4
+    crowded = [one.entry for one in findings if one.id == "content-crowded" and one.evidence == said]
+    assert crowded == ["assets/0.txt", "assets/1.txt", "assets/2.txt"]
