@@ -125,7 +125,8 @@ def test(invocation: Invocation, folder: Path) -> int:
             invocation.output.text(f"{'FAILED' if problems else 'passed'}  {shown(name)}")
             for problem in problems:
                 invocation.output.text(f"        {shown(problem)}")
-        invocation.output.text(f"{len(results) - failed} of {len(results)} examples passed")
+        none = "there are no examples: put one into examples/, as NAME.json"
+        invocation.output.text(f"{len(results) - failed} of {len(results)} examples passed" if results else none)
 
     examples = [{"name": name, "passed": not found, "problems": found} for name, found in results.items()]
     invocation.output.data({"passed": len(results) - failed, "failed": failed, "examples": examples}, as_text)

@@ -63,7 +63,10 @@ class TimedOut(_WithUsage, LimitExceeded):
 
 class FuelExhausted(_WithUsage, LimitExceeded):
     code = "wasm.fuel_exhausted"
-    hint = "the guest used up its instructions; raise its fuel quota if the work is honest"
+    hint = (
+        "the guest used up its instructions; if the work is honest, raise quotas.fuel_budget in skill.toml, and"
+        " wasm.max_fuel where that is less"
+    )
 
 
 class MemoryExceeded(_WithUsage, LimitExceeded):
@@ -78,7 +81,7 @@ class CapabilityDenied(_WithUsage, Denied):
 
 class InvalidOutput(_WithUsage, Failed):
     code = "wasm.invalid_output"
-    hint = "the guest returned a place outside its memory, too much, or text that is not UTF-8"
+    hint = "the guest returned a place outside its memory, too much, or text that is not UTF-8 or not JSON"
 
 
 class Quota(LimitExceeded):
@@ -95,7 +98,7 @@ class GuestFailed(_WithUsage, Failed):
     """The guest ran well and said that its work failed."""
 
     code = "wasm.failed"
-    hint = "the message is the guest's own"
+    hint = "the message is the guest's own; `palyra journal tail --call CALL` shows what it was refused, if anything"
 
 
 class WorkerLost(_WithUsage, Unavailable):
