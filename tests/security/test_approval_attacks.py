@@ -138,8 +138,8 @@ async def test_a_call_that_waits_does_not_outlive_the_policies_that_let_it_ask(t
         await house.gateway.policy.reload()
         decision = f"/v1/approvals/{found[0].id}/decision"
         got = await ask(app, "POST", decision, token=boss, body={"decision": "approve"})
-        assert (got.status, got.code) == (409, "approval.outdated")
-        assert (await ask(app, "POST", decision, token=boss, body={"decision": "deny"})).status == 200
+        # Outdated, or withdrawn already because the call that waits is judged anew at once.
+        assert got.status == 409 and got.code in ("approval.outdated", "approval.already_decided")
         assert (await waiting).state is CallState.DENIED
         assert (await house.call("fs.write", WRITE)).state is CallState.DENIED
         assert not (house.workspace / WRITE["path"]).exists()
