@@ -28,7 +28,7 @@ def opened(tmp_path: Path) -> Iterator[int]:
 def look(opened: int) -> Survey:
     before = len(os.listdir("/proc/self/fd"))
     seen = survey(opened, ProtectedMachine(PATTERNS))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     return seen
 
 
@@ -105,7 +105,7 @@ def test_a_name_is_found_however_deep_it_lies(tmp_path: Path, opened: int) -> No
     (tmp_path / "real").write_text("")
     before = len(os.listdir("/proc/self/fd"))
     seen = look(opened)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     assert (*wide, b".git", b"hooks") in seen.found
     assert len(seen.found) == 2 * 80 + 2
     assert (seen.shortfall, seen.unseen) == ("", frozenset())
