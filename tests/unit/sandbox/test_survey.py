@@ -1,6 +1,7 @@
 """The look through a workspace: what it finds, what it does not follow, and what it says when it is cut short."""
 
 import errno
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +27,10 @@ def opened(tmp_path: Path) -> Iterator[int]:
 
 
 def look(opened: int) -> Survey:
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     seen = survey(opened, ProtectedMachine(PATTERNS))
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(os.listdir("/proc/self/fd")) == before
     return seen
 
 
@@ -103,9 +105,10 @@ def test_a_name_is_found_however_deep_it_lies(tmp_path: Path, opened: int) -> No
     os.symlink(b"../" * 80 + b"real", b".env.link", dir_fd=here)
     os.close(here)
     (tmp_path / "real").write_text("")
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     seen = look(opened)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(os.listdir("/proc/self/fd")) == before
     assert (*wide, b".git", b"hooks") in seen.found
     assert len(seen.found) == 2 * 80 + 2
     assert (seen.shortfall, seen.unseen) == ("", frozenset())
