@@ -7,7 +7,7 @@ from palyra.journal.pace import (
     Pace,
 )
 
-SLOW = QUICK_SECONDS * 2
+SLOW = QUICK_SECONDS * 1.5
 
 
 def quick_ones_until_tried_again(pace):
@@ -28,6 +28,22 @@ def test_a_slow_disk_is_tried_ever_more_seldom_but_always_again():
     assert waits[-1] == MAX_PENALTY
 
 
+def test_the_slower_it_was_the_longer_it_is_not_waited_for():
+    for times in (1, 5, 25):
+        pace = Pace()
+        pace.note(times * SLOW, 1, here=True)
+        assert quick_ones_until_tried_again(pace) == int(times * 1.5) * FIRST_PENALTY
+
+
+def test_a_disk_that_stumbles_now_and_then_stays_among_the_quick():
+    pace, in_thread, commits = Pace(), 0, 4_000
+    for number in range(commits):
+        here = pace.quick()
+        in_thread += not here
+        pace.note(SLOW if number % 40 == 0 else 0.0, 1, here=here)
+    assert in_thread < commits / 10
+
+
 def test_what_is_slow_in_the_thread_alone_changes_nothing():
     pace = Pace()
     pace.note(SLOW, 500, here=False)
@@ -37,7 +53,9 @@ def test_what_is_slow_in_the_thread_alone_changes_nothing():
 def test_a_disk_that_stays_slow_is_waited_for():
     pace = Pace()
     pace.note(SLOW, 1, here=True)
-    for _ in range(FIRST_PENALTY - 1):
+    quick_ones_until_tried_again(pace)
+    pace.note(SLOW, 1, here=True)
+    for _ in range(2 * FIRST_PENALTY - 1):
         pace.note(0.0, 1, here=False)
     pace.note(SLOW, 1, here=False)
     assert quick_ones_until_tried_again(pace) >= FIRST_PENALTY

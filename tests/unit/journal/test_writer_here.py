@@ -10,7 +10,7 @@ import pytest
 from fakes.journal_house import JournalHouse, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
-from palyra.journal.pace import EVENTS_BETWEEN_MOVES, FIRST_PENALTY
+from palyra.journal.pace import EVENTS_BETWEEN_MOVES, FIRST_PENALTY, QUICK_SECONDS
 from palyra.journal.sqlite_faults import DiskFull, JournalClosed
 
 
@@ -118,7 +118,7 @@ async def test_after_a_slow_commit_it_is_the_threads_until_enough_were_quick(hou
     store = house.open()
 
     def slow(transaction):
-        house.clock.seconds += 1
+        house.clock.seconds += 1.5 * QUICK_SECONDS
 
     assert await store.transact(whose_thread(slow), alone=True) == "here"
     threads = [await store.transact(whose_thread(), alone=True) for _ in range(FIRST_PENALTY)]
