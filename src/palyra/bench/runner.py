@@ -22,6 +22,7 @@ from palyra.bench.chart import bar_chart
 from palyra.bench.curves import curves
 from palyra.bench.report import document, summary, table
 from palyra.bench.sources import Source
+from palyra.bench.stolen import NOTEWORTHY, processor_time
 
 # The longest takes two minutes on two cores. What takes five times that is stuck.
 MAX_SECONDS: Final = 600
@@ -29,12 +30,14 @@ _BY_KEY = {bar.key: bar for bar in BARS}
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A benchmark's rows, or why there are none."""
+    """A benchmark's rows, or why there are none. ``stolen`` is the share of the processor time it wanted that the
+    machine's host gave to others."""
 
     source: Source
     rows: tuple[Row, ...]
     seconds: float
     failure: str = ""
+    stolen: float = 0.0
 
 
 class BenchResult(msgspec.Struct, frozen=True):
@@ -61,7 +64,15 @@ class BenchResult(msgspec.Struct, frozen=True):
             took += (
                 f"; the machine was busy with other things (load {self.load:.1f} at the start): measure again when idle"
             )
-        return "\n".join([table(self.rows), "", summary(self.judged()), *failed, took])
+        return "\n".join([table(self.rows), "", summary(self.judged()), *failed, *self._robbed(), took])
+
+    def _robbed(self) -> list[str]:
+        return [
+            f"doubtful: {each.source.name}: the host of this machine gave {each.stolen:.0%} of the processor time to"
+            " others meanwhile: measure again"
+            for each in self.ended
+            if each.stolen >= NOTEWORTHY
+        ]
 
     def document(self) -> dict[str, Any]:
         machine = {
@@ -73,7 +84,12 @@ class BenchResult(msgspec.Struct, frozen=True):
         return {
             **document(self.rows, self.judged(), machine),
             "benchmarks": [
-                {"name": each.source.name, "seconds": round(each.seconds, 1), "failure": each.failure}
+                {
+                    "name": each.source.name,
+                    "seconds": round(each.seconds, 1),
+                    "failure": each.failure,
+                    "stolen": round(each.stolen, 3),
+                }
                 for each in self.ended
             ],
         }
@@ -115,7 +131,7 @@ def run_one(source: Source, *, max_seconds: float = MAX_SECONDS) -> Ended:
     environment = {"GRPC_VERBOSITY": "ERROR", **os.environ}
     if source.path is not None:
         environment["PYTHONPATH"] = os.pathsep.join((str(source.path), *filter(None, [environment.get("PYTHONPATH")])))
-    since = time.monotonic()
+    since, before = time.monotonic(), processor_time()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         words = [sys.executable, "-m", "palyra.bench.child", source.module, str(file)]
@@ -132,7 +148,7 @@ def run_one(source: Source, *, max_seconds: float = MAX_SECONDS) -> Ended:
             _end(process)
         rows = json.loads(file.read_text(encoding="utf-8")) if not failure else []
     told = tuple({**row, "bar": _BY_KEY.get(row["bar"])} for row in rows)
-    return Ended(source, told, time.monotonic() - since, failure)
+    return Ended(source, told, time.monotonic() - since, failure, processor_time().stolen_since(before))
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

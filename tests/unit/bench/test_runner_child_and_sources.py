@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from palyra.bench import bars
@@ -61,6 +62,14 @@ def test_a_failure_costs_its_own_rows_only(tmp_path: Path, capfd: pytest.Capture
     assert captured.out == "" and "noise" in captured.err and "RuntimeError: browser.guard" in captured.err
     written = result.write(results)
     assert [path.name for path in written] == ["bench.txt", "bench.json", "bench.svg", "growth.svg"]
+
+
+def test_what_was_measured_while_the_host_took_the_processor_away_is_called_doubtful(tmp_path: Path) -> None:
+    one = run_one(source(tmp_path, "good", GOOD))
+    for stolen, doubtful in ((0.04, False), (0.31, True)):
+        result = BenchResult((msgspec.structs.replace(one, stolen=stolen),))
+        assert ("doubtful: good: the host of this machine gave 31%" in result.text()) is doubtful
+        assert result.document()["benchmarks"][0]["stolen"] == stolen
 
 
 def test_what_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
