@@ -9,8 +9,7 @@ import grpc
 from palyra.browser import service_limits as limits
 from palyra.browser.grpc_answer import refuse
 from palyra.browser.grpc_service import BrowserService
-from palyra.browser.socket_place import TOKEN_KEY, SocketPlace
-from palyra.errors import Unavailable
+from palyra.browser.socket_place import TOKEN_KEY, NotAdmitted, SocketPlace
 from palyra.secret import Secret
 from palyra.wire.browser.v1.browser_pb2_grpc import add_BrowserServiceServicer_to_server
 
@@ -21,11 +20,6 @@ _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", limits.MAX_CALLS_AT_ONCE),
 )
-
-
-class NotAdmitted(Unavailable):
-    code = "browser.not_admitted"
-    hint = "the browser daemon answers its owner's palyrad only, which reads the token beside its socket"
 
 
 class TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]

@@ -21,6 +21,8 @@ TOKEN_NAME: Final = "browserd.token"  # noqa: S105  a file's name
 TOKEN_KEY: Final = "palyra-browser-token"  # noqa: S105  a key's name
 _TOKEN_BYTES: Final = 32
 _MAX_TOKEN_BYTES: Final = 256
+# A token on its way: who reads one reads all of it, or none.
+_HALF_WRITTEN: Final = f".{TOKEN_NAME}"
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
 
@@ -28,6 +30,14 @@ _FILE_MODE: Final = 0o600
 class BrowserAway(Unavailable):
     code = "browser.away"
     hint = "start it with `palyra up` or `palyra-browserd`; its log says why it ended"
+
+
+class NotAdmitted(BrowserAway):
+    """For who came in good faith the daemon that it knew is away: another has taken its place, with a token of its
+    own."""
+
+    code = "browser.not_admitted"
+    hint = "the browser daemon answers its owner's palyrad only, which reads the token beside its socket"
 
 
 class SocketExposed(Denied):
@@ -65,7 +75,7 @@ class SocketPlace:
         return f"unix:/proc/self/fd/{self._held}/{SOCKET_NAME}"
 
     def clear(self) -> None:
-        for name in (SOCKET_NAME, TOKEN_NAME):
+        for name in (SOCKET_NAME, TOKEN_NAME, _HALF_WRITTEN):
             try:
                 os.unlink(name, dir_fd=self._held)
             except FileNotFoundError:
@@ -75,8 +85,12 @@ class SocketPlace:
         """Written before the socket is there: who finds the socket finds its token."""
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(TOKEN_NAME, flags, _FILE_MODE, dir_fd=self._held), "w", encoding="ascii") as file:
+        with os.fdopen(os.open(_HALF_WRITTEN, flags, _FILE_MODE, dir_fd=self._held), "w", encoding="ascii") as file:
             file.write(token)
+        try:
+            os.link(_HALF_WRITTEN, TOKEN_NAME, src_dir_fd=self._held, dst_dir_fd=self._held)
+        finally:
+            os.unlink(_HALF_WRITTEN, dir_fd=self._held)
         return Secret(token)
 
     def read_token(self) -> Secret:

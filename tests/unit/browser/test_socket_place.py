@@ -24,6 +24,25 @@ def test_the_token_is_for_the_owner_and_new_each_time(tmp_path: Path) -> None:
         each.close()
 
 
+def test_a_token_is_read_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, link, on_its_way = SocketPlace.make(tmp_path / "b"), os.link, []
+
+    def linked(*names: str, **how: int) -> None:
+        with pytest.raises(BrowserAway):
+            place.read_token()
+        on_its_way.append(names)
+        link(*names, **how)
+
+    monkeypatch.setattr(os, "link", linked)
+    assert place.new_token() == place.read_token() and len(on_its_way) == 1
+    monkeypatch.undo()
+    # Another daemon at the same place would have one of its own already.
+    with pytest.raises(FileExistsError):
+        place.new_token()
+    assert os.listdir(tmp_path / "b") == [TOKEN_NAME]
+    place.close()
+
+
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir(mode=0o700)
     (tmp_path / "b").chmod(0o750)

@@ -1,15 +1,43 @@
 """The connection to the browser daemon: waited for only where one was ever started, and made anew when it is lost."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palyra.browser.browser_client import BrowserClient
+from palyra.browser.grpc_server import serving
+from palyra.browser.grpc_service import BrowserService
 from palyra.browser.session_view import PROTOCOL_VERSION, HealthView
-from palyra.browser.socket_place import BrowserAway
+from palyra.browser.socket_place import TOKEN_NAME, BrowserAway, SocketPlace
 from palyra.daemons import browser_link
 from palyra.daemons.browser_link import BrowserLink, BrowserUnavailable
+
+
+async def test_who_read_the_token_of_a_daemon_that_was_killed_finds_the_one_that_follows(tmp_path: Path) -> None:
+    nobody: Any = None
+    service = BrowserService(
+        nobody, nobody, lambda: HealthView(protocol_version=PROTOCOL_VERSION, software_version="1", status="ok")
+    )
+    folder, trace = tmp_path / "b", tmp_path / "used"
+    trace.touch()
+
+    async def greet(_client: BrowserClient) -> None:
+        return
+
+    place = SocketPlace.make(folder)
+    async with serving(service, place):
+        own = (folder / TOKEN_NAME).read_text()
+        (folder / TOKEN_NAME).write_text("x" * len(own))
+        link = BrowserLink(folder, trace, greet)
+        connecting = asyncio.create_task(link.client())
+        await asyncio.sleep(0.2)
+        assert not connecting.done()
+        (folder / TOKEN_NAME).write_text(own)
+        assert (await (await connecting).health()).status == "ok"
+        await link.close()
+    place.close()
 
 
 class Peer:
