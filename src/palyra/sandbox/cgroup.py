@@ -44,6 +44,8 @@ class CgroupPool:
         # Groups that a waiting process is in already, by their files, and whether it is under Tier B's filter.
         self._manned: dict[tuple[str, ...], tuple[Group, bool]] = {}
         self._left: list[Group] = []
+        # Given back and not kept, and the kernel had not let go of what was killed in them: to be removed yet.
+        self._busy: list[Group] = []
         self._lock = threading.Lock()
         # Those whose files stay open: as many as are kept, so that a crowd of calls does not use up the descriptors.
         self._staying: set[Group] = set()
@@ -117,16 +119,22 @@ class CgroupPool:
             if kept and (empty or group.empty()):
                 self._free.append(group)
                 return
-        group.remove()
+            going, self._busy = [*self._busy, group], []
+        # The kernel takes a while for each: others need not wait for that.
+        busy = [each for each in going if not each.remove()]
+        if busy:
+            with self._lock:
+                self._busy += busy
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             until = time.monotonic() + EMPTY_SECONDS
-            for group in (*self._free, *self._left, *(group for group, _ in self._manned.values())):
+            for group in (*self._free, *self._left, *self._busy, *(group for group, _ in self._manned.values())):
                 group.remove(until=until)
             self._free.clear()
             self._left.clear()
+            self._busy.clear()
             self._manned.clear()
             for base in self._bases or ():
                 with contextlib.suppress(OSError):

@@ -220,15 +220,18 @@ class Group:
                     return True
         return not self.processes()
 
-    def remove(self, *, until: float = 0.0) -> None:
-        """A process that was killed is in its group for a moment longer than it can be seen; ``until`` is how long, on
-        the monotonic clock, the caller has time for that."""
+    def remove(self, *, until: float = 0.0) -> bool:
+        """Whether it is gone. A process that was killed is in its group for a moment longer than it can be seen;
+        ``until`` is how long, on the monotonic clock, the caller has time for that."""
         self._pool.forget(self)
         while self._open:
             os.close(self._open.popitem()[1])
+        gone = True
         for place in self._places:
-            while not _removed(place.directory) and time.monotonic() < until:
+            while not (removed := _removed(place.directory)) and time.monotonic() < until:
                 time.sleep(_EMPTY_POLL_SECONDS)
+            gone = gone and removed
+        return gone
 
 
 def _removed(directory: str) -> bool:

@@ -217,6 +217,26 @@ def test_groups_are_reused_and_leave_no_directory(pool: CgroupPool) -> None:
     assert not any(Path(path).parent.exists() for path in places)
 
 
+def test_a_group_that_was_busy_when_it_was_given_back_goes_with_a_later_one_or_in_the_end() -> None:
+    pool = CgroupPool(kept=0)
+    assert os.getuid() != 0 or pool.controllers, pool.why_not
+    for later in (True, False):
+        group = pool.take(Limits())
+        folders = [os.path.dirname(procs) for procs in group.procs]
+        with subprocess.Popen(["sleep", "60"]) as inside:
+            for procs in group.procs:
+                Path(procs).write_text(str(inside.pid))
+            group.release(empty=True)
+            assert [folder for folder in folders if os.path.exists(folder)] == folders
+            inside.kill()
+        until = time.monotonic() + 5
+        while later and any(map(os.path.exists, folders)) and time.monotonic() < until:
+            pool.take(Limits()).release()
+        if not later:
+            pool.close()
+        assert not [folder for folder in folders if os.path.exists(folder if later else os.path.dirname(folder))]
+
+
 def test_closing_waits_for_a_process_that_is_just_leaving_its_group(
     pool: CgroupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
