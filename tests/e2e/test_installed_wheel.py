@@ -130,6 +130,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory, distributions: tuple[Pat
     return environment(tmp_path_factory.mktemp("pipx") / "venvs" / "palyra", distributions[0], fetch=False)
 
 
+# It measures too: on a busy machine that takes a minute and a half.
+@pytest.mark.timeout(300)
 def test_it_works_without_the_repository(tmp_path: Path, installed: Path) -> None:
     use(installed, tmp_path / "home")
 
