@@ -255,6 +255,7 @@ ADAPTERS = {
     "wasm": (
         "answers",
         "cache",
+        "cache_folder",
         "carried_out",
         "compile_process",
         "compiler",

@@ -4,7 +4,7 @@ Compiled code is trusted when it is loaded, so a file is only ever used under a 
 for exactly this module and this engine.
 
 The bytes that were checked are the bytes that are loaded: a file is copied into a memory file first, sealed, and never
-looked at again.
+looked at again. The folder is bounded: what was loaded longest ago goes first (``cache_folder``).
 """
 
 import contextlib
@@ -16,12 +16,13 @@ import os
 import stat
 import struct
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from palyra.wasm.cache_folder import CacheFolder, Removed
 from palyra.wasm.limits import MAX_COMPILED_BYTES
 from palyra.wasm.module_facts import ModuleFacts
 
@@ -71,9 +72,9 @@ class CompiledCache:
     """``on_refused`` is told of files that were not what their name says, with a reason."""
 
     def __init__(
-        self, directory: Path, key: bytes, *, memory_bytes: int, on_refused: Callable[[str, str], None]
+        self, folder: CacheFolder, key: bytes, *, memory_bytes: int, on_refused: Callable[[str, str], None]
     ) -> None:
-        self._directory = directory
+        self._folder = folder
         self._key = key
         self._room = memory_bytes
         self._on_refused = on_refused
@@ -107,7 +108,7 @@ class CompiledCache:
 
     def path(self, digest: bytes, engine: str) -> Path:
         name = hashlib.sha256(digest + engine.encode()).hexdigest()
-        return self._directory / f"{name}.cwasm"
+        return self._folder.directory / f"{name}.cwasm"
 
     def _tag(self, digest: bytes, engine: str, facts: bytes, compiled: mmap.mmap | bytes) -> bytes:
         mac = hmac.new(self._key, _DOMAIN, hashlib.sha256)
@@ -124,15 +125,22 @@ class CompiledCache:
         with mmap.mmap(stored.descriptor, stored.size, mmap.MAP_SHARED, mmap.PROT_READ) as compiled:
             head = _MAGIC + self._tag(digest, engine, facts, compiled) + _LENGTHS.pack(len(facts), stored.size) + facts
             try:
-                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                with open(descriptor, "wb") as file:
-                    file.write(head)
-                    file.write(compiled)
-                os.replace(scratch, target)
+                with self._folder.written_to():
+                    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                    with open(descriptor, "wb") as file:
+                        file.write(head)
+                        file.write(compiled)
+                    os.replace(scratch, target)
             except OSError:
                 with contextlib.suppress(OSError):
                     scratch.unlink()
+
+    def make_room(self, kept: Collection[Path]) -> Removed:
+        """Blocking. ``kept`` are the files of what is in memory: their modules run without being loaded again."""
+        return self._folder.make_room([path.name for path in kept])
+
+    def kept_files(self) -> list[Path]:
+        return [self.path(digest, engine) for digest, engine in self._kept]
 
     def read(self, digest: bytes, engine: str) -> Stored | None:
         """Blocking. None when there is no file, or none that can be trusted; such a one is removed."""
@@ -177,6 +185,9 @@ class CompiledCache:
                         raise _Refused("its tag is not this installation's for this module")
                 stored = Stored(memory, size, _FACTS.decode(facts))
                 memory = -1
+                # Its time says when it was last used. On a disk that cannot be written it stays what it was.
+                with contextlib.suppress(OSError):
+                    os.utime(descriptor)
                 return stored
             finally:
                 if memory >= 0:

@@ -16,6 +16,9 @@ MAX_GRANTS_PER_KIND: Final = 256
 MAX_MODULE_BYTES: Final = 32 * MIB
 # Native code with its tables is two to three times the module.
 MAX_COMPILED_BYTES: Final = 192 * MIB
+# Compiled modules on disk: every version of a dozen skills with an interpreter, or some thousand small ones. The folder
+# shares its disk with the journal, and every module that anybody ever ran leaves a file there.
+MAX_DISK_CACHE_BYTES: Final = 2048 * MIB
 # An interpreter takes half a minute on two busy cores; a module made to be slow takes for ever.
 COMPILE_TIMEOUT_MS: Final = 240_000
 # What compiling an interpreter needs, twice.
@@ -96,6 +99,8 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     loaded_per_worker: int = 16
     # Compiled modules kept in memory, beside those on disk.
     memory_cache_bytes: int = 256 * MIB
+    # Those on disk; the ones that were not used for longest go first.
+    disk_cache_bytes: int = MAX_DISK_CACHE_BYTES
     # Compilations at once; each may use every core.
     compiling: int = 1
     compile_timeout_ms: int = COMPILE_TIMEOUT_MS

@@ -14,6 +14,7 @@ from palyra.time_limit import time_limit
 from palyra.wasm.abi import LOG_LEVELS, RUN
 from palyra.wasm.answers import HostAnswers
 from palyra.wasm.cache import CompiledCache, Stored
+from palyra.wasm.cache_folder import CacheFolder
 from palyra.wasm.compile_process import compile_in_process
 from palyra.wasm.entry import entry_form, shared_out
 from palyra.wasm.grants import NOTHING_GRANTED, CapabilityGrantSet
@@ -70,13 +71,16 @@ class WasmRuntime:
         self.pool = WorkerPool(self._source, self._settings, self._limits.max_instances)
         self.refused_cache_files = 0
         self._cache = CompiledCache(
-            cache_directory,
+            CacheFolder(cache_directory, most_bytes=self._settings.disk_cache_bytes),
             hashlib.sha256(key.reveal().encode()).digest(),
             memory_bytes=self._settings.memory_cache_bytes,
             on_refused=self._refused,
         )
         self._compiling = asyncio.Semaphore(max(1, self._settings.compiling))
         self._being_compiled: dict[bytes, asyncio.Lock] = {}
+        # What makes room on disk beside the calls, and whether it has to look: also at what earlier processes left.
+        self._making_room: asyncio.Task[None] | None = None
+        self._may_be_full = True
         self._known_bounds: dict[tuple[str, str, RuntimeLimits], tuple[int, int]] = {}
 
     @property
@@ -100,6 +104,8 @@ class WasmRuntime:
         """Ends every worker and whatever runs in it."""
         await self.pool.close()
         await self._source.close()
+        if self._making_room is not None:
+            await self._making_room
         self._cache.close()
 
     async def compile(self, module: bytes) -> CompiledModule:
@@ -120,10 +126,32 @@ class WasmRuntime:
                     # Before it is kept: what is kept may be let go at any time, and its descriptor with it.
                     await asyncio.to_thread(self._cache.write, digest, self.pool.engine, stored)
                     self._cache.keep(digest, self.pool.engine, stored)
+                    self._may_be_full = True
+                self._make_room()
                 return CompiledModule(digest=digest.hex(), facts=stored.facts)
         finally:
             if not lock.locked():
                 self._being_compiled.pop(digest, None)
+
+    def _make_room(self) -> None:
+        """Beside the call that had something compiled, which does not wait for it."""
+        if self._may_be_full and (self._making_room is None or self._making_room.done()):
+            self._making_room = asyncio.create_task(self._room_made(), name="palyra-wasm-cache")
+
+    async def _room_made(self) -> None:
+        while self._may_be_full:
+            self._may_be_full = False
+            try:
+                removed = await asyncio.to_thread(self._cache.make_room, self._cache.kept_files())
+            except OSError as problem:
+                _LOG.warning("compiled modules in the cache cannot be removed to make room: %s", problem.strerror)
+            else:
+                if removed.files:
+                    _LOG.info(
+                        "compiled modules not used for longest were removed from the cache: %d files, %d bytes",
+                        removed.files,
+                        removed.size,
+                    )
 
     async def _stored(self, digest: bytes) -> Stored | None:
         stored = self._cache.in_memory(digest, self.pool.engine)

@@ -3,6 +3,7 @@ import os
 import pytest
 
 from palyra.wasm.cache import CompiledCache, Stored, filled_memory_file, seal
+from palyra.wasm.cache_folder import CacheFolder
 from palyra.wasm.module_facts import ModuleFacts
 
 FACTS = ModuleFacts(form="core", size=3)
@@ -17,7 +18,8 @@ def _stored(content: bytes) -> Stored:
 @pytest.fixture
 def made(tmp_path):
     refused: list[tuple[str, str]] = []
-    cache = CompiledCache(tmp_path / "c", b"key", memory_bytes=250, on_refused=lambda *why: refused.append(why))
+    folder = CacheFolder(tmp_path / "c", most_bytes=10_000)
+    cache = CompiledCache(folder, b"key", memory_bytes=250, on_refused=lambda *why: refused.append(why))
     yield cache, refused
     cache.close()
     assert refused == []
@@ -64,7 +66,8 @@ def test_memory_keeps_what_was_used_last(made):
 
 def test_a_directory_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "file").touch()
-    cache = CompiledCache(tmp_path / "file" / "below", b"key", memory_bytes=10, on_refused=lambda *_: None)
+    folder = CacheFolder(tmp_path / "file" / "below", most_bytes=10_000)
+    cache = CompiledCache(folder, b"key", memory_bytes=10, on_refused=lambda *_: None)
     stored = _stored(b"compiled")
     cache.write(b"digest", "engine", stored)
     stored.close()
@@ -79,3 +82,18 @@ def test_files_are_the_owners_alone(made, tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_that_was_read_counts_as_used(made):
+    cache, _ = made
+    for name in (b"read", b"not read", b"in memory"):
+        stored = _stored(bytes(4_000))
+        cache.write(name, "engine", stored)
+        stored.close()
+        os.utime(cache.path(name, "engine"), (1, 1))
+    cache.read(b"read", "engine").close()
+    cache.keep(b"in memory", "engine", _stored(b"compiled"))
+    assert cache.make_room(cache.kept_files()).files == 1
+    assert not cache.path(b"not read", "engine").exists()
+    assert cache.path(b"read", "engine").exists()
+    assert cache.path(b"in memory", "engine").exists()
