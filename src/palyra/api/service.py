@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from palyra.mcp.protocol_door import ProtocolDoor
     from palyra.nodes.node_desk import NodeDesk
     from palyra.nodes.pairing_desk import PairingDesk
+    from palyra.skills.capabilities import Capabilities
+    from palyra.skills.capability_difference import GetsLess
     from palyra.skills.registry import SkillRegistry
     from palyra.vault.vault import Vault
     from palyra.workers.commands import FleetCommand
@@ -181,6 +183,7 @@ class ApiService:
         vault: "Callable[[], Vault]",
         skills: "Callable[[], SkillRegistry]",
         prepare_skills: Callable[[], Awaitable[None]],
+        gets_less: "Callable[[Capabilities], tuple[GetsLess, ...]]",
         identity: "Callable[[], IdentityManager]",
         nodes: "Callable[[], Awaitable[DeviceDesks]]",
         workers: "Callable[[], Fleet]",
@@ -205,6 +208,8 @@ class ApiService:
         self._channels = channels
         self._mcp_servers = mcp_servers
         self.prepare_skills = prepare_skills
+        # What of a manifest's request the settings do not give.
+        self.gets_less = gets_less
         self.identity = identity
         self.nodes = nodes
         self.workers = workers

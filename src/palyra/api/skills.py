@@ -112,7 +112,7 @@ async def install_skill(service: ApiService, request: Request) -> Response:
     version = await service.skills.install(raw, actor=caller.actor)
     details = await service.skills.details(version.skill_id)
     difference = details.differences[version.digest]
-    return answer({**version_view(version), **_review(version, difference)}, 201)
+    return answer({**version_view(version), **_review(service, version, difference)}, 201)
 
 
 @described("Judges an archive as an installation would, and keeps nothing.", accepts="archive", data=AuditData)
@@ -148,7 +148,7 @@ async def show_skill(service: ApiService, request: Request) -> Response:
             "versions": [
                 {
                     **version_view(version),
-                    **_review(version, details.differences[version.digest]),
+                    **_review(service, version, details.differences[version.digest]),
                     "configuration": details.configurations.get(version.version, {}),
                     "problem": details.problems.get(version.digest),
                 }
@@ -331,13 +331,14 @@ def key_view(key: PublisherKey) -> PublisherKeyData:
     }
 
 
-def _review(version: SkillVersion, difference: CapabilityDifference) -> ReviewData:
+def _review(service: ApiService, version: SkillVersion, difference: CapabilityDifference) -> ReviewData:
     """What a person needs to decide on a version."""
     manifest: SkillManifest = version.manifest
     return {
         "manifest": msgspec.to_builtins(manifest),
         "tools": [str(manifest.tool_name(tool)) for tool in manifest.tools],
         "capabilities": list(capability_lines(manifest.capabilities)),
+        "gets_less": list(service.gets_less(manifest.capabilities)),
         "difference": difference,
         "findings": list(version.findings),
     }

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         node_parts,
         node_tool,
         skill_calls,
+        skill_cuts,
         skill_parts,
         vault_parts,
         wasm_tools,
@@ -62,6 +63,7 @@ else:
     node_parts = when_used("palyra.daemons.node_parts")
     node_tool = when_used("palyra.daemons.node_tool")
     skill_calls = when_used("palyra.daemons.skill_calls")
+    skill_cuts = when_used("palyra.daemons.skill_cuts")
     skill_parts = when_used("palyra.daemons.skill_parts")
     vault_parts = when_used("palyra.daemons.vault_parts")
     wasm_tools = when_used("palyra.daemons.wasm_tools")
@@ -271,6 +273,7 @@ class GatewayParts:
             vault=lambda: self.vault,
             skills=lambda: self.skills,
             prepare_skills=lambda: self.wasm.prepare(),
+            gets_less=lambda asked: skill_cuts.gets_less(asked, self.settings),
             identity=lambda: self.identity,
             nodes=lambda: self.nodes.opened(),
             workers=lambda: self.workers,

@@ -1,4 +1,4 @@
-"""What a version asks for beyond the one in use: the heart of a review."""
+"""What a version asks for beyond the one in use, and beyond what the settings give: the heart of a review."""
 
 from collections.abc import Iterator
 
@@ -20,6 +20,14 @@ class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
     added_tools: tuple[str, ...] = ()
     removed_tools: tuple[str, ...] = ()
     changed_tools: tuple[str, ...] = ()
+
+
+class GetsLess(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the request that the settings do not give whole: what there is of it, and the setting that says so."""
+
+    asked: str
+    gets: str
+    setting: str
 
 
 def capability_difference(new: SkillManifest, in_use: SkillManifest | None) -> CapabilityDifference:
@@ -51,7 +59,7 @@ def _changed(new: SkillTool, old: SkillTool) -> list[str]:
 def capability_lines(asked: Capabilities) -> Iterator[str]:
     """The request in words, one line for each thing; equal things have equal lines."""
     for host in asked.http_egress_allowlist:
-        yield f"send requests to {host}"
+        yield host_line(host)
     for secret in asked.secrets:
         if secret not in asked.reveal_secrets:
             yield f"use the secret {secret} without seeing it"
@@ -71,4 +79,12 @@ def capability_lines(asked: Capabilities) -> Iterator[str]:
         yield f"link WASI {group.value}"
     for name, value in msgspec.structs.asdict(asked.quotas).items():
         if value is not None:
-            yield f"have the quota {name} = {value}"
+            yield quota_line(name, value)
+
+
+def host_line(host: str) -> str:
+    return f"send requests to {host}"
+
+
+def quota_line(name: str, value: int) -> str:
+    return f"have the quota {name} = {value}"

@@ -54,6 +54,20 @@ def test_a_newcomer_gets_from_a_file_to_a_skill_in_use(
     )
 
 
+def test_a_review_says_what_a_skill_will_really_get(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[wasm]\nmax_fuel = 20_000_000\n")
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    path = file(tmp_path, signer, capabilities="quotas = { fuel_budget = 50_000_000, max_memory_bytes = 65_536 }")
+    said = "20000000, where it asks to have the quota fuel_budget = 50000000 (setting wasm.max_fuel)"
+    installed = palyra("skill", "install", path)
+    assert said in installed.out and installed.out.count("where it asks to") == 1
+    assert said in palyra("skill", "show", SKILL).out
+    (version,) = palyra("skill", "show", SKILL, "--json").document["data"]["versions"]
+    assert version["gets_less"] == [
+        {"asked": "have the quota fuel_budget = 50000000", "gets": "20000000", "setting": "wasm.max_fuel"}
+    ]
+
+
 def test_the_rest_of_a_life(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
     palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
     schema = '\n[operator.configuration]\nschema = { type = "object", properties = { n = { type = "integer" } } }\n'

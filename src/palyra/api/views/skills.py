@@ -3,7 +3,7 @@
 from typing import Any, TypedDict
 
 from palyra.api.described import Sha256, Time
-from palyra.skills.capability_difference import CapabilityDifference
+from palyra.skills.capability_difference import CapabilityDifference, GetsLess
 from palyra.skills.findings import Finding
 from palyra.skills.lifecycle import SkillState
 
@@ -28,11 +28,13 @@ class SkillVersionData(TypedDict):
 
 
 class ReviewData(TypedDict):
-    """What a person needs to decide on a version."""
+    """What a person needs to decide on a version. ``gets_less`` are the lines of ``capabilities`` that the settings do
+    not give whole."""
 
     manifest: dict[str, Any]
     tools: list[str]
     capabilities: list[str]
+    gets_less: list[GetsLess]
     difference: CapabilityDifference
     findings: list[Finding]
 

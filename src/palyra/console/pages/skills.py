@@ -11,7 +11,6 @@ from palyra.console.page import Listing, Page, Section, Write
 from palyra.console.visit import Visit
 from palyra.errors import InvalidInput
 from palyra.skills.builder import CandidateState
-from palyra.skills.capability_difference import capability_lines
 from palyra.skills.installed import SkillVersion
 from palyra.skills.lifecycle import SkillState
 from palyra.skills.limits import MAX_REASON_CHARS
@@ -103,7 +102,7 @@ async def show_skill(console: Console, visit: Visit) -> dict[str, Any]:
         "title": details.versions[0].manifest.name or skill_id,
         "skill_id": skill_id,
         "details": details,
-        "capabilities": {one.digest: list(capability_lines(one.manifest.capabilities)) for one in details.versions},
+        "gets_less": {one.digest: console.service.gets_less(one.manifest.capabilities) for one in details.versions},
     }
 
 

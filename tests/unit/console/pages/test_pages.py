@@ -220,6 +220,19 @@ async def test_skills_change_their_status_and_candidates_are_scaffolds(tmp_path:
         assert gone.data["state"] == "discarded"
 
 
+async def test_a_skill_page_says_what_the_settings_do_not_give(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"wasm": {"memory_bytes": 131_072}}) as house:
+        known = await visitor(house)
+        await house.gateway.skills.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor="test")
+        asked = "quotas = { max_memory_bytes = 262_144 }"
+        await house.gateway.skills.install(archive(capabilities=asked), actor="test")
+        page = await known.page(f"/skills/{SKILL}")
+        assert "<strong>131072</strong> where it asks to have the quota max_memory_bytes = 262144" in page
+        assert "<code>wasm.memory_bytes</code>" in page
+        await house.gateway.skills.install(archive("1.1.0"), actor="test")
+        assert (await known.page(f"/skills/{SKILL}")).count("But it gets") == 1
+
+
 async def test_the_builder_is_off_until_it_is_switched_on(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)

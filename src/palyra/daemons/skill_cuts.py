@@ -1,0 +1,45 @@
+"""What of a manifest's request the settings do not give: shown before a version is put in use, not found out later."""
+
+from collections.abc import Iterator
+
+from palyra.config.settings import Settings, ToolsSettings
+from palyra.daemons.skill_http import reachable
+from palyra.daemons.skill_tools import skill_limits
+from palyra.egress.rules import parse_rules
+from palyra.skills.capabilities import Capabilities
+from palyra.skills.capability_difference import GetsLess, host_line, quota_line
+
+
+def gets_less(asked: Capabilities, settings: Settings) -> tuple[GetsLess, ...]:
+    """In the words of the request. A policy, or a run's budget, may make less of it still, call by call."""
+    return (*_hosts(asked, settings), *_quotas(asked, settings))
+
+
+def _hosts(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
+    private = parse_rules(settings.egress.private_targets)
+    for host in asked.http_egress_allowlist:
+        reached = [str(rule) for rule in reachable((host,), settings.egress.allowed_hosts, private)]
+        if host not in reached:
+            yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
+
+
+def _quotas(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
+    quotas, got = asked.quotas, skill_limits(asked, settings.wasm)
+    bounded = (
+        ("fuel_budget", quotas.fuel_budget, got.fuel_budget, "wasm.max_fuel"),
+        ("max_memory_bytes", quotas.max_memory_bytes, got.max_memory_bytes, "wasm.memory_bytes"),
+    )
+    for name, wanted, given, setting in bounded:
+        if wanted is not None and given < wanted:
+            yield GetsLess(asked=quota_line(name, wanted), gets=str(given), setting=setting)
+    if quotas.timeout_ms is not None:
+        yield from _time(quotas.timeout_ms, settings.tools)
+
+
+def _time(wanted: int, tools: ToolsSettings) -> Iterator[GetsLess]:
+    """A guest has no longer than its call, and a call that names no deadline has the usual one."""
+    line, most = quota_line("timeout_ms", wanted), tools.max_timeout_ms
+    if most < wanted:
+        yield GetsLess(asked=line, gets=str(most), setting="tools.max_timeout_ms")
+    if (usual := min(tools.timeout_ms, most)) < min(wanted, most):
+        yield GetsLess(asked=line, gets=f"{usual} in a call that names no deadline", setting="tools.timeout_ms")

@@ -1,0 +1,52 @@
+"""What a review says of a request that the settings do not give whole."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.skill_scene import artifact
+from palyra.config.settings import Settings
+from palyra.daemons.skill_cuts import gets_less
+from palyra.skills.capability_difference import capability_lines
+
+
+def cuts(capabilities: str, **settings: dict[str, Any]) -> list[tuple[str, str, str]]:
+    asked = artifact(capabilities=capabilities).manifest.capabilities
+    found = gets_less(asked, msgspec.convert(settings, Settings))
+    assert {one.asked for one in found} <= set(capability_lines(asked)), "the words are those of the request"
+    return [(one.asked, one.gets, one.setting) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("quota", "settings", "gets", "setting"),
+    [
+        ("fuel_budget = 2000", {"wasm": {"fuel": 10, "max_fuel": 1_000}}, "1000", "wasm.max_fuel"),
+        ("max_memory_bytes = 131072", {"wasm": {"memory_bytes": 65_536}}, "65536", "wasm.memory_bytes"),
+        ("timeout_ms = 900", {"tools": {"timeout_ms": 800, "max_timeout_ms": 800}}, "800", "tools.max_timeout_ms"),
+        (
+            "timeout_ms = 900",
+            {"tools": {"timeout_ms": 700, "max_timeout_ms": 1_000}},
+            "700 in a call that names no deadline",
+            "tools.timeout_ms",
+        ),
+    ],
+)
+def test_a_quota_beyond_the_settings_is_what_they_give(
+    quota: str, settings: dict[str, Any], gets: str, setting: str
+) -> None:
+    assert cuts(f"quotas = {{ {quota} }}", **settings) == [(f"have the quota {quota}", gets, setting)]
+
+
+def test_hosts_that_the_settings_do_not_allow_are_named() -> None:
+    asked = 'http_egress_allowlist = ["a.test", "b.test", "*.c.test"]\nwildcard_opt_in = ["http"]'
+    assert cuts(asked, egress={"allowed_hosts": ["a.test", "x.c.test"]}) == [
+        ("send requests to *.c.test", "x.c.test", "egress.allowed_hosts"),
+        ("send requests to b.test", "no host", "egress.allowed_hosts"),
+    ]
+    assert cuts(asked, egress={"allowed_hosts": ["a.test", "b.test", "*.c.test"]}) == []
+
+
+def test_nothing_is_said_of_what_is_given_whole() -> None:
+    asked = "quotas = { fuel_budget = 1_000, max_memory_bytes = 65_536, timeout_ms = 10, storage_bytes = 1 }"
+    assert cuts(asked) == cuts("") == []
