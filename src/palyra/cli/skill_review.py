@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from palyra.skills.artifact import SkillArtifact
 
 _ERROR = "error"
+_REMOVED = "removed"
 _MAX_SCHEMA_LINE_CHARS = 160
 NAME_AN_ARCHIVE = (
     "name an archive that was signed, such as build/NAME-VERSION.skill: `palyra skill sign` makes it of a project"
@@ -105,24 +106,30 @@ def audit(invocation: Invocation, target: str, version: str | None, form: str) -
 
 
 @click.command("list")
+@click.option("--all", "everything", is_flag=True, help="Removed versions as well, which stay on record.")
 @json_option
 @pass_invocation
-def list_skills(invocation: Invocation) -> None:
-    """List skills and their versions."""
+def list_skills(invocation: Invocation, everything: bool) -> None:
+    """List skills and their versions, without those that were removed."""
     from palyra.cli.door import open_client
 
     with open_client(invocation) as client:
-        found = client.skills()
-
-    def as_table(_: Any) -> None:
-        rows = [
-            (one.skill_id, *(version[name] for name in ("version", "state", "publisher", "trust", "warnings")))
-            for one in found
-            for version in one.versions
-        ]
-        invocation.output.table(("skill", "version", "state", "publisher", "trust", "warnings"), rows)
-
-    invocation.output.data({"skills": [one.document for one in found]}, as_table)
+        found = [one.document for one in client.skills()]
+    known = sum(len(one["versions"]) for one in found)
+    listed = found if everything else _without_removed(found)
+    rows = [
+        (one["skill_id"], *(version[name] for name in ("version", "state", "publisher", "trust", "warnings")))
+        for one in listed
+        for version in one["versions"]
+    ]
+    left_out = known - len(rows)
+    columns = ("skill", "version", "state", "publisher", "trust", "warnings")
+    invocation.output.data(
+        {"skills": listed, "removed_left_out": left_out}, lambda _: invocation.output.table(columns, rows)
+    )
+    if left_out and not invocation.output.json:
+        versions = "1 removed version is" if left_out == 1 else f"{left_out} removed versions are"
+        invocation.output.note(f"{versions} left out; --all shows them")
 
 
 @click.command("show")
@@ -140,6 +147,14 @@ def show(invocation: Invocation, skill_id: str, version: str | None) -> None:
     if version is not None and not versions:
         raise UnknownVersion(f"{skill_id} has no version {version}", hint=f"`palyra skill show {skill_id}` shows all")
     invocation.output.data({**found.document, "versions": versions}, lambda _: _render(found, versions))
+
+
+def _without_removed(skills: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A skill of which nothing else is left is not there at all."""
+    kept = [
+        {**one, "versions": [version for version in one["versions"] if version["state"] != _REMOVED]} for one in skills
+    ]
+    return [one for one in kept if one["versions"]]
 
 
 def render_review(version: dict[str, Any]) -> str:

@@ -54,6 +54,32 @@ def test_a_newcomer_gets_from_a_file_to_a_skill_in_use(
     )
 
 
+def test_removed_versions_are_listed_only_when_all_are_asked_for(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
+) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    for version in ("1.0.0", "1.1.0", "1.2.0"):
+        palyra("skill", "install", file(tmp_path, signer, version))
+    assert palyra("skill", "list").err == ""
+    palyra("skill", "remove", SKILL, "--version", "1.0.0")
+    palyra("skill", "remove", SKILL, "--version", "1.1.0")
+    listed = palyra("skill", "list")
+    assert [line.split()[1] for line in listed.out.strip().split("\n")[1:]] == ["1.2.0"]
+    assert listed.err == "2 removed versions are left out; --all shows them\n"
+    everything = palyra("skill", "list", "--all")
+    assert [line.split()[1:3] for line in everything.out.strip().split("\n")[1:]] == [
+        ["1.2.0", "quarantined"],
+        ["1.1.0", "removed"],
+        ["1.0.0", "removed"],
+    ]
+    assert everything.err == ""
+    palyra("skill", "remove", SKILL)
+    gone = palyra("skill", "list", "--json")
+    assert gone.document["data"] == {"skills": [], "removed_left_out": 3} and gone.err == ""
+    whole = palyra("skill", "list", "--all", "--json").document["data"]
+    assert len(whole["skills"][0]["versions"]) == 3 and whole["removed_left_out"] == 0
+
+
 def test_a_review_says_what_a_skill_will_really_get(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[wasm]\nmax_fuel = 20_000_000\n")
     palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))

@@ -7,6 +7,7 @@ import msgspec
 
 from palyra.api.skills import version_view
 from palyra.console.console import Console
+from palyra.console.errors import BadQuery
 from palyra.console.page import Listing, Page, Section, Write
 from palyra.console.visit import Visit
 from palyra.errors import InvalidInput
@@ -63,15 +64,16 @@ class SkillRow(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.versions if one.state is SkillState.QUARANTINED]
 
 
-async def show_skills(console: Console, _visit: Visit) -> dict[str, Any]:
-    rows = await asyncio.to_thread(_rows, console)
+async def show_skills(console: Console, visit: Visit) -> dict[str, Any]:
+    rows, left_out = await asyncio.to_thread(_rows, console, everything=_everything(visit))
     candidates = await asyncio.to_thread(console.candidates.all) if console.candidates.enabled else ()
-    return {"rows": rows, "candidates": candidates, "builder": console.candidates.enabled}
+    return {"rows": rows, "left_out": left_out, "candidates": candidates, "builder": console.candidates.enabled}
 
 
-async def console_skills_list_handler(console: Console, _visit: Visit) -> dict[str, Any]:
-    rows = await asyncio.to_thread(_rows, console)
+async def console_skills_list_handler(console: Console, visit: Visit) -> dict[str, Any]:
+    rows, left_out = await asyncio.to_thread(_rows, console, everything=_everything(visit))
     return {
+        "removed_left_out": left_out,
         "skills": [
             {
                 "skill_id": row.skill_id,
@@ -82,17 +84,29 @@ async def console_skills_list_handler(console: Console, _visit: Visit) -> dict[s
                 "versions": [version_view(one) for one in row.versions],
             }
             for row in rows
-        ]
+        ],
     }
 
 
-def _rows(console: Console) -> list[SkillRow]:
-    index = console.service.skills.index
-    rows = []
-    for skill_id, versions in index.listed():
+def _everything(visit: Visit) -> bool:
+    """Whether removed versions, which stay on record for good, are asked for as well."""
+    raw = visit.query("all")
+    if raw not in ("", "1"):
+        raise BadQuery("all is 1, or is not given")
+    return bool(raw)
+
+
+def _rows(console: Console, *, everything: bool) -> tuple[list[SkillRow], int]:
+    """With the number of removed versions that are left out."""
+    rows, left_out = [], 0
+    for skill_id, known in console.service.skills.index.listed():
+        versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
+        left_out += len(known) - len(versions)
+        if not versions:
+            continue
         in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
         rows.append(SkillRow(skill_id=skill_id, shown=in_use or versions[0], in_use=in_use, versions=versions))
-    return rows
+    return rows, left_out
 
 
 async def show_skill(console: Console, visit: Visit) -> dict[str, Any]:

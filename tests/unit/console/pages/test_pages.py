@@ -220,6 +220,25 @@ async def test_skills_change_their_status_and_candidates_are_scaffolds(tmp_path:
         assert gone.data["state"] == "discarded"
 
 
+async def test_removed_versions_are_listed_only_when_all_are_asked_for(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        skills = house.gateway.skills
+        await skills.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor="test")
+        await skills.install(archive(), actor="test")
+        assert "left out" not in await known.page("/skills")
+        await skills.remove(SKILL, "1.0.0", actor="test")
+        page = await known.page("/skills")
+        assert "No skill is installed." in page and "1 removed version is left out." in page
+        assert await known.data("/console/v1/skills") == {"skills": [], "removed_left_out": 1}
+        assert SKILL in await known.page("/skills?all=1")
+        whole = await known.data("/console/v1/skills?all=1")
+        assert (whole["removed_left_out"], whole["skills"][0]["status"]) == (0, "removed")
+        await skills.install(archive("1.1.0"), actor="test")
+        (row,) = (await known.data("/console/v1/skills"))["skills"]
+        assert [one["version"] for one in row["versions"]] == ["1.1.0"]
+
+
 async def test_a_skill_page_says_what_the_settings_do_not_give(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"wasm": {"memory_bytes": 131_072}}) as house:
         known = await visitor(house)
