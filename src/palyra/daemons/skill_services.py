@@ -8,12 +8,13 @@ from typing import Any, Final, TypeVar
 from palyra.daemons.channel_hub import ChannelHub
 from palyra.daemons.policed_egress import CallOfGrant, RevealsSecrets
 from palyra.daemons.skill_http import SkillHttp
+from palyra.daemons.skill_refusals import SkillRefusals
 from palyra.daemons.skill_storage import SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_REQUESTS, ActiveTool
 from palyra.daemons.storage_threads import StorageThreads
 from palyra.journal.redact import Redactor
 from palyra.skills.capabilities import STAR
-from palyra.skills.star_handles import channel_meant
+from palyra.skills.star_handles import channel_meant, host_named
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import ExecutionPlan
 from palyra.vault.ref import SecretRef
@@ -57,6 +58,7 @@ class SkillServices:
         self._channels = channels
         self._redactor = redactor
         self.used: Counter[str] = Counter()
+        self.refusals = SkillRefusals(redactor)
 
     @cached_property
     def call(self) -> CallOfGrant:
@@ -76,7 +78,8 @@ class SkillServices:
             raise HostRefusal(Status.QUOTA)
         self.used["requests"] += 1
         try:
-            return await self._http.send(grant.name, request)
+            with self.refusals.noted("http", host_named(grant.name, request.path)):
+                return await self._http.send(grant.name, request)
         finally:
             self._plan.usage.note(BudgetKind.EGRESS_BYTES, self._http.spent)
 
@@ -91,12 +94,14 @@ class SkillServices:
             skill=self.call.skill,
             approved=self.call.approved and grant.name in self.call.secrets,
         )
-        secret = await self._secrets.reveal(SecretRef.parse(grant.name), use)
+        with self.refusals.noted("secret"):
+            secret = await self._secrets.reveal(SecretRef.parse(grant.name), use)
         self.used["secrets revealed"] += 1
         return secret.reveal()
 
     async def _stored(self, work: Callable[[], R]) -> R:
-        return await self._threads.run(self._active.module.skill_id, work)
+        with self.refusals.noted("storage"):
+            return await self._threads.run(self._active.module.skill_id, work)
 
     async def storage_get(self, grant: Grant, key: str) -> bytes:
         self.used["values read"] += 1
@@ -155,7 +160,8 @@ class SkillServices:
         # A root with a star is the whole of the skill's storage, which grants know by no name.
         root = grant.name or STAR
         if root not in self._active.asked.filesystem.write_roots or self._plan.obligations.read_only:
-            raise HostRefusal(Status.DENIED)
+            with self.refusals.noted("storage"):
+                raise HostRefusal(Status.DENIED)
 
 
 def _path(grant: Grant, key: str) -> str:

@@ -166,6 +166,7 @@ class WasmTools:
             plan.usage.note(BudgetKind.WASM_FUEL, 0)
             raise
         except PalyraError as failure:
+            services.refusals.explain(failure)
             done = error = failure
             result = None
         _, lines = _charged(plan, done, limits)

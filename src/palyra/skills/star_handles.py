@@ -34,6 +34,13 @@ def host_meant(granted: str, path: str) -> tuple[HostRule, str]:
     return HostRule(named.host, port), f"/{rest}"
 
 
+def host_named(granted: str, path: str) -> str:
+    """The host of a request as the manifest writes it, or, where that has a star, as the guest did: to be shown."""
+    if not HostRule.parse(granted).below or not path.startswith(_AUTHORITY):
+        return granted
+    return path.removeprefix(_AUTHORITY).partition("/")[0]
+
+
 def channel_meant(granted: str, text: str) -> tuple[str, str]:
     """The channel of a message through the handle of ``granted``, and the message itself."""
     if granted != STAR:

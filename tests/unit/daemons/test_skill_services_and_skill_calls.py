@@ -242,6 +242,73 @@ async def test_policy_may_take_a_host_from_a_skill(web: Web, tmp_path: Path) -> 
     assert web.heard == []
 
 
+FAIL = "(drop (call $fail (i32.const 700) (i32.const 7)))"
+
+
+def failing(body: str, *, imports: str = HTTP, data: str = DATA) -> bytes:
+    """Does what ``body`` does, and then says that it failed."""
+    return status_module(
+        f"(block (result i32) (drop {body}) {FAIL} (i32.const 0))",
+        imports=imports + imported("fail", 2),
+        data=data + text_at(700, "no luck"),
+    )
+
+
+async def refused_to(house: House, version: str, module: bytes, capabilities: str) -> dict[str, Any]:
+    """The error of a call in which the skill fails."""
+    await put_in_use(house, version, module=module, capabilities=capabilities)
+    record = await house.call(TOOL, {})
+    assert record.error is not None and record.error["code"] == "wasm.failed" and record.error["message"] == "no luck"
+    return record.error
+
+
+async def test_a_skill_that_fails_tells_its_caller_what_it_was_refused(web: Web, tmp_path: Path) -> None:
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        send = SEND.format(http=10000)
+        error = await refused_to(house, "1.0.0", failing(send), wishes("elsewhere.test:8080"))
+        refused = {"service": "http", "code": "egress.host_not_allowed", "host": "elsewhere.test:8080"}
+        assert error["details"]["refused"] == [refused]
+        assert error["hint"].endswith(
+            "before that Palyra refused it http to elsewhere.test:8080 (egress.host_not_allowed)"
+        )
+        # Whatever was allowed, and whatever went wrong without anybody's refusal, is not among it.
+        error = await refused_to(house, "1.1.0", failing(send), wishes(f"web.test:{web.port}"))
+        assert "refused" not in error.get("details", {}) and "refused it" not in error["hint"]
+        # The same again and again is told once.
+        twice = f"(block (result i32) (drop {send}) {send})"
+        error = await refused_to(house, "1.2.0", failing(twice), wishes("elsewhere.test:8080"))
+        assert error["details"]["refused"] == [refused]
+        put = "(call $storage-put (i32.const 30000) (i32.const 600) (i32.const 1) (i32.const 8) (i32.const 1))"
+        module = failing(put, imports=imported("storage-put", 5), data=text_at(600, "k"))
+        error = await refused_to(house, "1.3.0", module, 'filesystem = { read_roots = ["notes"] }')
+        assert error["details"]["refused"] == [{"service": "storage", "code": "wasm.capability_denied"}]
+
+
+async def test_a_refusal_names_the_host_behind_a_star_but_neither_secrets_nor_policies(
+    web: Web, tmp_path: Path
+) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "mine.cedar").write_text(
+        '@id("mine") forbid (principal, action == Action::"vault.use", resource);'
+    )
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        await keep(house, "global/other", "Tok-Of-Mixed-Case")
+        for number, (named, told) in enumerate(
+            {"a.web.test": "a.web.test", "Tok-Of-Mixed-Case.web.test": "[redacted].web.test"}.items()
+        ):
+            head = json.dumps({"method": "GET", "path": f"//{named}/", "headers": []})
+            send = SEND.format(http=10000).replace(str(len(HEAD)), str(len(head)))
+            module = failing(send, data=text_at(8, head))
+            error = await refused_to(house, f"1.{number}.0", module, wishes("*.web.test", more=STARRED))
+            assert [one["host"] for one in error["details"]["refused"]] == [told]
+        reveal = failing("(call $secret-reveal (i32.const 20000))")
+        error = await refused_to(house, "2.0.0", reveal, 'secrets = ["token"]\nreveal_secrets = ["token"]')
+        assert error["details"]["refused"] == [{"service": "secret", "code": "vault.use_denied"}]
+        assert OWN not in json.dumps(error) and "mine" not in json.dumps(error)
+
+
 async def test_a_secret_is_read_only_with_a_grant_of_its_own(web: Web, tmp_path: Path) -> None:
     reveal = text_module("(call $secret-reveal (i32.const 20000))", imports=HTTP, data=DATA)
     async with open_house(tmp_path, settings(web)) as house:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.skills.star_handles import channel_meant, host_meant
+from palyra.skills.star_handles import channel_meant, host_meant, host_named
 from palyra.wasm.abi import Status
 from palyra.wasm.ports import HostRefusal
 
@@ -38,6 +38,12 @@ def test_what_does_not_fit_the_grant_is_refused(granted: str, path: str, status:
     with pytest.raises(HostRefusal) as refused:
         host_meant(granted, path)
     assert refused.value.status is status
+
+
+def test_the_host_of_a_request_as_it_is_shown() -> None:
+    assert host_named("api.test:8443", "//other.test/") == "api.test:8443"
+    assert host_named("*.api.test", "//A.api.test:8443/v1") == "A.api.test:8443"
+    assert host_named("*.api.test", "/v1") == "*.api.test"
 
 
 def test_the_channel_of_a_message() -> None:

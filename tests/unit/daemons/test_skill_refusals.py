@@ -1,0 +1,43 @@
+"""What a failed call says of refusals before. ``test_skill_services_and_skill_calls.py`` has it in whole calls."""
+
+import pytest
+
+from palyra.daemons.skill_refusals import MAX_TOLD, SkillRefusals
+from palyra.errors import LimitExceeded
+from palyra.journal.redact import Redactor
+from palyra.tools.call import CallDenied
+from palyra.wasm.abi import Status
+from palyra.wasm.outcome import GuestFailed
+from palyra.wasm.ports import HostRefusal
+
+
+def refused(refusals: SkillRefusals, problem: Exception, host: str = "") -> None:
+    with pytest.raises(type(problem)), refusals.noted("http", host):
+        raise problem
+
+
+def test_only_the_first_of_many_refusals_are_told() -> None:
+    refusals = SkillRefusals(Redactor())
+    for number in range(3 * MAX_TOLD):
+        refused(refusals, HostRefusal(Status.DENIED), f"h{number}.test")
+    failure = GuestFailed("no luck")
+    refusals.explain(failure)
+    assert [one["host"] for one in failure.details["refused"]] == [f"h{number}.test" for number in range(MAX_TOLD)]
+
+
+def test_the_words_of_a_refusal_are_not_told() -> None:
+    refusals = SkillRefusals(Redactor())
+    refused(refusals, CallDenied("by the policy mine", policies=["mine"]))
+    failure = GuestFailed("no luck")
+    refusals.explain(failure)
+    assert failure.details == {"refused": [{"service": "http", "code": "call.denied"}]}
+    assert "mine" not in failure.hint
+
+
+@pytest.mark.parametrize("problem", [HostRefusal(Status.QUOTA), LimitExceeded("too much"), ValueError("a fault")])
+def test_what_nobody_refused_is_not_told(problem: Exception) -> None:
+    refusals = SkillRefusals(Redactor())
+    refused(refusals, problem)
+    failure = GuestFailed("no luck")
+    refusals.explain(failure)
+    assert failure.details == {} and failure.hint == GuestFailed.hint
