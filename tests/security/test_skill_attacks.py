@@ -675,6 +675,36 @@ async def test_a_broken_row_does_not_keep_a_key_from_being_revoked(house: SkillH
     assert await registry.active_modules(actor="palyrad") == ()
 
 
+async def test_one_broken_row_of_a_key_does_not_stop_the_others(house: SkillHouse) -> None:
+    registry = await house.trusting("acme", "zeta")
+    await house.approved(registry)
+    rewrite(house, "UPDATE skill_keys SET source = 'nobody' WHERE publisher = ?", PUBLISHER)
+    keys, _ = registry.publishers()
+    assert [one.publisher for one in keys] == ["zeta"]
+    await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+    assert len(await registry.active_modules(actor="palyrad")) == 2, "what was approved before stays what it was"
+    (told,) = [payload for _, payload in house.events("skill.key_unreadable")]
+    assert (told["publisher"], told["key_id"], told["state"]) == (PUBLISHER, key(PUBLISHER).key_id, "active")
+    with pytest.raises(RecordChanged, match=PUBLISHER):
+        await registry.install(archive("1.1.0"), actor=ACTOR)
+    assert house.events("skill.refused")[-1][1]["code"] == "skill.record_changed"
+    judged = await registry.judge(archive("1.1.0"))
+    assert judged.trust is None
+
+
+async def test_a_broken_row_of_a_key_does_not_make_its_publisher_a_stranger(house: SkillHouse) -> None:
+    """Whoever breaks the row must not get in as somebody who is met for the first time."""
+    registry = await house.trusting(trust_on_first_use=True)
+    rewrite(house, "UPDATE skill_keys SET state = 'gone'")
+    with pytest.raises(RecordChanged):
+        await registry.install(archive(), actor=ACTOR)
+    with pytest.raises(UntrustedPublisher):
+        await registry.install(archive(signer=key("thief")), actor=ACTOR)
+    await registry.revoke_key(key(PUBLISHER).key_id, actor=ACTOR)
+    with pytest.raises(KeyRevoked):
+        await registry.install(archive(), actor=ACTOR)
+
+
 async def test_a_broken_configuration_stops_its_skill_alone(house: SkillHouse) -> None:
     registry = await house.trusting("acme", "zeta")
     await house.approved(registry)

@@ -233,6 +233,7 @@ SENTENCES: Final[dict[str, Callable[[Said], str]]] = {
     "skill.publisher_added": _publisher("is trusted"),
     "skill.publisher_pinned": _publisher("was pinned"),
     "skill.publisher_removed": _publisher("is not trusted any more"),
+    "skill.key_unreadable": _publisher("cannot be read, and counts for nothing"),
     "skill.key_rotated": _publisher("took the place of the one before"),
     "lease.refused": _of_tool,
     "lease.result_refused": _of_tool,

@@ -87,6 +87,25 @@ class UnreadableVersion(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class UnreadableKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A row that holds no key of a publisher: worth nothing, and still a sign that the publisher was met before.
+
+    ``place`` are the two columns that name the row, as they stand there.
+    """
+
+    publisher: str
+    key_id: str
+    state: str
+    place: tuple[bytes, bytes]
+    why: str
+
+    def refusal(self) -> RecordChanged:
+        return RecordChanged(
+            f"the record of the key {self.key_id[:80]} of {self.publisher[:80]} cannot be believed: {self.why}",
+            hint="find out who changed the database; `palyra skill trust remove` clears the record, `add` renews it",
+        )
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """``seq`` is the number of the journal entry."""
 

@@ -36,7 +36,7 @@ from palyra.skills.manifest import SkillManifest
 from palyra.skills.ports import SkillData, Store, StoredValues, Transaction
 from palyra.skills.rotation import verify_rotation
 from palyra.skills.signature import VerifiedSignature, VerifierOf, verify_signature
-from palyra.skills.sqlite_publishers import PublisherTables, list_keys, list_revoked
+from palyra.skills.sqlite_publishers import PublisherTables, list_keys, list_revoked, list_unreadable
 from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
 from palyra.skills.store import HELD_SECONDS, ArtifactFiles, ArtifactsUnusable
 from palyra.skills.transitions import Judged
@@ -112,6 +112,7 @@ class SkillRegistry:
     async def install(self, raw: bytes, *, actor: str) -> SkillVersion:
         """Into quarantine, or a refusal that is on record. Nothing of an installed skill runs before it is approved."""
         await self._sweep_at_first()
+        await self._fail_unreadable_keys(actor)
         async with self._judging:
             try:
                 artifact, signature = await asyncio.to_thread(self._opened, raw)
@@ -227,6 +228,7 @@ class SkillRegistry:
         """
         await self._sweep_at_first()
         resolved: list[ResolvedInstalledSkillModule] = []
+        await self._fail_unreadable_keys(actor)
         for unreadable in await asyncio.to_thread(self.index.active_unreadable):
             await self._fail_unreadable(unreadable, actor)
         for version in await asyncio.to_thread(self.index.active):
@@ -353,6 +355,11 @@ class SkillRegistry:
 
     async def _fail_unreadable(self, row: UnreadableVersion, actor: str) -> None:
         await self._transact(lambda tx: SkillTables(tx).fail_unreadable(row, actor=actor))
+
+    async def _fail_unreadable_keys(self, actor: str) -> None:
+        rows = await asyncio.to_thread(list_unreadable, self._store)
+        if rows:
+            await self._transact(lambda tx: PublisherTables(tx).fail_unreadable(rows, actor=actor))
 
     async def _note_refused(self, raw: bytes, error: PalyraError, actor: str) -> None:
         digest = hashlib.sha256(raw).hexdigest()

@@ -1,17 +1,33 @@
-"""Publishers' keys and the revocation list in SQL. Every change is in the journal with it."""
+"""Publishers' keys and the revocation list in SQL. Every change is in the journal with it.
 
+A row that holds no key is worth nothing and is in nobody's way: it is marked as unreadable, on record, and stays until
+the key is removed or added again.
+"""
+
+import logging
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
+from palyra.clock import rfc3339
 from palyra.errors import InvalidInput, LimitExceeded
 from palyra.journal.event import NewEvent
+from palyra.skills.installed import UnreadableKey
 from palyra.skills.limits import MAX_KEYS_PER_PUBLISHER, MAX_PUBLISHERS
 from palyra.skills.ports import Store, Transaction
 from palyra.skills.rotation import VerifiedRotation
 from palyra.skills.trust import KeyNotThePublishers, KeyRevoked, KeySource, KeyState, PublisherKey
 
-_COLUMNS: Final = "publisher, key_id, public_key, source, state, replaces, added_ms, added_by, ended_ms, reason"
+_LOG = logging.getLogger("palyra.skills")
+# Texts as they stand there: one that is not UTF-8 must not keep the other rows from being read.
+_TEXTS: Final = ("publisher", "key_id", "source", "state", "replaces", "added_by", "reason")
+_OTHERS: Final = ("public_key", "added_ms", "ended_ms")
+_COLUMNS: Final = ", ".join((*(f"CAST({name} AS BLOB)" for name in _TEXTS), *_OTHERS))
+_OF_PLACE: Final = "CAST(publisher AS BLOB) = ? AND CAST(key_id AS BLOB) = ?"
+# What a row that was found unreadable has for a state, so that this is recorded once. No key has it.
+_UNREADABLE: Final = "unreadable"
+_MAX_WHY_CHARS: Final = 200
 
 
 class UnknownPublisherKey(InvalidInput):
@@ -36,7 +52,31 @@ class PublisherTables:
             f"SELECT {_COLUMNS} FROM skill_keys WHERE publisher = ? ORDER BY added_ms, key_id",  # noqa: S608
             (publisher,),
         )
-        return [_key(row) for row in rows]
+        return [found for found in map(_read, rows) if isinstance(found, PublisherKey)]
+
+    def unreadable(self, publisher: str) -> list[UnreadableKey]:
+        rows = self._tx.execute(
+            f"SELECT {_COLUMNS} FROM skill_keys WHERE publisher = ? ORDER BY key_id",  # noqa: S608
+            (publisher,),
+        )
+        return [found for found in map(_read, rows) if isinstance(found, UnreadableKey)]
+
+    def fail_unreadable(self, found: Iterable[UnreadableKey], *, actor: str) -> None:
+        """Marks them, on record, unless somebody did so before. What else stands there stays for who looks into it."""
+        for row in found:
+            self._tx.execute(
+                f"UPDATE skill_keys SET state = ? WHERE {_OF_PLACE} AND state <> ?",  # noqa: S608
+                (_UNREADABLE, *row.place, _UNREADABLE),
+            )
+            if self._tx.changed():
+                refusal = row.refusal()
+                payload = {
+                    "publisher": row.publisher,
+                    "key_id": row.key_id,
+                    "state": row.state,
+                    "reason": f"{refusal.code}: {refusal.message}",
+                }
+                self._tx.append(NewEvent(kind="skill.key_unreadable", actor=actor, payload=payload))
 
     def revoked(self) -> frozenset[str]:
         return frozenset(row[0] for row in self._tx.execute("SELECT key_id FROM skill_revoked_keys"))
@@ -72,10 +112,13 @@ class PublisherTables:
         if rotation.new_key_id in self.revoked():
             raise KeyRevoked(f"{rotation.new_key_id} was revoked and cannot be trusted again")
         keys = {key.key_id: key for key in self.keys(rotation.publisher)}
+        unreadable = {row.key_id: row for row in self.unreadable(rotation.publisher)}
+        if rotation.old_key_id in unreadable:
+            raise unreadable[rotation.old_key_id].refusal()
         old = keys.get(rotation.old_key_id)
         if old is None or old.state is not KeyState.ACTIVE:
             raise KeyNotThePublishers(f"{rotation.old_key_id} is not a key of {rotation.publisher} in force")
-        if rotation.new_key_id in keys:
+        if rotation.new_key_id in keys or rotation.new_key_id in unreadable:
             raise KeyNotThePublishers(f"{rotation.new_key_id} was a key of {rotation.publisher} before")
         self._end(old, KeyState.RETIRED, f"replaced by {rotation.new_key_id}")
         new = PublisherKey(
@@ -94,6 +137,12 @@ class PublisherTables:
     def remove(self, publisher: str, key_id: str, *, actor: str) -> PublisherKey:
         """Takes a key off the list; what it signed before stays as it is. A revoked one stays what it is, too."""
         key = next((key for key in self.keys(publisher) if key.key_id == key_id), None)
+        if key is None and any(row.key_id == key_id for row in self.unreadable(publisher)):
+            # In the place of what cannot be read: that the publisher was met stays known.
+            key = PublisherKey(
+                publisher=publisher, key_id=key_id, public_key=b"", source=KeySource.FIRST_USE, added_ms=self._tx.now_ms
+            )
+            self._put(key)
         if key is None or key.state in (KeyState.REMOVED, KeyState.REVOKED):
             how = "" if key is None else f" on the list: it was {key.state.value}"
             raise UnknownPublisherKey(f"{publisher[:80]} has no key {key_id[:80]}{how}")
@@ -114,9 +163,11 @@ class PublisherTables:
             f"SELECT {_COLUMNS} FROM skill_keys WHERE key_id = ? ORDER BY publisher",  # noqa: S608
             (key_id,),
         )
-        for key in map(_key, rows):
-            self._end(key, KeyState.REVOKED, reason)
-        publishers = [row[0] for row in rows]
+        found = [_read(row) for row in rows]
+        for key in found:
+            if isinstance(key, PublisherKey):
+                self._end(key, KeyState.REVOKED, reason)
+        publishers = [key.publisher for key in found]
         payload = {"key_id": key_id, "publishers": publishers, "reason": reason}
         self._tx.append(NewEvent(kind="skill.key_revoked", actor=actor, payload=payload))
 
@@ -163,8 +214,17 @@ def _record(tx: Transaction, kind: str, key: PublisherKey, actor: str) -> None:
 
 
 def list_keys(store: Store) -> list[PublisherKey]:
-    rows = store.read(f"SELECT {_COLUMNS} FROM skill_keys ORDER BY publisher, added_ms, key_id")  # noqa: S608
-    return [_key(row) for row in rows]
+    """For lists. What cannot be read is left out, and logged."""
+    found = _all(store)
+    for key in found:
+        if isinstance(key, UnreadableKey):
+            _LOG.warning("a publisher's key is left out of the list: %s", key.refusal().message)
+    return [key for key in found if isinstance(key, PublisherKey)]
+
+
+def list_unreadable(store: Store) -> list[UnreadableKey]:
+    """What cannot be read and was not found out before."""
+    return [key for key in _all(store) if isinstance(key, UnreadableKey) and key.state != _UNREADABLE]
 
 
 def list_revoked(store: Store) -> list[dict[str, Any]]:
@@ -172,17 +232,27 @@ def list_revoked(store: Store) -> list[dict[str, Any]]:
     return [dict(zip(("key_id", "revoked_ms", "revoked_by", "reason"), row, strict=True)) for row in rows]
 
 
-def _key(row: tuple[Any, ...]) -> PublisherKey:
-    publisher, key_id, public_key, source, state, replaces, added_ms, added_by, ended_ms, reason = row
-    return PublisherKey(
-        publisher=publisher,
-        key_id=key_id,
-        public_key=public_key,
-        source=KeySource(source),
-        state=KeyState(state),
-        replaces=replaces,
-        added_ms=added_ms,
-        added_by=added_by,
-        ended_ms=ended_ms,
-        reason=reason,
+def _all(store: Store) -> list[PublisherKey | UnreadableKey]:
+    rows = store.read(
+        f"SELECT {_COLUMNS} FROM skill_keys ORDER BY publisher, added_ms, key_id"  # noqa: S608
     )
+    return [_read(row) for row in rows]
+
+
+def _read(row: tuple[Any, ...]) -> PublisherKey | UnreadableKey:
+    raw, others = row[: len(_TEXTS)], dict(zip(_OTHERS, row[len(_TEXTS) :], strict=True))
+    try:
+        texts = dict(zip(_TEXTS, (text.decode() for text in raw), strict=True))
+        source, state = KeySource(texts.pop("source")), KeyState(texts.pop("state"))
+        for instant_ms in (others["added_ms"], others["ended_ms"] or 0):
+            rfc3339(instant_ms)
+    except (ValueError, OverflowError, OSError) as error:
+        shown = dict(zip(_TEXTS, (text.decode(errors="backslashreplace") for text in raw), strict=True))
+        return UnreadableKey(
+            publisher=shown["publisher"],
+            key_id=shown["key_id"],
+            state=shown["state"],
+            place=(raw[0], raw[1]),
+            why=str(error)[:_MAX_WHY_CHARS],
+        )
+    return PublisherKey(source=source, state=state, **texts, **others)

@@ -1,9 +1,19 @@
+import sqlite3
+
 import pytest
 
 from fakes.skill_scene import ACTOR, SkillHouse, key
 from palyra.signing.ed25519 import Ed25519Verifier
+from palyra.skills.installed import RecordChanged
 from palyra.skills.rotation import VerifiedRotation, make_rotation, verify_rotation
-from palyra.skills.sqlite_publishers import PublisherTables, TooManyKeys, UnknownPublisherKey, list_keys, list_revoked
+from palyra.skills.sqlite_publishers import (
+    PublisherTables,
+    TooManyKeys,
+    UnknownPublisherKey,
+    list_keys,
+    list_revoked,
+    list_unreadable,
+)
 from palyra.skills.trust import KeyNotThePublishers, KeyRevoked, KeySource, KeyState, PublisherKey
 
 
@@ -112,3 +122,56 @@ def test_a_revoked_key_is_not_removed_and_a_removed_one_can_be_revoked(house: Sk
     assert states(house) == {key("a").key_id: KeyState.REVOKED}
     with pytest.raises(UnknownPublisherKey, match="it was revoked"):
         remove(house, "a")
+
+
+def broken(house: SkillHouse, name: str, change: str) -> None:
+    database = sqlite3.connect(house.journal.database)
+    with database:
+        database.execute(f"UPDATE skill_keys SET {change} WHERE key_id = ?", (key(name).key_id,))
+    database.close()
+
+
+BROKEN = {
+    "state": "state = 'nonsense'",
+    "source": "source = ''",
+    "no text": "added_by = CAST(x'ff' AS TEXT)",
+    "no text in its state": "state = CAST(x'ff' AS TEXT)",
+    "no time": "added_ms = 9000000000000000000",
+    "no end": "ended_ms = -9000000000000000000",
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_row_that_cannot_be_read_is_refused_alone_and_on_record_once(house: SkillHouse, how: str) -> None:
+    add(house, "a")
+    add(house, "b")
+    broken(house, "a", BROKEN[how])
+    assert states(house) == {key("b").key_id: KeyState.ACTIVE}
+    found = list_unreadable(house.store)
+    for _ in range(2):
+        house.store.transact_blocking(lambda tx: PublisherTables(tx).fail_unreadable(found, actor="palyrad"))
+    assert list_unreadable(house.store) == []
+    (told,) = [payload for _, payload in house.events("skill.key_unreadable")]
+    assert (told["publisher"], told["key_id"]) == ("acme", key("a").key_id)
+    assert told["reason"].startswith("skill.record_changed: ")
+    # It vouches for nobody, and nobody for it; the other key does what it did.
+    with pytest.raises(RecordChanged, match=key("a").key_id):
+        rotate(house, rotation("a", "c"))
+    with pytest.raises(KeyNotThePublishers):
+        rotate(house, rotation("b", "a"))
+    assert rotate(house, rotation("b", "c")).replaces == key("b").key_id
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_row_that_cannot_be_read_is_cleared_made_anew_and_revoked(house: SkillHouse, how: str) -> None:
+    add(house, "a")
+    broken(house, "a", BROKEN[how])
+    assert remove(house, "a").state is KeyState.REMOVED
+    assert states(house) == {key("a").key_id: KeyState.REMOVED}
+    broken(house, "a", BROKEN[how])
+    assert add(house, "a").state is KeyState.ACTIVE and states(house) == {key("a").key_id: KeyState.ACTIVE}
+    broken(house, "a", BROKEN[how])
+    revoke(house, "a")
+    assert house.events("skill.key_revoked")[-1][1]["publishers"] == ["acme"]
+    with pytest.raises(KeyRevoked):
+        add(house, "a")
