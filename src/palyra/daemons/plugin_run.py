@@ -37,7 +37,9 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
             "description": "A module file of the workspace instead; for operators, where wasm.workspace_modules is on.",
         },
         "tool": {**_NAME, "description": "The name that the module is told to be called by."},
-        "input": {"description": "The JSON value that the module gets."},
+        "input": {
+            "description": "The JSON value that the module gets. It has no member _config: that is an operator's."
+        },
     },
     "oneOf": [{"required": ["skill_id"]}, {"required": ["path"]}],
     "additionalProperties": False,

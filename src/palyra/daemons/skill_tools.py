@@ -11,7 +11,7 @@ from palyra.daemons.wasm_bounds import ENFORCEABLE, WASM_EXECUTOR, default_limit
 from palyra.egress.rules import HostRule, parse_rules
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.skills.capabilities import STAR, Capabilities, WasiGroup
-from palyra.skills.configuration import CONFIGURATION_KEY
+from palyra.skills.configuration import configured_input
 from palyra.skills.installed import ResolvedInstalledSkillModule
 from palyra.skills.manifest import SkillTool, ToolRisk
 from palyra.tools.budget import BudgetKind
@@ -20,7 +20,6 @@ from palyra.tools.spec import SkillOfTool, ToolCapability, ToolMetadata, ToolSpe
 from palyra.wasm.grants import CapabilityGrantSet
 from palyra.wasm.limits import RuntimeLimits
 
-# Where a guest finds what an operator configured, in its input; a caller's own value under this name is replaced.
 _SEED_BYTES: Final = 32
 # Requests of one call of a skill that asks for no number.
 DEFAULT_REQUESTS: Final = 16
@@ -159,8 +158,5 @@ def call_grants(active: ActiveTool, now_ms: int) -> CapabilityGrantSet:
 
 
 def guest_input(active: ActiveTool, arguments: Any) -> bytes:
-    """The arguments, and beside them what an operator configured where the skill has a configuration."""
     module = active.module
-    if module.manifest.operator.configuration_schema is not None:
-        arguments = {**arguments, CONFIGURATION_KEY: module.configuration}
-    return msgspec.json.encode(arguments)
+    return msgspec.json.encode(configured_input(module.manifest, arguments, module.configuration))

@@ -22,12 +22,13 @@ from palyra.daemons.skill_services import SkillServices
 from palyra.daemons.skill_tools import ActiveTool, call_grants, call_limits, guest_input
 from palyra.daemons.wasm_bounds import WASM_EXECUTOR, most_limits
 from palyra.daemons.wasm_parts import make_runtime
-from palyra.errors import PalyraError
+from palyra.errors import InvalidInput, PalyraError
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.entities import EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import APPROVED, PolicyRequest
+from palyra.skills.configuration import CONFIGURATION_KEY
 from palyra.skills.installed import ResolvedInstalledSkillModule
 from palyra.strict_json import NotStrictJson, parse_strict
 from palyra.tools.arguments import MAX_QUICK_BYTES
@@ -40,6 +41,11 @@ from palyra.wasm.runtime import CompiledModule, WasmRuntime
 
 # What of a guest's log goes into the receipt, which the journal and the attestation carry.
 MAX_SHOWN_LOG_CHARS: Final = 8_192
+
+
+class ConfigurationGiven(InvalidInput):
+    code = "wasm.configuration_given"
+    hint = "_config is what an operator configured, and only a skill's own tools have it: leave it out of the input"
 
 
 class WasmTools:
@@ -121,6 +127,7 @@ class WasmTools:
         """For who has a module run elsewhere: raises what ``execute`` would before it touched the module."""
         if plan.tool == PLUGIN_RUN:
             self.runner.require_enabled()
+            plugin_input(plan)
             if "path" not in plan.arguments:
                 raise NoModule("a skill's module runs here; workers run modules of the workspace")
             self.runner.require_workspace_module(self._directory, Principal.parse(plan.principal))
@@ -173,6 +180,8 @@ class WasmTools:
         return Outcome(result=result, receipt=(_skill_line(active.module), *lines, *services.receipt()), error=error)
 
     async def _run_plugin(self, plan: ExecutionPlan) -> Outcome:
+        # Before anything is compiled for it.
+        plugin_input(plan)
         if "path" in plan.arguments:
             self.runner.require_workspace_module(self._directory, Principal.parse(plan.principal))
             compiled = await self._compile(await asyncio.to_thread(read_workspace_module, plan, self._protected))
@@ -210,18 +219,28 @@ class WasmTools:
             )
 
 
+def plugin_input(plan: ExecutionPlan) -> bytes:
+    """What the module gets. It has no configuration here, and takes what stands under that name for an operator's word:
+    that a caller wrote one is refused, because without it the module would answer another question than was asked."""
+    value = plan.arguments.get("input", {})
+    if isinstance(value, dict) and CONFIGURATION_KEY in value:
+        raise ConfigurationGiven(f"the input of plugin.run has a member {CONFIGURATION_KEY}")
+    return msgspec.json.encode(value)
+
+
 async def run_plugin(
     runtime: WasmRuntime, compiled: CompiledModule, plan: ExecutionPlan, policy: WasmPluginRunnerPolicy
 ) -> Outcome:
     """``plugin.run`` once its module is compiled: it computes, and has no service to call."""
     limits = call_limits(plan, policy.limits)
+    given = plugin_input(plan)
     done: WasmOutcome | PalyraError
     _may_burn(plan, limits)
     try:
         done = await runtime.run(
             compiled,
             tool=plan.arguments.get("tool", ""),
-            input=msgspec.json.encode(plan.arguments.get("input", {})),
+            input=given,
             limits=limits,
             timeout_ms=min(plan.timeout_ms, policy.timeout_ms),
         )

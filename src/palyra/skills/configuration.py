@@ -43,6 +43,18 @@ def effective_configuration(manifest: SkillManifest, chosen: dict[str, Any]) -> 
     return whole
 
 
+def configured_input(
+    manifest: SkillManifest, arguments: dict[str, Any], configuration: dict[str, Any]
+) -> dict[str, Any]:
+    """What a guest gets: the arguments, and beside them the configuration where the skill has one. A caller's own is
+    never there: a module takes what stands under that name for an operator's word."""
+    if manifest.operator.configuration_schema is not None:
+        return {**arguments, CONFIGURATION_KEY: configuration}
+    if CONFIGURATION_KEY in arguments:
+        return {name: value for name, value in arguments.items() if name != CONFIGURATION_KEY}
+    return arguments
+
+
 def refuse_secrets(chosen: Any) -> None:
     """Text under a key that names a secret would be stored and shown in the clear, at whatever depth."""
     if isinstance(chosen, list):

@@ -9,7 +9,7 @@ import msgspec
 from palyra.errors import Failed, InvalidInput
 from palyra.limits import DEFAULT_CALL_TIMEOUT_MS
 from palyra.skills.capabilities import Capabilities
-from palyra.skills.configuration import CONFIGURATION_KEY, effective_configuration
+from palyra.skills.configuration import configured_input, effective_configuration
 from palyra.skills.manifest import SkillManifest, SkillTool
 from palyra.skills.project import Example
 from palyra.strict_json import NotStrictJson, parse_strict
@@ -123,9 +123,7 @@ def checked_input(manifest: SkillManifest, tool: SkillTool, value: Any, configur
     if not isinstance(configured or {}, dict):
         raise BadTrialInput("the configuration is JSON, but not an object")
     configuration = effective_configuration(manifest, configured or {})
-    if manifest.operator.configuration_schema is not None:
-        value = {**value, CONFIGURATION_KEY: configuration}
-    return msgspec.json.encode(value)
+    return msgspec.json.encode(configured_input(manifest, value, configuration))
 
 
 def checked_output(tool: SkillTool, output: bytes | int) -> Any:

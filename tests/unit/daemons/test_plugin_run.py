@@ -5,8 +5,9 @@ from typing import Any
 
 from fakes.house import open_house
 from fakes.skill_scene import SKILL
-from fakes.wasm_guests import imported, minimal
+from fakes.wasm_guests import ECHO, imported, minimal, wasm
 from fakes.wasm_skills import TOOL, put_in_use, status_module
+from palyra.tools.budget import BudgetKind
 
 FREE: dict[str, Any] = {"tools": {"allowed": ["skill.*", "plugin.run"], "preapproved": ["skill.*", "plugin.run"]}}
 
@@ -21,6 +22,21 @@ async def test_plugin_run_runs_a_skills_module_without_its_grants(tmp_path: Path
         missing = await house.call("plugin.run", {"skill_id": "acme.other"})
         assert missing.error is not None and missing.error["code"] == "skill.not_active"
         assert missing.error["message"] == "no skill in use is 'acme.other'"
+
+
+async def test_plugin_run_takes_no_configuration_from_its_caller(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {**FREE, "wasm": {"workspace_modules": True}}) as house:
+        await put_in_use(house, more='[operator.configuration]\nschema = { type = "object" }')
+        (house.workspace / "m.wasm").write_bytes(wasm(ECHO))
+        for module in ({"skill_id": SKILL}, {"path": "m.wasm"}):
+            given = {**module, "input": {"a": 1, "_config": {"endpoint": "mine"}}}
+            refused = await house.call("plugin.run", given, principal="user:operator")
+            assert refused.error is not None and refused.error["code"] == "wasm.configuration_given"
+            assert house.run(refused.run_id).budget[BudgetKind.WASM_FUEL].used == 0, "nothing ran"
+            # Deeper, or as a list, it is the caller's own affair; and there is no configuration beside it.
+            for value in ({"a": {"_config": 1}}, ["_config"], {}):
+                done = await house.call("plugin.run", {**module, "input": value}, principal="user:operator")
+                assert done.error is None and done.result["output"] == value
 
 
 async def test_plugin_run_of_a_file_is_for_operators_and_off_by_default(tmp_path: Path) -> None:

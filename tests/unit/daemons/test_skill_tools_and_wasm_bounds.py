@@ -86,6 +86,7 @@ def test_the_configuration_is_beside_the_arguments_where_there_is_one() -> None:
     assert guest_input(active(), {"a": 1}) == b'{"a":1}'
     configured = active(more='[operator.configuration]\nschema = { type = "object" }')
     assert guest_input(configured, {"a": 1, "_config": 2}) == b'{"a":1,"_config":{"n":1}}'
+    assert guest_input(active(), {"a": 1, "_config": 2}) == b'{"a":1}', "nor a caller's own where there is none"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fakes.lease_offers import OFFER
+from fakes.wasm_guests import minimal
 from palyra.canonical import canonical_json
 from palyra.clock import SystemClock
 from palyra.config.settings import SandboxSettings, Settings, WasmSettings
@@ -161,3 +162,7 @@ async def test_a_module_among_the_files_is_run(calls: WorkerCalls, scratch: Scra
     assert end.outcome is LeaseOutcome.FAILED and end.executor == "wasm", "text is no module"
     end = await calls.perform(offer("plugin.run", {"skill_id": "a.b"}), scratch, 30_000, nothing)
     assert (end.error or {})["code"] == "wasm.no_module"
+    given = {"path": "in.wasm", "input": {"_config": {}}}
+    (scratch.workspace / "in.wasm").write_bytes(minimal("(i32.const 1)"))
+    end = await calls.perform(offer("plugin.run", given), scratch, 30_000, nothing)
+    assert (end.error or {})["code"] == "wasm.configuration_given"

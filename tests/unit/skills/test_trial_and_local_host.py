@@ -71,6 +71,7 @@ def test_the_configuration_comes_beside_the_input_as_it_does_once_installed():
     configured = parse_manifest(manifest(more=f"[operator.configuration]\nschema = {schema}\ndefaults = {{ n = 1 }}\n"))
     assert checked_input(configured, tool(), {"a": 1}) == b'{"a":1,"_config":{"n":1}}'
     assert checked_input(configured, tool(), {"_config": "mine"}, {"n": 2}) == b'{"_config":{"n":2}}'
+    assert checked_input(MANIFEST, tool(), {"a": 1, "_config": "mine"}) == b'{"a":1}'
     with pytest.raises(ConfigurationRefused):
         checked_input(configured, tool(), {}, {"m": 2})
     with pytest.raises(ConfigurationRefused):
