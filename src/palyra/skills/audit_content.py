@@ -58,7 +58,10 @@ _SCHEMES: Final = (b"http", b"https", b"ws", b"wss")
 _LONGEST_SCHEME: Final = max(map(len, _SCHEMES))
 # Behind a scheme, as it is and as JSON may escape it.
 _SLASHES: Final = (b"://", b":\\/\\/")
-_HOST: Final = rb"([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)(?::([0-9]{1,5}))?"
+_NAME: Final = rb"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)"
+# In brackets an IPv6 address, in its longest spelling with the last part written as IPv4; a zone makes it no other.
+_IPV6: Final = rb"\[(?P<ipv6>[0-9A-Fa-f:.]{2,45})(?:%[^\]\"'<>\x00-\x20\x7f-\xff]{0,64})?\]"
+_HOST: Final = rb"(?:" + _NAME + rb"|" + _IPV6 + rb")(?::(?P<port>[0-9]{1,5}))?"
 # Without and with a user before the host. In a text nobody can tell where an address ends, so both are looked at.
 _AUTHORITIES: Final = (
     re.compile(rb":(?:\\?/){2}" + _HOST),
@@ -113,26 +116,31 @@ def _first(data: bytes, credential: _Credential, places: _Places) -> re.Match[by
 
 def _hosts(entry: str, data: bytes, allowed: HostRules, places: _Places) -> Iterator[Finding]:
     """One finding for each entry, however many names: an interpreter's own documentation has dozens."""
-    authorities: dict[tuple[bytes, bytes | None], None] = {}
+    authorities: dict[tuple[str, bytes | None], None] = {}
     try:
         for at in places.of(data, _SLASHES):
             if data[max(0, at - _LONGEST_SCHEME) : at].lower().endswith(_SCHEMES):
                 matches = (pattern.match(data, at) for pattern in _AUTHORITIES)
-                authorities |= {(found.group(1), found.group(2)): None for found in matches if found is not None}
+                authorities |= {(_host(found), found["port"]): None for found in matches if found is not None}
     except _TooMany:
         yield finding("content-crowded", entry, "too many addresses")
     named: dict[str, None] = {}
     for name, number in authorities:
         try:
-            host = canonical_host(name.decode("ascii"))
+            host = canonical_host(name)
         except PalyraError:
             continue
         port = int(number) if number else None
-        harmless = f".{host}".endswith(_EXAMPLES) or "." not in host
+        harmless = f".{host}".endswith(_EXAMPLES) or not ("." in host or ":" in host)
         if not harmless and not allowed.cover(host, port):
-            named[host] = None
+            named[f"[{host}]" if ":" in host else host] = None
     if named:
         hosts = list(named)
         shown = ", ".join(hosts[:_SHOWN_HOSTS])
         rest = f" and {len(hosts) - _SHOWN_HOSTS} more" if len(hosts) > _SHOWN_HOSTS else ""
         yield finding("url-not-allowed", entry, f"it names {shown}{rest}")
+
+
+def _host(found: re.Match[bytes]) -> str:
+    name, address = found["name"], found["ipv6"]
+    return name.decode("ascii") if address is None else f"[{address.decode('ascii')}]"

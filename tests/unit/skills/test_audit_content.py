@@ -75,6 +75,39 @@ def test_no_way_to_write_an_address_hides_it(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (b"http://[::1]/", "[::1]"),
+        (b"https://[2001:db8::1]:8443/x", "[2001:db8::1]"),
+        (b"x = 'HTTPS://[2001:DB8:0:0::1]'", "[2001:db8::1]"),
+        (b"http://[::ffff:127.0.0.1]/", "[::ffff:7f00:1]"),
+        (b"http://[fe80::1%25eth0]/", "[fe80::1]"),
+        (b"http://[fe80::1%eth0]:80/", "[fe80::1]"),
+        (b"ws:\\/\\/[::1]:9", "[::1]"),
+        (b"https://user@[2001:db8::1]/", "[2001:db8::1]"),
+        (b"https://example.com@[::1]/", "[::1]"),
+        (b"https://example.com,a@[::1]/", "[::1]"),
+        (b"\0asm\1http://[::1]\0", "[::1]"),
+    ],
+)
+def test_a_host_written_as_an_ipv6_address_is_seen(text: bytes, named: str) -> None:
+    (one,) = found(text)
+    assert (one.id, one.evidence) == ("url-not-allowed", f"it names {named}")
+
+
+def test_an_ipv6_address_that_was_asked_for_is_allowed_and_no_other() -> None:
+    asked = 'http_egress_allowlist = ["[2001:db8::1]:8443"]'
+    assert found(b"https://[2001:db8::1]:8443/ https://[2001:DB8:0::1]:8443", capabilities=asked) == []
+    (one,) = found(b"https://[2001:db8::2]:8443 https://[2001:db8::1]:9", capabilities=asked)
+    assert one.evidence == "it names [2001:db8::2], [2001:db8::1]"
+
+
+@pytest.mark.parametrize("text", [b"http://[]", b"http://[hello]", b"http://[:::]/", b"http://[::1", b"http://[1.2.3]"])
+def test_what_is_no_address_in_brackets_names_nobody(text: bytes) -> None:
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
     "host", [b"example.com", b"www.example.org", b"a.test", b"b.example", b"localhost", b"x.localhost"]
 )
 def test_names_that_nobody_can_reach_are_harmless(host: bytes) -> None:
@@ -88,6 +121,7 @@ def test_names_that_nobody_can_reach_are_harmless(host: bytes) -> None:
         (b"http://a.example ", "too many addresses"),
         (b"sk_live_", "too many places that may be a Stripe key"),
         (b"://", "too many addresses"),
+        (b"http://[::1%" + b"a" * 64, "too many addresses"),
     ],
 )
 def test_an_archive_made_to_keep_an_audit_busy_is_told_in_reasonable_time(text: bytes, said: str) -> None:
