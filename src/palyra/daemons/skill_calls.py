@@ -13,7 +13,7 @@ from palyra.daemons.egress_parts import EgressParts
 from palyra.daemons.fetch_tool import BoundCredentials
 from palyra.daemons.policed_egress import RevealsSecrets
 from palyra.daemons.skill_http import SkillHttp
-from palyra.daemons.skill_services import SkillServices
+from palyra.daemons.skill_services import LogOnly, SkillServices
 from palyra.daemons.skill_storage import SkillFolders, SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_STORAGE_BYTES, ActiveTool
 from palyra.daemons.storage_threads import StorageThreads
@@ -45,6 +45,7 @@ class SkillCalls:
         self._secrets = secrets
         self._channels = channels
         self._redactor = redactor
+        self.log_only = LogOnly(redactor)
         self._require_kept = require_kept
         self._credentials = BoundCredentials(egress.secrets, egress.observer)
         ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""

@@ -12,6 +12,7 @@ from palyra.daemons.skill_refusals import SkillRefusals
 from palyra.daemons.skill_storage import SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_REQUESTS, ActiveTool
 from palyra.daemons.storage_threads import StorageThreads
+from palyra.errors import PalyraError
 from palyra.journal.redact import Redactor
 from palyra.skills.capabilities import STAR
 from palyra.skills.star_handles import channel_meant, host_named
@@ -22,7 +23,7 @@ from palyra.vault.use import SecretUse
 from palyra.wasm.abi import Status
 from palyra.wasm.grants import Grant
 from palyra.wasm.outcome import LogLine
-from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
+from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal, NoServices
 
 R = TypeVar("R")
 # A message is shown to people: more than a screen of text is a file.
@@ -143,8 +144,10 @@ class SkillServices:
         )
 
     def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
-        clean = self._redactor.broken_off(line.text) if was_cut else self._redactor.text(line.text)
-        return LogLine(level=line.level, text=clean)
+        return _redacted(self._redactor, line, was_cut=was_cut)
+
+    def explain(self, failure: PalyraError) -> None:
+        self.refusals.explain(failure)
 
     def receipt(self) -> list[dict[str, Any]]:
         if not self.used:
@@ -162,6 +165,27 @@ class SkillServices:
         if root not in self._active.asked.filesystem.write_roots or self._plan.obligations.read_only:
             with self.refusals.noted("storage"):
                 raise HostRefusal(Status.DENIED)
+
+
+class LogOnly(NoServices):
+    """For skills that were granted nothing: there is nothing to ask for, and nothing to be kept of a call. One serves
+    them all."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
+        return _redacted(self._redactor, line, was_cut=was_cut)
+
+    def explain(self, failure: PalyraError) -> None:
+        """Nothing was refused."""
+
+    def receipt(self) -> list[dict[str, Any]]:
+        return []
+
+
+def _redacted(redactor: Redactor, line: LogLine, *, was_cut: bool) -> LogLine:
+    return LogLine(level=line.level, text=redactor.broken_off(line.text) if was_cut else redactor.text(line.text))
 
 
 def _path(grant: Grant, key: str) -> str:

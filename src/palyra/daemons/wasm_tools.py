@@ -18,7 +18,7 @@ from palyra.daemons.plugin_run import (
     read_workspace_module,
 )
 from palyra.daemons.skill_calls import SkillCalls
-from palyra.daemons.skill_services import SkillServices
+from palyra.daemons.skill_services import LogOnly, SkillServices
 from palyra.daemons.skill_tools import ActiveTool, call_grants, call_limits, guest_input
 from palyra.daemons.wasm_bounds import WASM_EXECUTOR, most_limits
 from palyra.daemons.wasm_parts import make_runtime
@@ -146,13 +146,15 @@ class WasmTools:
             return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
 
     async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> Outcome:
+        if active.spec.effect_free:
+            return await self._run_with(plan, active, self._calls.log_only)
         services = self._calls.services(plan, active)
         if not active.asked.http_egress_allowlist:
             return await self._run_with(plan, active, services)
         async with self._calls.way_out(plan, services):
             return await self._run_with(plan, active, services)
 
-    async def _run_with(self, plan: ExecutionPlan, active: ActiveTool, services: SkillServices) -> Outcome:
+    async def _run_with(self, plan: ExecutionPlan, active: ActiveTool, services: SkillServices | LogOnly) -> Outcome:
         limits = call_limits(plan, active.limits)
         compiled = await self._skills.compiled(active.module, self._compile)
         error: PalyraError | None = None
@@ -173,7 +175,7 @@ class WasmTools:
             plan.usage.note(BudgetKind.WASM_FUEL, 0)
             raise
         except PalyraError as failure:
-            services.refusals.explain(failure)
+            services.explain(failure)
             done = error = failure
             result = None
         _, lines = _charged(plan, done, limits)

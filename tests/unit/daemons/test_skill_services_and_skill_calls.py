@@ -554,3 +554,17 @@ async def test_one_skill_never_has_anothers_secret_or_storage(web: Web, tmp_path
         record = await house.call(f"skill.{other}.add", {})
         assert record.result["s"].startswith("-")
     assert web.heard == []
+
+
+async def test_what_a_skill_that_was_granted_nothing_says_is_redacted_too(tmp_path: Path) -> None:
+    """It may have been handed a secret in its arguments."""
+    data = text_at(8, f"got {TOKEN}")
+    module = status_module(
+        f"(call $log (i32.const 1) (i32.const 8) (i32.const {len(TOKEN) + 4}))", imports=imported("log", 3), data=data
+    )
+    async with open_house(tmp_path) as house:
+        house.gateway.redactor.register(Secret(TOKEN))
+        await put_in_use(house, module=module)
+        record = await house.call(TOOL, {})
+        (logged,) = [line["got"] for line in record.receipt if line["layer"] == "log"]
+        assert logged.endswith("got [redacted]")
