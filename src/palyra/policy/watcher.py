@@ -22,12 +22,15 @@ async def watch_directory(path: Path) -> AsyncIterator[None]:
             if _identity(path) is not None:
                 yield
             continue
+        since_before = True
         try:
             # Without the regular wake-up, a deleted directory would leave the watch asleep for ever.
             async for changes in awatch(
                 path, debounce=WATCH_DEBOUNCE_MS, rust_timeout=WATCH_RECHECK_MS, yield_on_timeout=True
             ):
-                if changes:
+                # The watch stands: what changed while it was being set up nobody else would ever tell.
+                if changes or since_before:
+                    since_before = False
                     yield
                 if _identity(path) != watched:
                     break

@@ -4,8 +4,10 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import watchfiles
 
 from palyra.policy import watcher
 from palyra.policy.watcher import watch_directory
@@ -65,6 +67,31 @@ async def test_the_life_of_a_directory(watch: Watch, tmp_path: Path) -> None:
     await watch.tells(lambda: shutil.rmtree(folder, ignore_errors=True))
     await watch.tells(lambda: folder.mkdir(exist_ok=True))
     await watch.tells(edit)
+
+
+async def test_what_changes_while_the_watch_is_being_set_up_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    real, told = watchfiles.awatch, asyncio.Event()
+
+    def just_before(*args: Any, **options: Any) -> Any:
+        (folder / "x.cedar").write_text("// a forbid that must hold")
+        told.clear()
+        return real(*args, **options)
+
+    monkeypatch.setattr(watchfiles, "awatch", just_before)
+
+    async def follow() -> None:
+        async for _ in watch_directory(folder):
+            told.set()
+
+    async with asyncio.timeout(60):
+        following = asyncio.create_task(follow())
+        await told.wait()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_directory_swapped_for_another_is_noticed(watch: Watch, tmp_path: Path) -> None:
