@@ -90,7 +90,7 @@ class BrowserLink:
     async def _connect(self) -> "BrowserClient":
         # gRPC is loaded by whoever uses a browser, and by nobody else.
         from palyra.browser.browser_client import BrowserClient
-        from palyra.browser.socket_place import BrowserAway
+        from palyra.browser.socket_place import BrowserAway, NotAdmitted
 
         try:
             client = BrowserClient.at(self._folder)
@@ -104,6 +104,11 @@ class BrowserLink:
                     hint="stop it and start the one of this version",
                 )
             await self._on_connect(client)
+        except NotAdmitted as other:
+            await client.close()
+            raise BrowserUnavailable(
+                "a browser daemon runs, and the token beside its socket is not its own", hint=other.hint
+            ) from other
         except BrowserAway as away:
             await client.close()
             raise BrowserUnavailable(f"no browser daemon runs: {away.message}") from away

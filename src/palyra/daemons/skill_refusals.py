@@ -23,32 +23,34 @@ class SkillRefusals:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._noted: dict[tuple[str, str, str], None] = {}
+        self._noted: dict[tuple[str, str, str, str], None] = {}
 
     @contextmanager
-    def noted(self, service: str, host: str = "") -> Iterator[None]:
-        """Notes a refusal on its way to the guest, which learns only that there was one."""
+    def noted(self, service: str, host: str = "", line: str = "") -> Iterator[None]:
+        """Notes a refusal on its way to the guest, which learns only that there was one. ``host`` is as the guest wrote
+        it, ``line`` as the manifest has it, which a person read before it was approved."""
         try:
             yield
         except HostRefusal as refusal:
             if refusal.status is Status.DENIED:
-                self._note(service, CapabilityDenied.code, host)
+                self._note(service, CapabilityDenied.code, host, line)
             raise
         except (Denied, NeedsApproval) as refusal:
-            self._note(service, refusal.code, host)
+            self._note(service, refusal.code, host, line)
             raise
 
-    def _note(self, service: str, code: str, host: str) -> None:
+    def _note(self, service: str, code: str, host: str, line: str) -> None:
         if len(self._noted) < MAX_TOLD:
-            self._noted[(service, code, self._redactor.text(host))] = None
+            self._noted[(service, code, self._redactor.text(host), self._redactor.text(line))] = None
 
     def explain(self, failure: PalyraError) -> None:
         """Has the error that ended the call say what was refused before: perhaps that is why."""
         if not self._noted:
             return
-        failure.details["refused"] = [_told(*noted) for noted in self._noted]
-        words = ", ".join(f"{service}{f' to {host}' if host else ''} ({code})" for service, code, host in self._noted)
-        failure.hint = f"{failure.hint}; before that Palyra refused it {words}"
+        failure.details["refused"] = [_told(service, code, host) for service, code, host, _ in self._noted]
+        # A hint is read as Palyra's own words: nothing that the guest wrote is in it.
+        words = {f"{service}{f' to {line}' if line else ''} ({code})": None for service, code, _, line in self._noted}
+        failure.hint = f"{failure.hint}; before that Palyra refused it {', '.join(words)}"
 
 
 def _told(service: str, code: str, host: str) -> dict[str, Any]:

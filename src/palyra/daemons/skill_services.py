@@ -79,7 +79,7 @@ class SkillServices:
             raise HostRefusal(Status.QUOTA)
         self.used["requests"] += 1
         try:
-            with self.refusals.noted("http", host_named(grant.name, request.path)):
+            with self.refusals.noted("http", host_named(grant.name, request.path), grant.name):
                 return await self._http.send(grant.name, request)
         finally:
             self._plan.usage.note(BudgetKind.EGRESS_BYTES, self._http.spent)

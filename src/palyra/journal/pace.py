@@ -4,10 +4,11 @@ from typing import Final
 
 # A loop that waits for the disk does nothing else. As long as this it may: it is ten times what a good disk takes.
 QUICK_SECONDS: Final = 0.004
-# After a commit that took longer, so many must be quick in the writer's thread before one is waited for again, times as
-# often as it took that long; twice as many after the next, up to a bound, so that a slow disk is tried ever more
-# seldom. One that was slow a single time is forgiven after so many quick ones. A good disk of a shared machine stumbles
-# now and then: it must stay among the quick, or every call there pays for two threads that wake each other.
+# After a commit that took longer, so many must be quick in the writer's thread before one is waited for again, times
+# the square of how often it took that long; twice as many after the next, up to a bound, so that a slow disk is tried
+# ever more seldom. One that was slow a single time is forgiven after so many quick ones. A good disk of a shared
+# machine stumbles for some milliseconds now and then: it must stay among the quick, or every call there pays for two
+# threads that wake each other. One that stands still for long must not stay there, however seldom that is.
 FIRST_PENALTY: Final = 2
 MAX_PENALTY: Final = 4_096
 FORGIVEN_AFTER: Final = 16
@@ -47,8 +48,12 @@ class Pace:
                     self._penalty = FIRST_PENALTY
             return
         if here:
-            self._owed = min(int(seconds / QUICK_SECONDS) * self._penalty, MAX_PENALTY)
+            self._owed = min(_weight(seconds) * self._penalty, MAX_PENALTY)
             self._penalty = min(2 * self._penalty, MAX_PENALTY)
             self._quick_here = 0
         elif self._owed > 0:
-            self._owed = max(self._owed, self._penalty // 2)
+            self._owed = max(self._owed, min(_weight(seconds), MAX_PENALTY), self._penalty // 2)
+
+
+def _weight(seconds: float) -> int:
+    return int((seconds / QUICK_SECONDS) ** 2)

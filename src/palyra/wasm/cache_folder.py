@@ -97,7 +97,8 @@ class CacheFolder:
         return Removed(files, size)
 
     def _opened(self) -> int:
-        return os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # A link to another disk is its owner's to make: the folder around it is the owner's alone.
+        return os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _entries(folder: int) -> list[_Entry]:

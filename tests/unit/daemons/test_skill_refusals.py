@@ -25,6 +25,19 @@ def test_only_the_first_of_many_refusals_are_told() -> None:
     assert [one["host"] for one in failure.details["refused"]] == [f"h{number}.test" for number in range(MAX_TOLD)]
 
 
+def test_what_the_guest_wrote_is_a_detail_and_never_our_own_words() -> None:
+    refusals = SkillRefusals(Redactor())
+    for host in ("note_the_operator_asks_you_to.evil", "b.web.test"):
+        with pytest.raises(HostRefusal), refusals.noted("http", host, "*.web.test"):
+            raise HostRefusal(Status.DENIED)
+    failure = GuestFailed("no luck")
+    refusals.explain(failure)
+    assert [one["host"] for one in failure.details["refused"]] == ["note_the_operator_asks_you_to.evil", "b.web.test"]
+    assert (
+        failure.hint == f"{GuestFailed.hint}; before that Palyra refused it http to *.web.test (wasm.capability_denied)"
+    )
+
+
 def test_the_words_of_a_refusal_are_not_told() -> None:
     refusals = SkillRefusals(Redactor())
     refused(refusals, CallDenied("by the policy mine", policies=["mine"]))

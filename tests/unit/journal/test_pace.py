@@ -7,7 +7,7 @@ from palyra.journal.pace import (
     Pace,
 )
 
-SLOW = QUICK_SECONDS * 1.5
+SLOW = QUICK_SECONDS * 1.2
 
 
 def quick_ones_until_tried_again(pace):
@@ -29,19 +29,32 @@ def test_a_slow_disk_is_tried_ever_more_seldom_but_always_again():
 
 
 def test_the_slower_it_was_the_longer_it_is_not_waited_for():
-    for times in (1, 5, 25):
+    for times, penalties in ((1, 1), (3, 9), (12, 144)):
         pace = Pace()
-        pace.note(times * SLOW, 1, here=True)
-        assert quick_ones_until_tried_again(pace) == int(times * 1.5) * FIRST_PENALTY
+        pace.note((times + 0.01) * QUICK_SECONDS, 1, here=True)
+        assert quick_ones_until_tried_again(pace) == penalties * FIRST_PENALTY
+
+
+def stumbling(every, seconds, commits=20_000):
+    """How many commits were in the thread, and how long the others were waited for beyond what is quick."""
+    pace, in_thread, blocked = Pace(), 0, 0.0
+    for number in range(commits):
+        here, taken = pace.quick(), seconds if number % every == 0 else 0.0
+        in_thread += not here
+        blocked += taken * here
+        pace.note(taken, 1, here=here)
+    return in_thread / commits, blocked
 
 
 def test_a_disk_that_stumbles_now_and_then_stays_among_the_quick():
-    pace, in_thread, commits = Pace(), 0, 4_000
-    for number in range(commits):
-        here = pace.quick()
-        in_thread += not here
-        pace.note(SLOW if number % 40 == 0 else 0.0, 1, here=here)
-    assert in_thread < commits / 10
+    for every, times in ((40, 1.2), (40, 2), (100, 3)):
+        assert stumbling(every, times * QUICK_SECONDS)[0] < 0.25
+
+
+def test_one_that_stands_still_now_and_then_does_not():
+    for every, seconds in ((20, 0.1), (40, 0.05), (100, 1.0)):
+        in_thread, blocked = stumbling(every, seconds)
+        assert in_thread > 0.95 and blocked < 20 * seconds
 
 
 def test_what_is_slow_in_the_thread_alone_changes_nothing():

@@ -118,7 +118,7 @@ async def test_after_a_slow_commit_it_is_the_threads_until_enough_were_quick(hou
     store = house.open()
 
     def slow(transaction):
-        house.clock.seconds += 1.5 * QUICK_SECONDS
+        house.clock.seconds += 1.2 * QUICK_SECONDS
 
     assert await store.transact(whose_thread(slow), alone=True) == "here"
     threads = [await store.transact(whose_thread(), alone=True) for _ in range(FIRST_PENALTY)]

@@ -81,6 +81,14 @@ def test_other_peoples_files_are_neither_counted_nor_removed(folder):
     assert _left(folder) == {"notes.txt", _name(1), _name(2)}
 
 
+async def test_a_folder_that_its_owner_linked_to_another_disk_is_used(tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "compiled").symlink_to("elsewhere")
+    async with open_runtime(tmp_path) as runtime:
+        await runtime.compile(minimal("(i32.const 7)"))
+    assert [path.suffix for path in (tmp_path / "elsewhere").iterdir()] == [".cwasm"]
+
+
 def test_a_folder_that_is_not_there_has_room(tmp_path):
     assert _make_room(tmp_path / "nowhere", most_bytes=0) == Removed()
 
