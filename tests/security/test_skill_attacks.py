@@ -705,6 +705,43 @@ async def test_a_broken_row_of_a_key_does_not_make_its_publisher_a_stranger(hous
         await registry.install(archive(), actor=ACTOR)
 
 
+@pytest.mark.parametrize("first_met", ["listed", "pinned"])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE skill_keys SET publisher = 'acne'",
+        "UPDATE skill_keys SET publisher = CAST(x'61636d65ff' AS TEXT)",
+        "DELETE FROM skill_keys",
+    ],
+    ids=["renamed", "no text", "deleted"],
+)
+async def test_an_edited_table_does_not_make_a_publisher_a_stranger(
+    house: SkillHouse, edit: str, first_met: str
+) -> None:
+    """The journal says that they were met."""
+    registry = house.registry(trust_on_first_use=True)
+    if first_met == "listed":
+        await registry.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor=ACTOR)
+    else:
+        await house.approved(registry)
+        rewrite(house, "DELETE FROM skill_owners")
+    rewrite(house, edit)
+    with pytest.raises(UntrustedPublisher, match="not trusted any more"):
+        await registry.install(archive(skill_id="acme.new", signer=key("thief")), actor=ACTOR)
+    assert house.events("skill.refused")[-1][1]["code"] == UntrustedPublisher.code
+    # Who was never met is a stranger still, and may be met.
+    await house.approved(registry, skill_id="zeta.x", publisher="zeta", signer=key("zeta"))
+
+
+async def test_a_revocation_that_is_no_text_is_not_in_the_way_of_the_others(house: SkillHouse) -> None:
+    registry = await house.trusting("acme", "zeta")
+    await registry.revoke_key(key("zeta").key_id, actor=ACTOR)
+    rewrite(house, "INSERT INTO skill_revoked_keys VALUES (CAST(x'ff' AS TEXT), 1, 'x', 'y')")
+    await house.approved(registry)
+    with pytest.raises(KeyRevoked):
+        await registry.install(archive(skill_id="zeta.x", publisher="zeta", signer=key("zeta")), actor=ACTOR)
+
+
 async def test_a_broken_configuration_stops_its_skill_alone(house: SkillHouse) -> None:
     registry = await house.trusting("acme", "zeta")
     await house.approved(registry)

@@ -13,6 +13,7 @@ import msgspec
 from palyra.clock import rfc3339
 from palyra.errors import InvalidInput, LimitExceeded
 from palyra.journal.event import NewEvent
+from palyra.journal.rare_kinds import RARE
 from palyra.skills.installed import UnreadableKey
 from palyra.skills.limits import MAX_KEYS_PER_PUBLISHER, MAX_PUBLISHERS
 from palyra.skills.ports import Store, Transaction
@@ -28,6 +29,9 @@ _OF_PLACE: Final = "CAST(publisher AS BLOB) = ? AND CAST(key_id AS BLOB) = ?"
 # What a row that was found unreadable has for a state, so that this is recorded once. No key has it.
 _UNREADABLE: Final = "unreadable"
 _MAX_WHY_CHARS: Final = 200
+# The events that say that a publisher was met, with its name in their payload.
+_MET: Final = ("skill.key_rotated", "skill.publisher_added", "skill.publisher_pinned")
+_MEETINGS: Final = f"SELECT payload FROM events WHERE kind IN ({', '.join('?' * len(_MET))}) AND {RARE}"  # noqa: S608
 
 
 class UnknownPublisherKey(InvalidInput):
@@ -54,6 +58,10 @@ class PublisherTables:
         )
         return [found for found in map(_read, rows) if isinstance(found, PublisherKey)]
 
+    def met_on_record(self, publisher: str) -> bool:
+        """Whether the journal says that this publisher was met, whatever the tables say of it by now."""
+        return any(_publisher_in(payload) == publisher for (payload,) in self._tx.execute(_MEETINGS, _MET))
+
     def unreadable(self, publisher: str) -> list[UnreadableKey]:
         rows = self._tx.execute(
             f"SELECT {_COLUMNS} FROM skill_keys WHERE publisher = ? ORDER BY key_id",  # noqa: S608
@@ -79,7 +87,9 @@ class PublisherTables:
                 self._tx.append(NewEvent(kind="skill.key_unreadable", actor=actor, payload=payload))
 
     def revoked(self) -> frozenset[str]:
-        return frozenset(row[0] for row in self._tx.execute("SELECT key_id FROM skill_revoked_keys"))
+        """One that is no text revokes nothing, and must not be in the way of the others."""
+        rows = self._tx.execute("SELECT CAST(key_id AS BLOB) FROM skill_revoked_keys")
+        return frozenset(row[0].decode(errors="backslashreplace") for row in rows)
 
     def add(self, publisher: str, key_id: str, public_key: bytes, source: KeySource, *, actor: str) -> PublisherKey:
         """Lists a key. One that was pinned on first use becomes an operator's word."""
@@ -137,12 +147,15 @@ class PublisherTables:
     def remove(self, publisher: str, key_id: str, *, actor: str) -> PublisherKey:
         """Takes a key off the list; what it signed before stays as it is. A revoked one stays what it is, too."""
         key = next((key for key in self.keys(publisher) if key.key_id == key_id), None)
-        if key is None and any(row.key_id == key_id for row in self.unreadable(publisher)):
-            # In the place of what cannot be read: that the publisher was met stays known.
+        broken = None if key is not None else self._unreadable_shown_as(publisher, key_id)
+        if broken is not None:
+            self._tx.execute(f"DELETE FROM skill_keys WHERE {_OF_PLACE}", broken.place)  # noqa: S608
             key = PublisherKey(
                 publisher=publisher, key_id=key_id, public_key=b"", source=KeySource.FIRST_USE, added_ms=self._tx.now_ms
             )
-            self._put(key)
+            if broken.place == (publisher.encode(), key_id.encode()):
+                # In the place of what cannot be read: that the publisher was met stays known.
+                self._put(key)
         if key is None or key.state in (KeyState.REMOVED, KeyState.REVOKED):
             how = "" if key is None else f" on the list: it was {key.state.value}"
             raise UnknownPublisherKey(f"{publisher[:80]} has no key {key_id[:80]}{how}")
@@ -150,6 +163,12 @@ class PublisherTables:
         self._forget_oldest(publisher)
         _record(self._tx, "skill.publisher_removed", key, actor)
         return msgspec.structs.replace(key, state=KeyState.REMOVED, ended_ms=self._tx.now_ms, reason="")
+
+    def _unreadable_shown_as(self, publisher: str, key_id: str) -> UnreadableKey | None:
+        """Also one whose name is no text: people know it as it is shown to them."""
+        found = map(_read, self._tx.execute(f"SELECT {_COLUMNS} FROM skill_keys"))  # noqa: S608
+        rows = (row for row in found if isinstance(row, UnreadableKey))
+        return next((row for row in rows if (row.publisher, row.key_id) == (publisher, key_id)), None)
 
     def revoke(self, key_id: str, reason: str, *, actor: str) -> None:
         """For good, and for every publisher; also a key that nobody has listed yet."""
@@ -237,6 +256,15 @@ def _all(store: Store) -> list[PublisherKey | UnreadableKey]:
         f"SELECT {_COLUMNS} FROM skill_keys ORDER BY publisher, added_ms, key_id"  # noqa: S608
     )
     return [_read(row) for row in rows]
+
+
+def _publisher_in(payload: Any) -> str | None:
+    """None of what somebody has broken: verifying the journal will name it."""
+    try:
+        said = msgspec.json.decode(payload)
+        return said.get("publisher") if isinstance(said, dict) else None
+    except (ValueError, RecursionError, TypeError):
+        return None
 
 
 def _read(row: tuple[Any, ...]) -> PublisherKey | UnreadableKey:

@@ -47,6 +47,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 def trust_in(tx: Transaction, manifest: SkillManifest, key_id: str, first_use: bool) -> TrustLevel:
     publishers = PublisherTables(tx)
     revoked, unreadable = publishers.revoked(), publishers.unreadable(manifest.publisher)
+    keys = publishers.keys(manifest.publisher)
     broken = next((row for row in unreadable if row.key_id == key_id), None)
     if broken is not None and key_id not in revoked:
         raise broken.refusal()
@@ -54,10 +55,10 @@ def trust_in(tx: Transaction, manifest: SkillManifest, key_id: str, first_use: b
         TrustQuestion(
             manifest=manifest,
             key_id=key_id,
-            keys=publishers.keys(manifest.publisher),
+            keys=keys,
             revoked=revoked,
             owner=SkillTables(tx).owner(manifest.skill_id),
-            unreadable_keys=bool(unreadable),
+            met_before=bool(unreadable) or (not keys and publishers.met_on_record(manifest.publisher)),
             trust_on_first_use=first_use,
         )
     )

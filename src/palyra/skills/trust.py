@@ -108,8 +108,9 @@ class TrustQuestion(msgspec.Struct, frozen=True, kw_only=True):
     keys: Sequence[PublisherKey]
     revoked: frozenset[str]
     owner: SkillOwner | None
-    # Whether there are records of the publisher's keys that cannot be read.
-    unreadable_keys: bool = False
+    # Whether the publisher was met before without any of ``keys`` to show for it: their records cannot be read, or only
+    # the journal speaks of them.
+    met_before: bool = False
     trust_on_first_use: bool = False
 
 
@@ -130,7 +131,7 @@ def require_trust(question: TrustQuestion) -> TrustLevel:
             f"{manifest.publisher} is known here, and this is signed with {_HOW_KNOWN[key.state] if key else _UNKNOWN}:"
             f" {key_id}"
         )
-    if question.keys or question.unreadable_keys or owner is not None:
+    if question.keys or question.met_before or owner is not None:
         # All their keys were taken off the list or revoked: that was a person's decision, not a first meeting.
         raise UntrustedPublisher(f"{manifest.publisher} is not trusted any more ({key_id})", key_id=key_id)
     if not question.trust_on_first_use or manifest.trust.requires_allowlisted_publisher:

@@ -175,3 +175,17 @@ def test_a_row_that_cannot_be_read_is_cleared_made_anew_and_revoked(house: Skill
     assert house.events("skill.key_revoked")[-1][1]["publishers"] == ["acme"]
     with pytest.raises(KeyRevoked):
         add(house, "a")
+
+
+@pytest.mark.parametrize("column", ["publisher", "key_id"])
+def test_a_row_whose_name_is_no_text_is_cleared_by_the_name_that_is_shown(house: SkillHouse, column: str) -> None:
+    add(house, "a")
+    add(house, "b")
+    broken(house, "a", f"{column} = CAST(x'6162ff' AS TEXT)")
+    (shown,) = list_unreadable(house.store)
+    assert getattr(shown, column) == "ab\\xff"
+    removed = house.store.transact_blocking(
+        lambda tx: PublisherTables(tx).remove(shown.publisher, shown.key_id, actor="user:operator")
+    )
+    assert removed.state is KeyState.REMOVED and list_unreadable(house.store) == []
+    assert states(house) == {key("b").key_id: KeyState.ACTIVE}
