@@ -22,13 +22,13 @@ from palyra.daemons.skill_services import LogOnly, SkillServices
 from palyra.daemons.skill_tools import ActiveTool, call_grants, call_limits, guest_input
 from palyra.daemons.wasm_bounds import WASM_EXECUTOR, most_limits
 from palyra.daemons.wasm_parts import make_runtime
-from palyra.errors import InvalidInput, PalyraError
+from palyra.errors import PalyraError
 from palyra.identity.principal import Principal
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.entities import EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import APPROVED, PolicyRequest
-from palyra.skills.configuration import CONFIGURATION_KEY
+from palyra.skills.configuration import refuse_configuration
 from palyra.skills.installed import ResolvedInstalledSkillModule
 from palyra.strict_json import NotStrictJson, parse_strict
 from palyra.tools.arguments import MAX_QUICK_BYTES
@@ -41,11 +41,6 @@ from palyra.wasm.runtime import CompiledModule, WasmRuntime
 
 # What of a guest's log goes into the receipt, which the journal and the attestation carry.
 MAX_SHOWN_LOG_CHARS: Final = 8_192
-
-
-class ConfigurationGiven(InvalidInput):
-    code = "wasm.configuration_given"
-    hint = "_config is what an operator configured, and only a skill's own tools have it: leave it out of the input"
 
 
 class WasmTools:
@@ -222,11 +217,9 @@ class WasmTools:
 
 
 def plugin_input(plan: ExecutionPlan) -> bytes:
-    """What the module gets. It has no configuration here, and takes what stands under that name for an operator's word:
-    that a caller wrote one is refused, because without it the module would answer another question than was asked."""
+    """What the module gets. It has no configuration here."""
     value = plan.arguments.get("input", {})
-    if isinstance(value, dict) and CONFIGURATION_KEY in value:
-        raise ConfigurationGiven(f"the input of plugin.run has a member {CONFIGURATION_KEY}")
+    refuse_configuration(value)
     return msgspec.json.encode(value)
 
 

@@ -17,6 +17,11 @@ from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
 CONFIGURATION_KEY: Final = "_config"
 
 
+class ConfigurationGiven(InvalidInput):
+    code = "wasm.configuration_given"
+    hint = "_config is what an operator configured, and only skills that have a configuration get it: leave it out"
+
+
 class ConfigurationRefused(InvalidInput):
     code = "skill.configuration_refused"
     hint = "`palyra skill show SKILL` prints the configuration schema of each version"
@@ -47,12 +52,18 @@ def configured_input(
     manifest: SkillManifest, arguments: dict[str, Any], configuration: dict[str, Any]
 ) -> dict[str, Any]:
     """What a guest gets: the arguments, and beside them the configuration where the skill has one. A caller's own is
-    never there: a module takes what stands under that name for an operator's word."""
+    never there: it is replaced, or refused where there is nothing to replace it with."""
     if manifest.operator.configuration_schema is not None:
         return {**arguments, CONFIGURATION_KEY: configuration}
-    if CONFIGURATION_KEY in arguments:
-        return {name: value for name, value in arguments.items() if name != CONFIGURATION_KEY}
+    refuse_configuration(arguments)
     return arguments
+
+
+def refuse_configuration(given: Any) -> None:
+    """A module takes what stands under that name for an operator's word. Taken out silently, it would leave the module
+    to answer another question than was asked."""
+    if isinstance(given, dict) and CONFIGURATION_KEY in given:
+        raise ConfigurationGiven(f"the input has a member {CONFIGURATION_KEY}, and there is no configuration here")
 
 
 def refuse_secrets(chosen: Any) -> None:

@@ -7,6 +7,7 @@ from fakes.skill_scene import artifact
 from palyra.config.settings import EgressSettings, WasmSettings
 from palyra.daemons.skill_tools import ActiveTool, active_tools, call_grants, call_limits, guest_input
 from palyra.policy.obligations import Obligations
+from palyra.skills.configuration import ConfigurationGiven
 from palyra.skills.installed import ResolvedInstalledSkillModule
 from palyra.skills.trust import TrustLevel
 from palyra.tools.budget import BudgetKind
@@ -86,7 +87,8 @@ def test_the_configuration_is_beside_the_arguments_where_there_is_one() -> None:
     assert guest_input(active(), {"a": 1}) == b'{"a":1}'
     configured = active(more='[operator.configuration]\nschema = { type = "object" }')
     assert guest_input(configured, {"a": 1, "_config": 2}) == b'{"a":1,"_config":{"n":1}}'
-    assert guest_input(active(), {"a": 1, "_config": 2}) == b'{"a":1}', "nor a caller's own where there is none"
+    with pytest.raises(ConfigurationGiven):
+        guest_input(active(), {"a": 1, "_config": 2})
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 
 from fakes.skill_scene import manifest
 from palyra.skills.capabilities import Capabilities, FilesystemRequest, Quotas
-from palyra.skills.configuration import ConfigurationRefused
+from palyra.skills.configuration import ConfigurationGiven, ConfigurationRefused
 from palyra.skills.local_host import LocalHost
 from palyra.skills.manifest import SkillTool, parse_manifest
 from palyra.skills.project import Example, Exchange
@@ -71,7 +71,8 @@ def test_the_configuration_comes_beside_the_input_as_it_does_once_installed():
     configured = parse_manifest(manifest(more=f"[operator.configuration]\nschema = {schema}\ndefaults = {{ n = 1 }}\n"))
     assert checked_input(configured, tool(), {"a": 1}) == b'{"a":1,"_config":{"n":1}}'
     assert checked_input(configured, tool(), {"_config": "mine"}, {"n": 2}) == b'{"_config":{"n":2}}'
-    assert checked_input(MANIFEST, tool(), {"a": 1, "_config": "mine"}) == b'{"a":1}'
+    with pytest.raises(ConfigurationGiven):
+        checked_input(MANIFEST, tool(), {"a": 1, "_config": "mine"})
     with pytest.raises(ConfigurationRefused):
         checked_input(configured, tool(), {}, {"m": 2})
     with pytest.raises(ConfigurationRefused):
