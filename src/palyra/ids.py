@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from functools import lru_cache
 from typing import ClassVar, Final, Self
 
 from palyra.errors import InvalidInput
@@ -10,31 +11,33 @@ from palyra.errors import InvalidInput
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME_CHARS: Final = 10
-_RANDOM_CHARS: Final = 16
-# A ULID is a time in milliseconds, then bits of chance.
-RANDOM_BITS: Final = 80
+# A ULID is a time in milliseconds, then characters of chance, of which each has five bits.
+RANDOM_CHARS: Final = 16
 _NS_PER_MS: Final = 1_000_000
-# Spelled two characters at a time, from the front.
+# Two characters at once.
 PAIR_BITS: Final = 10
 PAIRS: Final = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _PAIR_MASK: Final = (1 << PAIR_BITS) - 1
-_SHIFTS: Final = tuple(range(120, -1, -PAIR_BITS))
-_SHIFTS_OF_TIME: Final = tuple(range(40, -1, -PAIR_BITS))
+_SHIFTS_OF_SECOND: Final = tuple(range(30, -1, -PAIR_BITS))
+# What each byte stands for: eight bytes for every character, so that all are equally likely.
+_CHARACTERS: Final = _ALPHABET.encode() * 8
 
 
-def random_bits() -> int:
-    """As many as a ULID has."""
-    return int.from_bytes(os.urandom(RANDOM_BITS // 8))
-
-
-def spelled(number: int) -> str:
-    """A ULID's 128 bits in Crockford's base 32. The library that does this takes as long as inserting an event."""
-    return "".join([PAIRS[(number >> shift) & _PAIR_MASK] for shift in _SHIFTS])
+def random_text(chars: int) -> str:
+    """Characters of chance, as a ULID ends with."""
+    return os.urandom(chars).translate(_CHARACTERS).decode("ascii")
 
 
 def spelled_time(time_ms: int) -> str:
-    """What a ULID of this millisecond begins with."""
-    return "".join([PAIRS[(time_ms >> shift) & _PAIR_MASK] for shift in _SHIFTS_OF_TIME])
+    """What a ULID of this millisecond begins with. The library that does this takes as long as inserting an event."""
+    return _spelled_second(time_ms >> PAIR_BITS) + PAIRS[time_ms & _PAIR_MASK]
+
+
+# Ids are made in the order of time, so that the last few are all that is ever asked for again.
+@lru_cache(maxsize=16)
+def _spelled_second(seconds: int) -> str:
+    """All but the last two characters: they stay the same for about a second."""
+    return "".join([PAIRS[(seconds >> shift) & _PAIR_MASK] for shift in _SHIFTS_OF_SECOND])
 
 
 class InvalidId(InvalidInput):
@@ -50,7 +53,7 @@ class Ulid(str):
 
     @classmethod
     def new(cls) -> Self:
-        return cls(spelled(time.time_ns() // _NS_PER_MS << RANDOM_BITS | random_bits()))
+        return cls(spelled_time(time.time_ns() // _NS_PER_MS) + random_text(RANDOM_CHARS))
 
     @classmethod
     def parse(cls, raw: str) -> Self:
@@ -66,7 +69,7 @@ def ulid_at(instant_ms: int) -> str:
     for _ in range(_TIME_CHARS):
         instant_ms, digit = divmod(instant_ms, 32)
         chars.append(_ALPHABET[digit])
-    return "".join(reversed(chars)) + "0" * _RANDOM_CHARS
+    return "".join(reversed(chars)) + "0" * RANDOM_CHARS
 
 
 def instant_of(ulid: str) -> int:

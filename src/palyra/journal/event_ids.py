@@ -1,13 +1,15 @@
 """Event ids: ULIDs that grow within one process, so that the index over them grows at its end."""
 
-from palyra.ids import PAIR_BITS, PAIRS, random_bits, spelled, spelled_time
+import os
+
+from palyra.ids import PAIR_BITS, PAIRS, RANDOM_CHARS, random_text, spelled_time
 
 _PAIR_MASK = (1 << PAIR_BITS) - 1
 # The part that counts up; the rest of the random bits keep two processes apart.
 _COUNTER_BITS = 2 * PAIR_BITS
 _COUNTER_CHARS = 4
+_COUNTER_BYTES = 3
 _COUNTER_END = 1 << _COUNTER_BITS
-_TIME_CHARS = 10
 
 
 class EventIds:
@@ -24,10 +26,9 @@ class EventIds:
     def next(self, time_ms: int) -> str:
         self._counter = counter = self._counter + 1
         if counter >= _COUNTER_END:
-            random = random_bits()
             # Starting in the lower half leaves room for half a million events before the rest has to change.
-            self._counter = counter = random & (_COUNTER_END - 1) >> 1
-            self._ours = spelled(random)[_TIME_CHARS:-_COUNTER_CHARS]
+            self._counter = counter = int.from_bytes(os.urandom(_COUNTER_BYTES)) & (_COUNTER_END - 1) >> 1
+            self._ours = random_text(RANDOM_CHARS - _COUNTER_CHARS)
             self._prefix = self._time + self._ours
         if time_ms != self._time_ms:
             self._time_ms, self._time = time_ms, spelled_time(time_ms)

@@ -125,22 +125,23 @@ def _execution_digest(said: ToolAttestation, lines: Sequence[bytes], who: bytes,
     order in which they are declared."""
     approval = b"none" if said.approval_id is None else b"text" + said.approval_id.encode()
     receipt = _list([b"json" + line for line in lines])
-    parts = [_DOMAIN_PART]
+    call_id, run_id, arguments = said.call_id.encode(), said.run_id.encode(), said.argument_digest.encode()
+    executor, outcome, output = said.executor.encode(), said.outcome.encode(), said.output_digest.encode()
+    started, ended = b"integer%d" % said.started_ms, b"integer%d" % said.ended_ms
     # Written out, where _field and _text would say the same: they would be called ten times for every call.
-    for before, name, value in (
-        (b"", "call_id", b"text" + said.call_id.encode()),
-        (b"", "run_id", b"text" + said.run_id.encode()),
-        (who, "argument_digest", b"text" + said.argument_digest.encode()),
-        (decided, "approval_id", approval),
-        (b"", "executor", b"text" + said.executor.encode()),
-        (b"", "receipt", receipt),
-        (b"", "outcome", b"text" + said.outcome.encode()),
-        (b"", "output_digest", b"text" + said.output_digest.encode()),
-        (b"", "started_ms", b"integer%d" % said.started_ms),
-        (b"", "ended_ms", b"integer%d" % said.ended_ms),
-    ):
-        parts += (before, _NAMES[name], _length(len(value)), value)
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    fields = (
+        *(_DOMAIN_PART, _CALL_ID, _length(_TEXT + len(call_id)), b"text", call_id),
+        *(_RUN_ID, _length(_TEXT + len(run_id)), b"text", run_id, who),
+        *(_ARGUMENTS, _length(_TEXT + len(arguments)), b"text", arguments, decided),
+        *(_APPROVAL, _length(len(approval)), approval),
+        *(_EXECUTOR, _length(_TEXT + len(executor)), b"text", executor),
+        *(_RECEIPT, _length(len(receipt)), receipt),
+        *(_OUTCOME, _length(_TEXT + len(outcome)), b"text", outcome),
+        *(_OUTPUT, _length(_TEXT + len(output)), b"text", output),
+        *(_STARTED, _length(len(started)), started),
+        *(_ENDED, _length(len(ended)), ended),
+    )
+    return hashlib.sha256(b"".join(fields)).hexdigest()
 
 
 _length = struct.Struct(">Q").pack
@@ -152,6 +153,12 @@ def _part(data: bytes) -> bytes:
 
 _DOMAIN_PART: Final = _part(EXECUTION_DOMAIN)
 _NAMES: Final = {name: _part(name.encode()) for name in ToolAttestation.__struct_fields__}
+_CALL_ID, _RUN_ID, _ARGUMENTS = _NAMES["call_id"], _NAMES["run_id"], _NAMES["argument_digest"]
+_APPROVAL, _EXECUTOR, _RECEIPT = _NAMES["approval_id"], _NAMES["executor"], _NAMES["receipt"]
+_OUTCOME, _OUTPUT = _NAMES["outcome"], _NAMES["output_digest"]
+_STARTED, _ENDED = _NAMES["started_ms"], _NAMES["ended_ms"]
+# How long the word before a text is.
+_TEXT: Final = 4
 
 
 def _field(name: str, value: bytes) -> bytes:
