@@ -45,7 +45,8 @@ def away(networks: TwoNetworks, tmp_path: Path) -> Place:
 
 def invoke(home: Place, capability: str, given: str = "{}") -> dict[str, Any]:
     document = f'{{"capability": "{capability}", "input": {given}}}'
-    return home.palyra("call", "node.invoke", "--input", document, "--json").document
+    answered: dict[str, Any] = home.palyra("call", "node.invoke", "--input", document, "--json").data
+    return answered
 
 
 @pytest.mark.parametrize("method", ["pin", "qr"])
@@ -58,7 +59,7 @@ def test_a_device_is_paired_used_cut_off_and_returns(
             request = approve(home, node.comparison_code)
             assert request["name"] == "bench" and request["address"] == "192.0.2.2"
             node.says("connected")
-            assert invoke(home, "echo", '{"text": "over the wire"}')["data"]["result"]["output"] == {
+            assert invoke(home, "echo", '{"text": "over the wire"}')["result"]["output"] == {
                 "text": "over the wire"
             }
             networks.cut()
@@ -66,7 +67,7 @@ def test_a_device_is_paired_used_cut_off_and_returns(
             node.says("the connection is lost")
             networks.mend()
             eventually(lambda: node_state(home) == "online", seconds=60)
-            health = invoke(home, "system.health")["data"]["result"]["output"]
+            health = invoke(home, "system.health")["result"]["output"]
             assert health["cpus"] >= 1
             shown = away.palyra("node", "status", "--json").data
             assert shown["state"] == "online" and shown["running"] and shown["device_id"] == request["device_id"]

@@ -29,7 +29,9 @@ class Answer:
 
     @property
     def data(self) -> Any:
-        return self.document["data"]
+        document = self.document
+        assert document["ok"], (document, self.stderr)
+        return document["data"]
 
     @property
     def error(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ async def test_certificates_renew_through_five_lifetimes_and_the_device_is_never
         def now_ms(self) -> int:
             return super().now_ms() + int((time.monotonic() - self.began) * 9_000)
 
-    async with open_scene(tmp_path, clock=FastClock(), certificate_seconds=10, heartbeat_seconds=0.05) as scene:
+    async with open_scene(tmp_path, clock=FastClock(), certificate_seconds=10, heartbeat_seconds=0.2) as scene:
         device = await scene.pair()
         async with running_host(scene, tmp_path / "node", device) as host:
             began = scene.clock.now_ms()
