@@ -13,20 +13,20 @@ look_for bwrap:bubblewrap setpriv:util-linux python3:python3 curl:curl
 [ -x /usr/lib/chromium/chromium-headless-shell ] || missing="$missing chromium-headless-shell"
 install_missing
 
+# The distribution's own Python first: it is built for speed, the distribution mends its faults, and every user of the
+# machine may run it. Debian ships what makes an environment in a package of its own.
 python=
-for candidate in python3.11 python3.12 python3.13 python3.14 python3; do
-    if command -v "$candidate" >/dev/null 2>&1 &&
-        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-        python=$candidate
-        break
+for candidate in /usr/bin/python3 python3.11 python3.12 python3.13 python3.14 python3; do
+    command -v "$candidate" >/dev/null 2>&1 || continue
+    "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+    if ! "$candidate" -c 'import ensurepip' 2>/dev/null; then
+        may_install || continue
+        apt_install "$("$candidate" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
     fi
+    python=$candidate
+    break
 done
-[ -n "$python" ] || { echo "palyra: Python 3.11 or newer is needed and was not found" >&2; exit 6; }
-
-# Debian ships ensurepip in a package of its own.
-if ! "$python" -c 'import ensurepip' 2>/dev/null; then
-    apt_install "$("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
-fi
+[ -n "$python" ] || { echo "palyra: Python 3.11 or newer, with venv, is needed and was not found" >&2; exit 6; }
 
 echo "palyra: making the environment in $venv; the first time this takes a few minutes" >&2
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"

@@ -9,6 +9,10 @@ as_root() {
     fi
 }
 
+may_install() {
+    command -v apt-get >/dev/null 2>&1 && { [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null 2>&1; }
+}
+
 apt_install() {
     command -v apt-get >/dev/null 2>&1 || { echo "palyra: please install: $*" >&2; exit 6; }
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q >&2

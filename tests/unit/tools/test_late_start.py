@@ -229,7 +229,10 @@ def is_free(house: House) -> bool:
     return True
 
 
-async def test_its_first_entries_are_written_while_it_computes_and_seen_when_it_has_ended(tmp_path: Path) -> None:
+async def test_its_first_entries_are_written_while_it_computes_and_seen_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_start, "UNRECORDED_SECONDS", 600)
     async with open_house(tmp_path, SETTINGS) as house:
         found: list[Any] = []
 
@@ -245,7 +248,11 @@ async def test_its_first_entries_are_written_while_it_computes_and_seen_when_it_
 
 
 @pytest.mark.parametrize("alone", [True, False])
-async def test_what_it_has_written_itself_meanwhile_comes_first(tmp_path: Path, alone: bool) -> None:
+async def test_what_it_has_written_itself_meanwhile_comes_first(
+    tmp_path: Path, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However busy the machine is: this is about a call that has not been written down as started.
+    monkeypatch.setattr(late_start, "UNRECORDED_SECONDS", 600)
     async with open_house(tmp_path, SETTINGS) as house:
         store = house.gateway.store
         note = NewEvent(kind="note.taken", actor="user:op", payload={})
