@@ -67,6 +67,8 @@ _AUTHORITIES: Final = (
     re.compile(rb":(?:\\?/){2}" + _HOST),
     re.compile(rb":(?:\\?/){2}[^/@\"'<>\\?#\x00-\x20\x7f-\xff]{0,128}@" + _HOST),
 )
+# A last part that is a number makes many programs read the whole as an IPv4 address: ``127.1``, ``0x7f000001``.
+_IPV4_TO_SOME: Final = re.compile(r"(?:[0-9a-z_-]{1,63}\.){0,3}(?:[0-9]+|0x[0-9a-f]*)", re.IGNORECASE)
 # Names that nobody can reach: RFC 2606 and the machine itself.
 _EXAMPLES: Final = (".example", ".invalid", ".test", ".localhost", ".example.com", ".example.net", ".example.org")
 
@@ -129,6 +131,9 @@ def _hosts(entry: str, data: bytes, allowed: HostRules, places: _Places) -> Iter
         try:
             host = canonical_host(name)
         except PalyraError:
+            if _IPV4_TO_SOME.fullmatch(name):
+                # Nobody can ask for it in this spelling, so it is in no list of what was asked for.
+                named[name] = None
             continue
         port = int(number) if number else None
         harmless = f".{host}".endswith(_EXAMPLES) or not ("." in host or ":" in host)

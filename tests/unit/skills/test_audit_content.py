@@ -95,6 +95,14 @@ def test_a_host_written_as_an_ipv6_address_is_seen(text: bytes, named: str) -> N
     assert (one.id, one.evidence) == ("url-not-allowed", f"it names {named}")
 
 
+@pytest.mark.parametrize(
+    "spelled", ["127.1", "0x7f000001", "2130706433", "0177.0.0.1", "127.0.0.01", "0X7f.0.0.1", "169.254.43518"]
+)
+def test_an_ipv4_address_in_an_odd_spelling_is_seen(spelled: str) -> None:
+    (one,) = found(f"http://{spelled}/x".encode())
+    assert (one.id, one.evidence) == ("url-not-allowed", f"it names {spelled}")
+
+
 def test_an_ipv6_address_that_was_asked_for_is_allowed_and_no_other() -> None:
     asked = 'http_egress_allowlist = ["[2001:db8::1]:8443"]'
     assert found(b"https://[2001:db8::1]:8443/ https://[2001:DB8:0::1]:8443", capabilities=asked) == []
