@@ -59,9 +59,7 @@ def test_a_device_is_paired_used_cut_off_and_returns(
             request = approve(home, node.comparison_code)
             assert request["name"] == "bench" and request["address"] == "192.0.2.2"
             node.says("connected")
-            assert invoke(home, "echo", '{"text": "over the wire"}')["result"]["output"] == {
-                "text": "over the wire"
-            }
+            assert invoke(home, "echo", '{"text": "over the wire"}')["result"]["output"] == {"text": "over the wire"}
             networks.cut()
             eventually(lambda: node_state(home) == "offline", seconds=60)
             node.says("the connection is lost")
