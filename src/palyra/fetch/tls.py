@@ -77,7 +77,11 @@ class TlsConnection:
                 return self._tls.read(most)
             except ssl.SSLWantReadError:
                 await self._flush()
-                await self._more()
+                # Seen here, where nothing of TLS is left to be read: what an end without a word is to the library
+                # differs between versions of Python, and for some it is an ordinary one.
+                if not await self._more():
+                    self.cut_off = True
+                    return b""
             except ssl.SSLZeroReturnError:
                 return b""
             except ssl.SSLEOFError:
@@ -98,11 +102,13 @@ class TlsConnection:
     def close(self) -> None:
         self._inner.close()
 
-    async def _more(self) -> None:
+    async def _more(self) -> bool:
+        """Whether anything came."""
         if data := await self._inner.read(CHUNK_BYTES):
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
+        return bool(data)
 
     async def _flush(self) -> None:
         if data := self._outgoing.read():
