@@ -12,7 +12,7 @@ from palyra.browser import engine_limits as limits
 from palyra.browser.browser_files import BrowserFiles
 from palyra.browser.cdp_pipe import BrowserEnded, CdpPipe
 from palyra.browser.fences import BROWSER, NETWORK_SERVICE, FenceReceipt, FencesSeen
-from palyra.browser.process_look import start_time
+from palyra.browser.process_look import is_ending, start_time
 from palyra.browser.process_tree import ProcessTree
 from palyra.errors import Failed, PalyraError, Unavailable
 
@@ -112,7 +112,8 @@ class ChromiumProcess:
     def watch(self, seen: FencesSeen) -> None:
         """From now on the end of the network service, or of the whole, ends it with a code."""
         loop = asyncio.get_running_loop()
-        browser = os.pidfd_open(seen.of(BROWSER)[0].pid)
+        pid = seen.of(BROWSER)[0].pid
+        browser = os.pidfd_open(pid)
         self._watched.append(browser)
         for each in seen.of(NETWORK_SERVICE):
             descriptor = os.pidfd_open(each.pid)
@@ -121,11 +122,11 @@ class ChromiumProcess:
             # writes them anew when it begins, and has others or none for a moment.
             if start_time(each.pid) != each.started:
                 raise NetworkServiceDied("Chromium's network service ended while it was started")
-            loop.add_reader(descriptor, self._network_service_ended, browser)
+            loop.add_reader(descriptor, self._network_service_ended, browser, pid)
         self._tree.on_end(self._tree_ended)
 
-    def _network_service_ended(self, browser: int) -> None:
-        if _has_ended(browser):
+    def _network_service_ended(self, browser: int, pid: int) -> None:
+        if _has_ended(browser) or is_ending(pid):
             self._fail(BrowserEnded("Chromium ended"))
         else:
             self._fail(NetworkServiceDied("Chromium's network service ended"))

@@ -18,17 +18,34 @@ _NUMBERS: Final = re.compile(rb"^NSpid:\t(.*)$", re.MULTILINE)
 # The first process inside is bubblewrap's; its only child waited at the gate and became Chromium.
 _BROWSER_NUMBER: Final = b"2"
 _MAX_PROCESSES: Final = 4096
+# Fields of /proc/PID/stat, counted from the state; and the kernel's mark of a process that is on its way out.
+_FLAGS: Final = 6
+_START_TIME: Final = 19
+_EXITING: Final = 0x4
 
 
 def start_time(pid: int) -> int | None:
     """When a process began, in ticks since the machine did: with its number it names it for good."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[_START_TIME])
+
+
+def is_ending(pid: int) -> bool:
+    """Whether it has ended, or has closed what it shared with others and will be gone in a moment: those may notice
+    that before anybody hears of its end."""
+    fields = _stat(pid)
+    return fields is None or bool(int(fields[_FLAGS]) & _EXITING)
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """What /proc says of a process that has not ended, from its state on."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
     # The command may hold spaces and brackets; the fields after its last bracket are plain.
     fields = stat.rpartition(b")")[2].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    return None if fields[0] in (b"Z", b"X") else fields
 
 
 def descendants(pid: int) -> list[int]:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from fakes.processes import eventually
-from palyra.browser.process_look import descendants, look_at_network, look_at_process, start_time
+from palyra.browser.process_look import descendants, is_ending, look_at_network, look_at_process, start_time
 
 _SLEEP = "import sys; sys.stdin.read()"
 
@@ -20,11 +20,12 @@ def test_a_process_is_named_for_good_by_its_number_and_its_start() -> None:
     with subprocess.Popen([sys.executable, "-c", _SLEEP], stdin=subprocess.PIPE) as child:
         later = start_time(child.pid)
         assert later is not None and later >= own
+        assert not is_ending(child.pid)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         # It has ended, and its number is not free yet.
-        assert start_time(child.pid) is None
-    assert start_time(child.pid) is None
+        assert start_time(child.pid) is None and is_ending(child.pid)
+    assert start_time(child.pid) is None and is_ending(child.pid)
 
 
 def test_children_of_every_thread_are_found() -> None:
