@@ -1,10 +1,11 @@
 """Servers on loopback for clients' tests: a real one, and one that follows a script of raw bytes."""
 
+import asyncio
 import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -29,6 +30,21 @@ def serving(app: Any) -> Iterator[str]:
         server.force_exit = True
         thread.join()
         listener.close()
+
+
+@contextlib.asynccontextmanager
+async def greeting(text: bytes) -> AsyncIterator[int]:
+    """The port of a server that says this to whoever connects and stays until they leave."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
 
 
 Script = Callable[[socket.socket], None]

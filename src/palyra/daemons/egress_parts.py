@@ -25,6 +25,7 @@ from palyra.egress.run_ca import RunAuthority
 from palyra.egress.synthetic_names import SyntheticNames
 from palyra.egress.termination import CredentialTermination
 from palyra.egress.upstream import Upstream
+from palyra.fetch.tls import client_context
 from palyra.policy.entities import EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.sandbox.namespace_sockets import OpenedSockets
@@ -72,11 +73,9 @@ class EgressParts:
         )
 
     def trust(self) -> ssl.SSLContext:
-        """The system's authorities, and the operator's own."""
-        context = ssl.create_default_context()
-        if self.settings.ca_file:
-            context.load_verify_locations(Path(self.settings.ca_file).expanduser())
-        return context
+        """The system's authorities, and the operator's own: as for ``http.fetch``, whatever the version of Python."""
+        own = self.settings.ca_file
+        return client_context(str(Path(own).expanduser()) if own else "")
 
     def grant_for(self, plan: ExecutionPlan, hosts: tuple[str, ...]) -> EgressGrant:
         """What this call may reach: its hosts, within the run's budget of bytes."""

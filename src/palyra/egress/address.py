@@ -27,9 +27,15 @@ def parse_address(address: str) -> Address:
         ) from None
 
 
+def address_text(address: Address) -> str:
+    """The one spelling of an address. Versions of Python spell an IPv4 address inside an IPv6 one in different ways."""
+    inside = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(address) if inside is None else f"::ffff:{int(inside) >> 16:x}:{int(inside) & 0xFFFF:x}"
+
+
 @lru_cache(maxsize=REMEMBERED_VERDICTS)
 def canonical_address(address: str) -> str:
-    return str(parse_address(address))
+    return address_text(parse_address(address))
 
 
 @lru_cache(maxsize=REMEMBERED_VERDICTS)

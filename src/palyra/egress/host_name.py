@@ -11,6 +11,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
+from palyra.egress.address import address_text
 from palyra.egress.limits import MAX_HOST_CHARS, MAX_LABEL_CHARS, REMEMBERED_VERDICTS
 from palyra.egress.refusal import OddTarget, shown
 
@@ -70,7 +71,7 @@ def _ipv6(raw: str, inside: str) -> str:
     if "%" in inside:
         raise _odd(raw, "names a zone of one machine")
     try:
-        return str(ipaddress.IPv6Address(inside))
+        return address_text(ipaddress.IPv6Address(inside))
     except ValueError:
         raise _odd(raw, "is no IPv6 address") from None
 

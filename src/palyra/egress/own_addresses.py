@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from palyra.egress.address import address_text
 from palyra.egress.limits import OWN_ADDRESSES_FRESH_SECONDS
 from palyra.egress.refusal import EgressRefused
 
@@ -58,7 +59,7 @@ def _addresses(entry: "ctypes._Pointer[_Ifaddrs]") -> Iterator[str]:
             if family == socket.AF_INET:
                 yield str(ipaddress.IPv4Address(ctypes.string_at(start + _IPV4_AT, 4)))
             elif family == socket.AF_INET6:
-                yield str(ipaddress.IPv6Address(ctypes.string_at(start + _IPV6_AT, 16)))
+                yield address_text(ipaddress.IPv6Address(ctypes.string_at(start + _IPV6_AT, 16)))
         entry = entry.contents.next
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from palyra.egress.address import address_text
 from palyra.egress.host_name import canonical_host, is_address
 from palyra.egress.limits import (
     LOOKUPS_OF_A_DOMAIN,
@@ -153,7 +154,7 @@ def parse_hosts_file(text: str) -> dict[str, tuple[str, ...]]:
     for line in text.splitlines():
         address, *names = line.partition("#")[0].split() or [""]
         try:
-            canonical = str(ipaddress.ip_address(address))
+            canonical = address_text(ipaddress.ip_address(address))
         except ValueError:
             continue
         for name in names:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from palyra.egress.address import address_text
 from palyra.egress.machine import MachineEvent, MachineState, step
 from palyra.egress.machine_limits import MAX_EARLY_BYTES
 from palyra.secret import Secret
@@ -245,7 +246,7 @@ def _host(kind: int, raw: bytes) -> str:
     if kind == _IPV4:
         return "{}.{}.{}.{}".format(*raw)
     if kind == _IPV6:
-        return str(ipaddress.IPv6Address(raw))
+        return address_text(ipaddress.IPv6Address(raw))
     if not raw.isascii():
         code = ReplyCode.ADDRESS_NOT_SUPPORTED
         raise _Rejected(code, _reply(code), "a name that is not ASCII: encode it with IDNA")

@@ -3,10 +3,14 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.house import House, open_house
+from fakes.loopback import greeting
 from palyra.daemons.egress_parts import BUNDLE_PATH, SandboxDoor
 from palyra.egress.door import Listener
 from palyra.sandbox.profile import SandboxProfile, SandboxTier
@@ -84,9 +88,7 @@ async def test_without_hosts_there_is_no_door(tmp_path: Path) -> None:
 
 async def test_a_policy_change_cuts_what_it_no_longer_allows(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
-    server = await asyncio.start_server(lambda reader, writer: writer.write(b"ready\n"), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, open_house(tmp_path, settings(port)) as house:
+    async with greeting(b"ready\n") as port, open_house(tmp_path, settings(port)) as house:
         parts = house.gateway.egress
         grant = parts.grant_for(plan(house), (f"here.test:{port}",))
         parts.enter(plan(house), grant)
@@ -108,3 +110,13 @@ async def test_a_policy_change_cuts_what_it_no_longer_allows(tmp_path: Path) -> 
         codes = [payload["refusal"]["code"] for kind, payload in house.events(call="c1") if kind == "egress.refused"]
         assert codes == ["egress.policy_changed"]
         parts.leave(grant)
+
+
+async def test_the_environments_key_log_gets_no_keys_of_injected_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    async with open_house(tmp_path, settings(8080)) as house:
+        trusted = house.gateway.egress.trust()
+        assert trusted.keylog_filename is None
+        assert trusted.verify_mode is ssl.CERT_REQUIRED and trusted.check_hostname

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fakes.loopback import greeting
 from fakes.node_scene import MovedClock
 from palyra.daemons.worker_egress import WorkerEgress
 from palyra.daemons.worker_egress_reports import ViolationReports
@@ -86,9 +87,8 @@ class Scene:
 
 @asynccontextmanager
 async def made(folder: Path) -> AsyncIterator[Scene]:
-    server = await asyncio.start_server(lambda _, writer: writer.write(b"ready\n"), "127.0.0.1", 0)
-    async with server:
-        scene = Scene(folder, server.sockets[0].getsockname()[1])
+    async with greeting(b"ready\n") as port:
+        scene = Scene(folder, port)
         try:
             yield scene
         finally:
