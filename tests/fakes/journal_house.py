@@ -8,6 +8,7 @@ from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite import DATABASE_NAME, SqliteStore
 from palyra.journal.transaction import Transaction
+from palyra.journal.verify import VerifyReport
 from palyra.signing.ed25519 import Ed25519Signer
 
 
@@ -41,6 +42,11 @@ class JournalHouse:
     def open(self, **options: Any) -> SqliteStore:
         options = {"clock": self.clock, "ballast_bytes": 64 * 1024, **options}
         return SqliteStore.open(self.database, redactor=self.redactor, signer=self.signer, **options)
+
+    def verified(self) -> VerifyReport:
+        """As somebody finds it who only reads."""
+        with SqliteStore.open_reader(self.database) as reader:
+            return reader.verify(self.verifiers)
 
     def fill(self, events: int, **options: Any) -> None:
         """A closed journal with this many events, a checkpoint every ten."""

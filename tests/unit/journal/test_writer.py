@@ -91,7 +91,7 @@ def test_what_a_crash_left_unsealed_is_sealed_by_the_next_process(house):
         wait.wait(0.01)
     other.close()
     store.close()
-    assert store.open_reader(house.database).verify(house.verifiers).checkpoints == 1
+    assert house.verified().checkpoints == 1
 
 
 def test_a_due_checkpoint_comes_with_the_next_unit_under_steady_load(house):

@@ -47,7 +47,7 @@ async def test_work_of_one_who_is_alone_is_done_before_it_is_waited_for(house):
     await at_rest(store)
     assert await store.transact(whose_thread(), alone=True) == "here"
     store.close()
-    assert store.open_reader(house.database).verify(house.verifiers).events == 4
+    assert house.verified().events == 4
 
 
 async def test_it_is_on_disk_when_its_caller_goes_on(house):
@@ -95,7 +95,7 @@ async def test_what_another_process_wrote_is_built_on(house):
     assert await store.transact(appending(), alone=True) == 3
     other.close()
     store.close()
-    assert store.open_reader(house.database).verify(house.verifiers).events == 3
+    assert house.verified().events == 3
 
 
 async def test_an_exception_undoes_the_work_and_nothing_else(house):
