@@ -260,7 +260,7 @@ def check(page: Path, reader: Reader) -> int:
         for block, command, said, printed in reader.follow(page):
             seen += 1
             if block.language == "console":
-                assert steady(reader.shown(printed)) == steady(said), command
+                assert (command, steady(reader.shown(printed))) == (command, steady(said))
             else:
                 assert reader.status == 0, (command, printed)
     finally:
