@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from palyra.config.settings import Settings, ToolsSettings
-from palyra.daemons.skill_http import reachable
+from palyra.daemons.skill_http import reachable, target_of
 from palyra.daemons.skill_tools import skill_limits
-from palyra.egress.rules import parse_rules
+from palyra.egress.address import range_of
+from palyra.egress.rules import HostRule, find_rule, parse_rules
 from palyra.skills.capabilities import Capabilities
 from palyra.skills.capability_difference import GetsLess, host_line, quota_line
 
@@ -21,6 +22,25 @@ def _hosts(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
         reached = [str(rule) for rule in reachable((host,), settings.egress.allowed_hosts, private)]
         if host not in reached:
             yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
+        elif (closed := _closed(host, private)) is not None:
+            yield closed
+
+
+def _closed(host: str, private: tuple[HostRule, ...]) -> GetsLess | None:
+    """An address that is allowed, and in a range that only the operator opens, or nobody. Which addresses a name has
+    is seen when it is used."""
+    rule = HostRule.parse(host)
+    lies_in = range_of(rule.host) if rule.is_address and not rule.below else None
+    if lies_in is None:
+        return None
+    if not lies_in.openable:
+        never = f"no host, ever: it is in the range of {lies_in.name}"
+        return GetsLess(asked=host_line(host), gets=never, setting="egress.allowed_hosts")
+    target = target_of(rule, private)
+    if find_rule(private, target.host, target.port) is not None:
+        return None
+    not_yet = f"no host: it is in the range of {lies_in.name}"
+    return GetsLess(asked=host_line(host), gets=not_yet, setting="egress.private_targets")
 
 
 def _quotas(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:

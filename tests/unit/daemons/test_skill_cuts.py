@@ -1,5 +1,6 @@
 """What a review says of a request that the settings do not give whole."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -45,6 +46,16 @@ def test_hosts_that_the_settings_do_not_allow_are_named() -> None:
         ("send requests to b.test", "no host", "egress.allowed_hosts"),
     ]
     assert cuts(asked, egress={"allowed_hosts": ["a.test", "b.test", "*.c.test"]}) == []
+
+
+def test_an_address_that_no_setting_opens_is_named_with_its_range() -> None:
+    hosts = ["10.0.0.7:8443", "[::1]:9000", "169.254.169.254:80", "93.184.216.34"]
+    asked = f"http_egress_allowlist = {json.dumps(hosts)}"
+    found = cuts(asked, egress={"allowed_hosts": hosts, "private_targets": ["[::1]:9000", "169.254.169.254:80"]})
+    assert [(one, gets.partition(" it is in the range of ")[0], setting) for one, gets, setting in found] == [
+        ("send requests to 10.0.0.7:8443", "no host:", "egress.private_targets"),
+        ("send requests to 169.254.169.254:80", "no host, ever:", "egress.allowed_hosts"),
+    ]
 
 
 def test_nothing_is_said_of_what_is_given_whole() -> None:
