@@ -27,7 +27,7 @@ SKILL_EXTISM: Final = Bar(
     "extism, create and call",
     _AT_MOST,
     1,
-    shortfall="reaches 0.85 to 0.99 here. Where the disk is slow against the processor it may take longer than extism,"
+    shortfall="reaches 0.89 to 1.05 here. Where the disk is slow against the processor it may take longer than extism,"
     " which decides nothing and writes nothing down; our runtime alone takes 0.26 of its time",
 )
 WASM_CORE: Final = Bar(
