@@ -1,6 +1,6 @@
 """What identity needs from others, declared here by the consumer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from palyra.journal.event import Event, NewEvent
@@ -16,13 +16,13 @@ class Transaction(Protocol):
 
     def append(self, event: NewEvent) -> Event: ...
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+    def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]: ...
 
     def changed(self) -> int: ...
 
 
 class Reader(Protocol):
-    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+    def read(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]: ...
 
 
 class Store(Reader, Protocol):

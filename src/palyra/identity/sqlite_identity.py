@@ -204,8 +204,8 @@ def list_devices(reader: Reader, device_id: str | None = None) -> list[DeviceIde
         "SELECT d.device_id, d.kind, d.state, d.generation, d.used_generation, COALESCE(c.fingerprint, ''),"
         " COALESCE(c.not_after_ms, 0), d.reason, d.created_ms, d.changed_ms FROM identity_devices AS d"
         " LEFT JOIN identity_certificates AS c ON c.device_id = d.device_id AND c.generation = d.generation"
-        " WHERE ?1 IS NULL OR d.device_id = ?1 ORDER BY d.device_id",
-        (device_id,),
+        " WHERE :device IS NULL OR d.device_id = :device ORDER BY d.device_id",
+        {"device": device_id},
     )
     names = DeviceIdentity.__struct_fields__
     return [msgspec.convert(dict(zip(names, row, strict=True)), DeviceIdentity, dec_hook=_ulid) for row in rows]

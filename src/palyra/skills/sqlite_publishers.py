@@ -193,9 +193,10 @@ class PublisherTables:
     def _forget_oldest(self, publisher: str) -> None:
         """One removed key would do to know that the publisher was met; the newest are kept for people to see."""
         self._tx.execute(
-            "DELETE FROM skill_keys WHERE publisher = ?1 AND state = 'removed' AND key_id NOT IN (SELECT key_id FROM"
-            " skill_keys WHERE publisher = ?1 AND state = 'removed' ORDER BY ended_ms DESC, key_id LIMIT ?2)",
-            (publisher, MAX_KEYS_PER_PUBLISHER),
+            "DELETE FROM skill_keys WHERE publisher = :publisher AND state = 'removed' AND key_id NOT IN (SELECT key_id"
+            " FROM skill_keys WHERE publisher = :publisher AND state = 'removed'"
+            " ORDER BY ended_ms DESC, key_id LIMIT :most)",
+            {"publisher": publisher, "most": MAX_KEYS_PER_PUBLISHER},
         )
 
     def _put(self, key: PublisherKey) -> None:

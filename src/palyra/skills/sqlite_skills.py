@@ -98,9 +98,9 @@ class SkillTables:
         moved = msgspec.structs.replace(version, **changes)
         seq = self._record(event, moved, actor, facts)
         self.tx.execute(
-            "UPDATE skill_versions SET state = ?1, record = ?2, key_id = ?3,"
-            " decided_seq = CASE WHEN ?4 THEN ?5 ELSE decided_seq END"
-            " WHERE skill_id = ?6 AND digest = ?7 AND state = ?8",
+            "UPDATE skill_versions SET state = ?, record = ?, key_id = ?,"
+            " decided_seq = CASE WHEN ? THEN ? ELSE decided_seq END"
+            " WHERE skill_id = ? AND digest = ? AND state = ?",
             (
                 state.value,
                 msgspec.json.encode(moved),

@@ -188,9 +188,14 @@ def list_secrets(
     """Names and versions, in the order of their names. Needs no key, and so proves nothing: use does."""
     start = ("", "") if after is None else (str(after.scope), after.key)
     rows = store.read(
-        f"SELECT {_HEAD} FROM vault_secrets WHERE live = 1 AND (?1 IS NULL OR scope = ?1)"  # noqa: S608
-        " AND (scope, key) > (?2, ?3) ORDER BY scope, key LIMIT ?4",
-        (None if scope is None else str(scope), *start, limit),
+        f"SELECT {_HEAD} FROM vault_secrets WHERE live = 1 AND (:scope IS NULL OR scope = :scope)"  # noqa: S608
+        " AND (scope, key) > (:after_scope, :after_key) ORDER BY scope, key LIMIT :most",
+        {
+            "scope": None if scope is None else str(scope),
+            "after_scope": start[0],
+            "after_key": start[1],
+            "most": limit,
+        },
     )
     return [
         SecretInfo(

@@ -18,19 +18,19 @@ from palyra.workers.state_port import Beat, BeatAnswer, Store, Transaction
 # those that ended are many, and none of them is looked at for it.
 _LEASES: Final = {
     (True, True): (
-        "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE worker_id = ?1 AND ended_ms = 0"
-        " AND (?2 = '' OR lease_id < ?2) ORDER BY lease_id DESC LIMIT ?3"
+        "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE worker_id = :worker AND ended_ms = 0"
+        " AND (:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most"
     ),
     (True, False): (
         "SELECT record FROM fleet_leases INDEXED BY fleet_leases_open WHERE ended_ms = 0"
-        " AND (?2 = '' OR lease_id < ?2) ORDER BY lease_id DESC LIMIT ?3"
+        " AND (:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most"
     ),
     (False, True): (
-        "SELECT record FROM fleet_leases WHERE worker_id = ?1 AND (?2 = '' OR lease_id < ?2)"
-        " ORDER BY lease_id DESC LIMIT ?3"
+        "SELECT record FROM fleet_leases WHERE worker_id = :worker AND (:before = '' OR lease_id < :before)"
+        " ORDER BY lease_id DESC LIMIT :most"
     ),
     (False, False): (
-        "SELECT record FROM fleet_leases WHERE (?2 = '' OR lease_id < ?2) ORDER BY lease_id DESC LIMIT ?3"
+        "SELECT record FROM fleet_leases WHERE (:before = '' OR lease_id < :before) ORDER BY lease_id DESC LIMIT :most"
     ),
 }
 # Of heartbeats, by how many a statement is about.
@@ -131,9 +131,9 @@ class SqliteFleet:
 
     def workers(self, state: WorkerLifecycleState | None = None, *, after: str = "") -> list[WorkerRecord]:
         rows = self._store.read(
-            "SELECT record, heard_ms FROM fleet_workers WHERE (?1 IS NULL OR state = ?1) AND worker_id > ?2"
-            " ORDER BY worker_id LIMIT ?3",
-            (None if state is None else state.value, after, MAX_PER_ROUND),
+            "SELECT record, heard_ms FROM fleet_workers WHERE (:state IS NULL OR state = :state) AND worker_id > :after"
+            " ORDER BY worker_id LIMIT :most",
+            {"state": None if state is None else state.value, "after": after, "most": MAX_PER_ROUND},
         )
         return [worker_of(row) for row in rows]
 
@@ -144,7 +144,8 @@ class SqliteFleet:
         return decode_lease(rows[0][0])
 
     def leases(self, worker_id: str = "", *, only_open: bool = True, before: str = "") -> list[WorkerLease]:
-        rows = self._store.read(_LEASES[only_open, bool(worker_id)], (worker_id, before, MAX_PER_ROUND))
+        asked = {"worker": worker_id, "before": before, "most": MAX_PER_ROUND}
+        rows = self._store.read(_LEASES[only_open, bool(worker_id)], asked)
         return [decode_lease(row[0]) for row in rows]
 
     def holders(self) -> list[WorkerRecord]:
