@@ -2,11 +2,12 @@
 
 import asyncio
 import base64
+import contextlib
 import socket
 import ssl
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -141,15 +142,48 @@ async def test_an_answer_that_somebody_on_the_way_cut_off_does_not_look_whole(tm
             assert "egress.refused" in house.kinds(call="c1")
 
 
+async def test_keys_of_a_connection_that_carries_a_secret_are_logged_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has them reads the secret off the wire. The environment asks for them; the client logs none."""
+    authority, heard, keys = Authority(tmp_path), [], tmp_path / "keys"
+
+    def reply(connection: socket.socket) -> None:
+        heard.append(read_request(connection))
+        connection.sendall(OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nok")
+        with contextlib.suppress(OSError):
+            cast("ssl.SSLSocket", connection).unwrap()
+
+    context = authority.server_context("api.test")
+    monkeypatch.setenv("SSLKEYLOGFILE", str(keys))
+    with ScriptedServer([reply], context) as server:
+        async with open_house(tmp_path, settings(server.port, ca_file=str(authority.ca_file))) as house:
+            await put(house)
+            profile, door = house.gateway.egress.sandbox_door(
+                plan_of(house), profile_of(house, f"api.test:{server.port}")
+            )
+            assert door is not None
+            listening = socket.create_server(("127.0.0.1", 0))
+            kind = SimpleNamespace(kind=SimpleNamespace(value="proxy"))
+            sockets: Any = [SimpleNamespace(plan=kind, socket=listening)]
+            await door.opened(sockets)
+            bundle = dict(profile.extra_files)[BUNDLE_PATH].decode()
+            got = await asyncio.to_thread(_read_all, listening.getsockname(), server.port, bundle)
+            await door.close()
+    assert got.endswith(b"ok") and TOKEN.encode() in heard[0]
+    assert not keys.exists() or keys.read_bytes() == b""
+
+
 def _read_all(proxy: Any, port: int, bundle: str) -> bytes:
     """Raises where TLS does not say that the answer is at its end."""
     host = f"api.test:{port}"
     with socket.create_connection(proxy, timeout=20) as plain:
         plain.sendall(f"CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         assert plain.recv(1000).startswith(b"HTTP/1.1 200")
-        context = ssl.create_default_context(cadata=bundle)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=bundle)
         with context.wrap_socket(plain, server_hostname="api.test", suppress_ragged_eofs=False) as secured:
-            secured.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            secured.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
             heard = b""
             while data := secured.recv(65536):
                 heard += data
