@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from palyra.config.settings import Settings, ToolsSettings
-from palyra.daemons.skill_http import reachable, target_of
+from palyra.daemons.skill_http import in_clear, reachable, target_of
 from palyra.daemons.skill_tools import skill_limits
 from palyra.egress.address import range_of
 from palyra.egress.rules import HostRule, find_rule, parse_rules
@@ -22,8 +22,8 @@ def _hosts(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
         reached = [str(rule) for rule in reachable((host,), settings.egress.allowed_hosts, private)]
         if host not in reached:
             yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
-        elif (closed := _closed(host, private)) is not None:
-            yield closed
+        elif (less := _closed(host, private) or _plain(host, private)) is not None:
+            yield less
 
 
 def _closed(host: str, private: tuple[HostRule, ...]) -> GetsLess | None:
@@ -41,6 +41,16 @@ def _closed(host: str, private: tuple[HostRule, ...]) -> GetsLess | None:
         return None
     not_yet = f"no host: it is in the range of {lies_in.name}"
     return GetsLess(asked=host_line(host), gets=not_yet, setting="egress.private_targets")
+
+
+def _plain(host: str, private: tuple[HostRule, ...]) -> GetsLess | None:
+    """A private target on a port that is no usual one of TLS is spoken to without it, and attached secrets go along."""
+    rule = HostRule.parse(host)
+    target = target_of(rule, private)
+    if rule.below or target.scheme == "https" or in_clear(target, private):
+        return None
+    plain = "requests without TLS: it is a private target on a port other than 443 and 8443"
+    return GetsLess(asked=host_line(host), gets=plain, setting="egress.private_targets")
 
 
 def _quotas(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
