@@ -1,5 +1,6 @@
 """JSON Schema, draft 2020-12, closed to the outside: a schema can't make us fetch anything."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jsonschema_rs
@@ -47,7 +48,7 @@ class SchemaCheck:
                 schema, offline=True, pattern_options=jsonschema_rs.RegexOptions(size_limit=MAX_LARGE_PATTERN_BYTES)
             )
         except ValueError as error:
-            raise InvalidSchema(f"not a usable schema: {_first_line(error)}") from error
+            raise InvalidSchema(f"not a usable schema: {_first_line(error)}{_place(error)}") from error
 
     def require(self, value: Any) -> None:
         if self._steps is not None:
@@ -55,9 +56,19 @@ class SchemaCheck:
         if self._validator.is_valid(value):
             return
         first = next(iter(self._validator.iter_errors(value)))
-        pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in first.instance_path)
+        pointer = _pointer(first.instance_path)
         where = pointer or "the top level"
         raise SchemaMismatch(f"{first.message[:_SHOWN_CHARS]} (at {where})", pointer)
+
+
+def _pointer(path: Iterable[str | int]) -> str:
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+def _place(error: ValueError) -> str:
+    """Where in the schema: its author knows the value that is wrong only by its place."""
+    pointer = _pointer(getattr(error, "instance_path", ()))
+    return f" (at {pointer[:_SHOWN_CHARS]})" if pointer else ""
 
 
 def _first_line(error: ValueError) -> str:

@@ -27,6 +27,11 @@ def test_schemas_that_reach_out_or_make_no_sense_are_refused(schema: dict[str, o
         SchemaCheck(schema)
 
 
+def test_a_schema_that_makes_no_sense_is_told_where() -> None:
+    with pytest.raises(InvalidSchema, match=r'"strin" .* \(at /properties/a~1b/type\)$'):
+        SchemaCheck({"type": "object", "properties": {"a/b": {"type": "strin"}}})
+
+
 def test_a_mismatch_names_the_place() -> None:
     check = SchemaCheck({"properties": {"a/b": {"items": {"type": "integer"}}}})
     with pytest.raises(SchemaMismatch) as refused:
