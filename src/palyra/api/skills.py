@@ -67,7 +67,7 @@ class ConfigurationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class PublisherBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    publisher: Annotated[str, msgspec.Meta(max_length=MAX_PUBLISHER_CHARS, pattern=rf"^{PUBLISHER.pattern}\Z")]
+    publisher: Annotated[str, msgspec.Meta(max_length=MAX_PUBLISHER_CHARS, pattern=rf"^{PUBLISHER.pattern.pattern}\Z")]
     public_key: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9+/]{43}=$"})]
 
 

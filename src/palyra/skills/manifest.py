@@ -14,7 +14,7 @@ import msgspec
 from palyra.canonical import NotCanonical, canonical_json
 from palyra.skills import manifest_limits as most
 from palyra.skills.capabilities import Capabilities, read_capabilities
-from palyra.skills.manifest_table import MalformedManifest, ManifestTable, invisible_in
+from palyra.skills.manifest_table import Form, MalformedManifest, ManifestTable, invisible_in
 from palyra.skills.semver import Version
 from palyra.skills.toml_lines import MAX_SCALAR_CHARS, NestedTooDeeply, ScalarTooLong, lines_of
 from palyra.strict_json import NotStrictJson, parse_strict
@@ -25,13 +25,20 @@ from palyra.tools.spec import ToolName
 MANIFEST_VERSION: Final = 1
 MANIFEST_NAME: Final = "skill.toml"
 _WORD: Final = r"[a-z0-9][a-z0-9_-]*"
-SKILL_ID: Final = re.compile(rf"[a-z][a-z0-9_-]*(?:\.{_WORD})*")
+SKILL_ID: Final = Form(re.compile(rf"[a-z][a-z0-9_-]*(?:\.{_WORD})*"), "lower-case words joined by dots")
 # Without dots: the last word of a tool's name in the catalog is the tool, everything before it the skill.
-_TOOL_ID: Final = re.compile(_WORD)
-PUBLISHER: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
-_MODULE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\.wasm")
-_LINK: Final = re.compile(r"https://[\x21-\x7e]+")
-_CONTACT: Final = re.compile(r"(?:mailto:[\x21-\x7e]+@[\x21-\x7e]+)|(?:https://[\x21-\x7e]+)")
+_TOOL_ID: Final = Form(re.compile(_WORD), "a lower-case word without dots")
+PUBLISHER: Final = Form(
+    re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"), "lower-case letters, digits, dots and dashes, such as acme"
+)
+_MODULE: Final = Form(
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\.wasm"), "the name of a file that ends in .wasm"
+)
+_LINK: Final = Form(re.compile(r"https://[\x21-\x7e]+"), "a link that begins with https://")
+_CONTACT: Final = Form(
+    re.compile(r"(?:mailto:[\x21-\x7e]+@[\x21-\x7e]+)|(?:https://[\x21-\x7e]+)"),
+    "a link that begins with mailto: or https://",
+)
 
 
 class ToolRisk(StrEnum):
@@ -137,10 +144,10 @@ def _read(top: ManifestTable) -> SkillManifest:
         top.refuse(
             f"manifest_version is {version}; this version of Palyra reads {MANIFEST_VERSION}", "manifest_version"
         )
-    skill_id = top.text("skill_id", most=most.MAX_SKILL_ID_CHARS, pattern=SKILL_ID)
+    skill_id = top.text("skill_id", most=most.MAX_SKILL_ID_CHARS, form=SKILL_ID)
     name = top.text("name", most=most.MAX_NAME_CHARS)
     release = top.parsed("version", top.text("version", most=most.MAX_NAME_CHARS), Version.parse)
-    publisher = top.text("publisher", most=most.MAX_PUBLISHER_CHARS, pattern=PUBLISHER)
+    publisher = top.text("publisher", most=most.MAX_PUBLISHER_CHARS, form=PUBLISHER)
     description = top.text("description", most=most.MAX_SUMMARY_CHARS, default="")
     licence = top.text("license", most=most.MAX_NAME_CHARS, default="")
     tools = _read_tools(top.table("entrypoints"))
@@ -178,12 +185,12 @@ def _read_tools(entrypoints: ManifestTable) -> tuple[SkillTool, ...]:
 
 
 def _read_tool(table: ManifestTable) -> SkillTool:
-    tool_id = table.text("id", most=most.MAX_TOOL_ID_CHARS, pattern=_TOOL_ID)
+    tool_id = table.text("id", most=most.MAX_TOOL_ID_CHARS, form=_TOOL_ID)
     tool = SkillTool(
         id=tool_id,
         title=table.text("title", most=most.MAX_NAME_CHARS, default=tool_id),
         description=table.text("description", most=most.MAX_DESCRIPTION_CHARS),
-        module=table.text("module", most=most.MAX_NAME_CHARS, pattern=_MODULE),
+        module=table.text("module", most=most.MAX_NAME_CHARS, form=_MODULE),
         input_schema=_read_schema(table, "input_schema", required=True) or {},
         output_schema=_read_schema(table, "output_schema", required=True) or {},
         risk=ToolRisk(_one_of(table, "risk", ToolRisk, ToolRisk.MEDIUM)),
@@ -207,7 +214,7 @@ def _read_trust(table: ManifestTable) -> TrustWishes:
         table.refuse("no skill excuses itself from review: a person approves every version", "review_required")
     wishes = TrustWishes(
         requires_allowlisted_publisher=table.flag("requires_allowlisted_publisher", False),
-        security_contact=table.text("security_contact", most=most.MAX_LINK_CHARS, pattern=_CONTACT, default=""),
+        security_contact=table.text("security_contact", most=most.MAX_LINK_CHARS, form=_CONTACT, default=""),
     )
     table.finish()
     return wishes
@@ -225,7 +232,7 @@ def _read_operator(table: ManifestTable) -> OperatorNotes:
     configuration.finish()
     notes = OperatorNotes(
         summary=table.text("summary", most=most.MAX_SUMMARY_CHARS, default=""),
-        documentation=table.text("documentation", most=most.MAX_LINK_CHARS, pattern=_LINK, default=""),
+        documentation=table.text("documentation", most=most.MAX_LINK_CHARS, form=_LINK, default=""),
         tags=table.texts("tags", most=most.MAX_TAGS, each=most.MAX_TAG_CHARS),
         configuration_schema=schema,
         configuration_defaults=defaults or {},

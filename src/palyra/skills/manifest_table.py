@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from palyra.errors import InvalidInput, PalyraError
 from palyra.skills.toml_lines import Path, line_at
@@ -22,6 +22,13 @@ class MalformedManifest(InvalidInput):
     hint = "docs/reference/skill-manifest.md lists every key with its type and bounds"
 
 
+class Form(NamedTuple):
+    """How a text is spelled. ``words`` tell it to somebody who has spelled it otherwise."""
+
+    pattern: re.Pattern[str]
+    words: str
+
+
 class ManifestTable:
     """One table and what is still unread of it. ``finish`` refuses the rest."""
 
@@ -36,11 +43,11 @@ class ManifestTable:
         line = line_at(self._lines, whole)
         raise MalformedManifest(f"line {line}: {message}", line=line, key=dotted(whole))
 
-    def text(self, key: str, *, most: int, pattern: re.Pattern[str] | None = None, default: str | None = None) -> str:
+    def text(self, key: str, *, most: int, form: Form | None = None, default: str | None = None) -> str:
         value = self._take(key)
         if value is None:
             return self._default(key, default)
-        return self._text(value, most, pattern, key)
+        return self._text(value, most, form, key)
 
     def texts(self, key: str, *, most: int, each: int) -> tuple[str, ...]:
         """A list of different strings; an absent one is empty."""
@@ -126,7 +133,7 @@ class ManifestTable:
             self.refuse(f"{dotted((*self._path, key))} is missing")
         return default
 
-    def _text(self, value: Any, most: int, pattern: re.Pattern[str] | None, key: str, *index: int) -> str:
+    def _text(self, value: Any, most: int, form: Form | None, key: str, *index: int) -> str:
         if not isinstance(value, str):
             self.refuse(f"{key} is {_kind(value)}, not a string", key, *index)
         if not value.strip():
@@ -136,8 +143,8 @@ class ManifestTable:
         odd = invisible_in(value)
         if odd:
             self.refuse(f"{key} has the invisible character U+{ord(odd):04X}", key, *index)
-        if pattern is not None and not pattern.fullmatch(value):
-            self.refuse(f"{key} may not be {_shown(value)!r}", key, *index)
+        if form is not None and not form.pattern.fullmatch(value):
+            self.refuse(f"{key} may not be {_shown(value)!r}: it is {form.words}", key, *index)
         return value
 
 

@@ -30,12 +30,12 @@ class ProjectNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def project_names(skill_id: str, publisher: str = DEFAULT_PUBLISHER) -> ProjectNames:
-    if not SKILL_ID.fullmatch(skill_id) or len(skill_id) > MAX_SKILL_ID_CHARS:
+    if not SKILL_ID.pattern.fullmatch(skill_id) or len(skill_id) > MAX_SKILL_ID_CHARS:
         raise BadSkillName(f"a skill cannot be named {skill_id[:MAX_NAME_CHARS]!r}")
-    if not PUBLISHER.fullmatch(publisher) or len(publisher) > MAX_PUBLISHER_CHARS:
+    if not PUBLISHER.pattern.fullmatch(publisher) or len(publisher) > MAX_PUBLISHER_CHARS:
         raise BadSkillName(
             f"a publisher cannot be named {publisher[:MAX_NAME_CHARS]!r}",
-            hint="a publisher is lower-case letters, digits, dots and dashes, such as acme",
+            hint=f"a publisher is {PUBLISHER.words}",
         )
     word = skill_id.rpartition(".")[2]
     name = word.replace("-", " ").replace("_", " ").strip().capitalize()

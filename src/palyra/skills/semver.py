@@ -30,7 +30,7 @@ class Version(msgspec.Struct, frozen=True, eq=True):
     def parse(cls, raw: str) -> Self:
         found = _VERSION.fullmatch(raw) if len(raw) <= MAX_VERSION_CHARS else None
         if found is None:
-            raise MalformedVersion(f"{raw[:MAX_VERSION_CHARS]!r} is not a version")
+            raise MalformedVersion(f"{raw[:MAX_VERSION_CHARS]!r} is not a version such as 1.0.0")
         major, minor, patch, prerelease = found.groups()
         return cls(int(major), int(minor), int(patch), tuple(prerelease.split(".")) if prerelease else ())
 
