@@ -48,7 +48,9 @@ def add(invocation: Invocation, publisher: str, key_file: Path) -> None:
     from palyra.cli.door import open_client
     from palyra.cli.sources import read_file
     from palyra.signing.ed25519 import MAX_KEY_FILE_BYTES, Ed25519Verifier
+    from palyra.skills.scaffold import require_publisher
 
+    require_publisher(publisher)
     raw = Ed25519Verifier.from_pem(read_file(key_file, MAX_KEY_FILE_BYTES, hint=NAME_A_KEY)).public_key()
     with open_client(invocation) as client:
         added = client.add_publisher(publisher, raw)

@@ -29,14 +29,17 @@ class ProjectNames(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+def require_publisher(name: str) -> None:
+    if not PUBLISHER.pattern.fullmatch(name) or len(name) > MAX_PUBLISHER_CHARS:
+        raise BadSkillName(
+            f"a publisher cannot be named {name[:MAX_NAME_CHARS]!r}", hint=f"a publisher is {PUBLISHER.words}"
+        )
+
+
 def project_names(skill_id: str, publisher: str = DEFAULT_PUBLISHER) -> ProjectNames:
     if not SKILL_ID.pattern.fullmatch(skill_id) or len(skill_id) > MAX_SKILL_ID_CHARS:
         raise BadSkillName(f"a skill cannot be named {skill_id[:MAX_NAME_CHARS]!r}")
-    if not PUBLISHER.pattern.fullmatch(publisher) or len(publisher) > MAX_PUBLISHER_CHARS:
-        raise BadSkillName(
-            f"a publisher cannot be named {publisher[:MAX_NAME_CHARS]!r}",
-            hint=f"a publisher is {PUBLISHER.words}",
-        )
+    require_publisher(publisher)
     word = skill_id.rpartition(".")[2]
     name = word.replace("-", " ").replace("_", " ").strip().capitalize()
     return ProjectNames(skill_id=skill_id, publisher=publisher, module=f"{word}.wasm", name=name)

@@ -157,6 +157,14 @@ def test_a_review_shows_every_word_that_a_model_or_an_operator_reads(
     assert missing.status == 2 and "has no version 3.0.0" in missing.err
 
 
+def test_a_publisher_that_no_manifest_could_name_is_told_how_one_is_spelled(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
+) -> None:
+    refused = palyra("skill", "trust", "add", "Acme Inc", str(tmp_path / "acme.pub"))
+    assert (refused.status, "skill.bad_name" in refused.err) == (2, True)
+    assert "a publisher is lower-case letters, digits, dots and dashes" in refused.err
+
+
 def test_a_further_key_of_a_publisher_is_told_of(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
     first = palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
     again = palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
