@@ -74,6 +74,16 @@ KIND_OF: Final = {
 # The archive of a version in these states is on disk.
 KEPT: Final = frozenset((SkillState.QUARANTINED, SkillState.APPROVED, SkillState.DISABLED, SkillState.SUPERSEDED))
 
+_INTO_USE: Final = frozenset((SkillEvent.APPROVE, SkillEvent.ENABLE, SkillEvent.ROLL_BACK))
+# For who tried another way: the one that there is from each state.
+_WAY_INTO_USE: Final = {
+    SkillState.QUARANTINED: "`palyra skill approve SKILL VERSION` puts it in use",
+    SkillState.DISABLED: "`palyra skill enable SKILL` lets it run again",
+    SkillState.SUPERSEDED: "`palyra skill rollback SKILL --version VERSION` puts it in use again",
+    SkillState.FAILED: "install its archive again: `palyra skill install FILE`",
+    SkillState.REMOVED: "install its archive again: `palyra skill install FILE`",
+}
+
 
 class WrongState(InvalidInput):
     code = "skill.wrong_state"
@@ -85,7 +95,9 @@ def after(state: SkillState, event: SkillEvent) -> SkillState:
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise WrongState(f"a version that is {state.value} cannot {in_words(event)}", state=state.value) from None
+        hint = _WAY_INTO_USE.get(state) if event in _INTO_USE else None
+        message = f"a version that is {state.value} cannot {in_words(event)}"
+        raise WrongState(message, hint=hint, state=state.value) from None
 
 
 def in_words(event: SkillEvent) -> str:

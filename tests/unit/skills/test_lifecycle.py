@@ -31,3 +31,20 @@ def test_every_way_into_use_passes_a_person_and_the_audit() -> None:
 def test_events_have_names_in_the_journal_and_every_state_is_reached() -> None:
     assert KIND_OF.keys() == set(SkillEvent) and len(set(KIND_OF.values())) == len(KIND_OF)
     assert set(TRANSITIONS.values()) == set(SkillState) and SkillState.FAILED not in KEPT
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "words"),
+    [
+        (SkillState.SUPERSEDED, SkillEvent.APPROVE, "palyra skill rollback SKILL --version VERSION"),
+        (SkillState.DISABLED, SkillEvent.APPROVE, "palyra skill enable SKILL"),
+        (SkillState.QUARANTINED, SkillEvent.ENABLE, "palyra skill approve SKILL VERSION"),
+        (SkillState.REMOVED, SkillEvent.ROLL_BACK, "palyra skill install FILE"),
+        (SkillState.APPROVED, SkillEvent.APPROVE, "palyra skill show SKILL"),
+        (SkillState.SUPERSEDED, SkillEvent.DISABLE, "palyra skill show SKILL"),
+    ],
+)
+def test_who_cannot_put_a_version_in_use_so_is_told_how(state: SkillState, event: SkillEvent, words: str) -> None:
+    with pytest.raises(WrongState) as refused:
+        after(state, event)
+    assert words in refused.value.hint
