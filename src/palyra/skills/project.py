@@ -16,6 +16,11 @@ BUILD_NAME: Final = "build.toml"
 EXAMPLES: Final = "examples/"
 BUILD_FOLDER: Final = "build"
 BUILD_FOLDER_HINT: Final = f"{BUILD_FOLDER}/ is for what a build makes, and no review shows it: keep sources elsewhere"
+PLAN_HINT: Final = f"docs/reference/skill-manifest.md shows a whole {BUILD_NAME}"
+_EXAMPLE_HINT: Final = (
+    "an example has tool, input, and output or error; where it needs them also config, http, storage, storage_after"
+    " and messages"
+)
 # A relative path of ordinary names: a project builds from its own files.
 _SOURCE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _MAX_SOURCES: Final = 256
@@ -85,11 +90,16 @@ def parse_build_plan(raw: bytes) -> BuildPlan:
         tree = tomllib.loads(raw.decode("utf-8"))
         if tree.get("build_version") != BUILD_VERSION:
             raise BadProject(f"{BUILD_NAME} must begin with build_version = {BUILD_VERSION}")
+        if (language := tree.get("language")) not in list(Language):
+            raise BadProject(
+                f"{BUILD_NAME}: language is {str(language)[:80]!r}; it must be one of {', '.join(Language)}",
+                hint=PLAN_HINT,
+            )
         plan = msgspec.convert(tree, BuildPlan)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadProject(f"{BUILD_NAME} is not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise BadProject(f"{BUILD_NAME}: {error}") from error
+        raise BadProject(f"{BUILD_NAME}: {error}", hint=PLAN_HINT) from error
     except ValueError as error:
         raise BadProject(f"{BUILD_NAME} has a number of thousands of digits") from error
     for module, build in plan.modules.items():
@@ -116,9 +126,9 @@ def parse_example(name: str, raw: bytes) -> Example:
     try:
         example = msgspec.convert(parse_strict(raw, any_number_spelling=True), Example)
     except NotStrictJson as error:
-        raise BadProject(f"{name} is not JSON: {error.message}") from error
+        raise BadProject(f"{name}: {error.message}", hint=error.hint) from error
     except msgspec.ValidationError as error:
-        raise BadProject(f"{name}: {error}") from error
+        raise BadProject(f"{name}: {error}", hint=_EXAMPLE_HINT) from error
     if (example.output is None) == (example.error is None):
-        raise BadProject(f"{name} has to expect either an output or an error")
+        raise BadProject(f"{name} has to expect either an output or an error", hint=_EXAMPLE_HINT)
     return example

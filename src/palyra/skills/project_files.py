@@ -28,6 +28,7 @@ from palyra.skills.project import (
 )
 
 _ASSETS: Final = "assets"
+_A_SOURCE: Final = f"{BUILD_NAME} names it as a source: write it, or correct the name"
 _MAX_EXAMPLE_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -112,10 +113,10 @@ def read_project(folder: Path) -> Project:
         manifest_bytes=manifest_bytes,
         manifest=manifest,
         plan=plan,
-        sources={name: _read(folder, name, MAX_ENTRY_BYTES) for name in names},
+        sources={name: _read(folder, name, MAX_ENTRY_BYTES, hint=_A_SOURCE) for name in names},
         assets=_assets(folder),
         examples={
-            path.name: parse_example(path.name, _read(folder, f"{EXAMPLES}{path.name}", _MAX_EXAMPLE_BYTES))
+            path.name: parse_example(named := f"{EXAMPLES}{path.name}", _read(folder, named, _MAX_EXAMPLE_BYTES))
             for path in sorted((folder / EXAMPLES).glob("*.json"))
         },
     )
@@ -138,11 +139,11 @@ def _assets(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def _read(folder: Path, name: str, most: int) -> bytes:
+def _read(folder: Path, name: str, most: int, *, hint: str | None = None) -> bytes:
     path = require_plain(folder, folder / name)
     try:
         if not path.is_file():
-            raise BadProject(f"{path} is missing")
+            raise BadProject(f"{path} is missing", hint=hint)
         with path.open("rb") as file:
             data = file.read(most + 1)
     except OSError as error:

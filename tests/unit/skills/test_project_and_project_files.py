@@ -39,6 +39,8 @@ def test_a_plan_is_read():
         (PLAN.replace("src/a.c", "build//a.c"), "not the path"),
         (PLAN.replace("src/a.c", "build /a.c"), "not the path"),
         (PLAN.replace('"src/a.c"', ""), "0 sources"),
+        (PLAN.replace('"c"', '"go"'), "language is 'go'; it must be one of c, assemblyscript, python, rust, wat"),
+        (PLAN.replace('"c"', '["c"]'), "it must be one of"),
         ("build_version = ", "not TOML"),
         (f"build_version = {'1' * 5_000}", "thousands of digits"),
         (f"build_version = 0x{'f' * 20_000}", "must begin with build_version"),
@@ -56,12 +58,13 @@ def test_what_is_wrong_with_a_plan_is_said(text, words):
         ('{"tool": "a", "input": {}, "output": {}, "error": "x"}', "either an output or an error"),
         ('{"tool": "a", "input": {}, "output": {}, "outptu": {}}', "outptu"),
         ('{"tool": "a", "input": []}', "input"),
-        ("{", "not JSON"),
+        ("{", "^a.json: not JSON: Expecting"),
     ],
 )
 def test_what_is_wrong_with_an_example_is_said(document, words):
-    with pytest.raises(BadProject, match=words):
+    with pytest.raises(BadProject, match=words) as refused:
         parse_example("a.json", document.encode())
+    assert "skill.toml" not in refused.value.hint, "it is the example that is wrong"
 
 
 def test_modules_of_plan_and_manifest_must_be_the_same(tmp_path):
@@ -75,7 +78,15 @@ def test_modules_of_plan_and_manifest_must_be_the_same(tmp_path):
 def test_a_missing_source_is_named(tmp_path):
     folder = Author(tmp_path).new("hello", "wat")
     (folder / "src" / "main.wat").unlink()
-    with pytest.raises(BadProject, match=r"main\.wat is missing"):
+    with pytest.raises(BadProject, match=r"main\.wat is missing") as refused:
+        read_project(folder)
+    assert "build.toml names it" in refused.value.hint
+
+
+def test_an_example_is_named_by_its_path_in_the_project(tmp_path):
+    folder = Author(tmp_path).new("hello", "wat")
+    (folder / "examples" / "odd.json").write_text('{"tool": "echo", "inputs": {}}')
+    with pytest.raises(BadProject, match=r"^examples/odd\.json: .*`inputs`"):
         read_project(folder)
 
 
