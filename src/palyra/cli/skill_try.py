@@ -1,7 +1,7 @@
 """Trying a skill on the author's machine, in the runtime that the daemon uses: run, test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from palyra.skills.manifest import SkillTool
     from palyra.skills.project_files import Project
     from palyra.wasm.grants import CapabilityGrantSet
-    from palyra.wasm.outcome import WasmOutcome
+    from palyra.wasm.outcome import LogLine, WasmOutcome
     from palyra.wasm.runtime import WasmRuntime
 
 _MAX_SECRETS_BYTES = 64 * 1024
@@ -73,6 +73,7 @@ def run(
     from palyra.skills.project_files import read_project, require_plain
     from palyra.skills.trial import checked_input, checked_output, chosen_tool, shown_grants, trial_grants
     from palyra.strict_json import parse_strict
+    from palyra.wasm.outcome import GuestFailed
 
     project = read_project(folder)
     asked = project.manifest.capabilities
@@ -90,12 +91,15 @@ def run(
         async with local_runtime() as runtime:
             return await call(runtime, artifact, tool, data, grants, host)
 
-    with invocation.output.working(f"running {tool.id}"):
-        outcome = asyncio.run(tried())
-    for line in outcome.logs:
-        invocation.output.note(f"{line.level}: {shown(line.text)}")
-    for channel, text in host.messages:
-        invocation.output.note(f"message to {shown(channel)}: {shown(text)}")
+    try:
+        with invocation.output.working(f"running {tool.id}"):
+            outcome = asyncio.run(tried())
+    except PalyraError as error:
+        _say(invocation, host, getattr(error, "logs", ()))
+        if isinstance(error, GuestFailed):
+            error.hint = "the message is the skill's own"
+        raise
+    _say(invocation, host, outcome.logs)
     output = checked_output(tool, outcome.output)
     usage = outcome.usage
     invocation.output.note(
@@ -104,6 +108,16 @@ def run(
     )
     found = {"tool": tool.id, "output": output, "usage": usage, "logs": outcome.logs, "grants": shown_grants(grants)}
     invocation.output.data(found, lambda _: pretty_json(output))
+
+
+def _say(invocation: Invocation, host: "LocalHost", logs: "Iterable[LogLine]") -> None:
+    """What happened on the way, of a call that failed too: then it is what its author looks for."""
+    for line in logs:
+        invocation.output.note(f"{line.level}: {shown(line.text)}")
+    for failure in host.failures:
+        invocation.output.note(f"http: {shown(failure)}")
+    for channel, text in host.messages:
+        invocation.output.note(f"message to {shown(channel)}: {shown(text)}")
 
 
 @click.command("test")
@@ -156,13 +170,14 @@ async def run_examples(project: "Project", artifact: "SkillArtifact") -> dict[st
             stored = {key: text.encode() for key, text in example.storage.items()}
             host = LocalHost(asked, stored=stored, exchanges=example.http)
             output, error = None, None
+            logs: tuple[LogLine, ...] = ()
             try:
                 tool = chosen_tool(project.manifest, example.tool)
                 data = checked_input(project.manifest, tool, example.input, example.config)
                 output = checked_output(tool, (await call(runtime, artifact, tool, data, grants, host)).output)
             except PalyraError as problem:
-                error = problem.message
-            results[name] = shortcomings(
+                error, logs = problem.message, getattr(problem, "logs", ())
+            found = shortcomings(
                 example,
                 output=output,
                 error=error,
@@ -170,6 +185,8 @@ async def run_examples(project: "Project", artifact: "SkillArtifact") -> dict[st
                 messages=host.messages,
                 unused=len(host.unused_exchanges),
             )
+            on_the_way = [*(f"{line.level}: {line.text}" for line in logs), *(f"http: {one}" for one in host.failures)]
+            results[name] = [*found, *on_the_way] if found else []
     return results
 
 

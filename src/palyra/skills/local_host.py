@@ -41,6 +41,8 @@ class LocalHost:
         self._secrets = dict(secrets or {})
         self.messages: list[tuple[str, str]] = []
         self.requests: list[tuple[str, str, str]] = []
+        # Why a request came to nothing, for the author: the guest learns no more than its status.
+        self.failures: list[str] = []
 
     @property
     def unused_exchanges(self) -> tuple[Exchange, ...]:
@@ -55,6 +57,7 @@ class LocalHost:
                     return GuestResponse(
                         status=one.status, headers=tuple(one.headers.items()), body=one.body.encode("utf-8")
                     )
+            self._note(grant.name, request, "the example has no such request")
             raise HostRefusal(Status.UNAVAILABLE)
         import asyncio
 
@@ -66,6 +69,7 @@ class LocalHost:
         for attached in request.secrets:
             value = self._secrets.get(attached.secret.name)
             if value is None:
+                self._note(granted, request, f"the trial has no value of {attached.secret.name}: see --secrets")
                 raise HostRefusal(Status.NOT_FOUND)
             headers[attached.header] = attached.prefix + value
         connection = http.client.HTTPSConnection(
@@ -76,12 +80,17 @@ class LocalHost:
             response = connection.getresponse()
             body = response.read(request.max_response_bytes + 1)
         except (OSError, http.client.HTTPException, ValueError) as error:
+            # The words of others may have a header's value in them, and with it a secret.
+            self._note(granted, request, str(error) if isinstance(error, OSError) else type(error).__name__)
             raise HostRefusal(Status.UNAVAILABLE) from error
         finally:
             connection.close()
         if len(body) > request.max_response_bytes:
             raise HostRefusal(Status.TOO_LARGE)
         return GuestResponse(status=response.status, headers=tuple(response.getheaders()), body=body)
+
+    def _note(self, granted: str, request: GuestRequest, why: str) -> None:
+        self.failures.append(f"{request.method} {request.path} at {granted}: {why}")
 
     async def secret_reveal(self, grant: Grant) -> str:
         if grant.name not in self._asked.reveal_secrets:

@@ -96,6 +96,9 @@ def test_run_refuses_what_does_not_fit(tmp_path, words, code):
         assert document["error"]["code"] == code
 
 
+LOG_AND_TRAP = "(drop (call $log (i32.const 2) (i32.const 64) (i32.const 14))) (unreachable)"
+
+
 def test_a_trial_keeps_storage_in_the_build_folder_and_grants_no_more_than_asked(tmp_path):
     author = Author(tmp_path)
     folder = author.new("hello", "c")
@@ -118,6 +121,25 @@ def test_a_trial_keeps_storage_in_the_build_folder_and_grants_no_more_than_asked
     assert (folder / "build" / "storage" / "names" / "last").read_text() == "Ada"
     refused = author.error("skill", "run", "--dir", str(folder), "--grant", "http", "--input", '{"name": "Ada"}')
     assert (refused["code"], refused["message"]) == ("wasm.failed", "not stored")
+    assert "journal" not in refused["hint"], "a trial is in no journal"
+
+
+def test_what_a_skill_said_before_it_failed_is_shown(tmp_path):
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    source = folder / "src" / "main.wat"
+    log = '(import "palyra:plugins/host-capabilities@0.1.0" "log" (func $log (param i32 i32 i32) (result i32)))'
+    source.write_text(
+        source.read_text()
+        .replace("(module", f'(module {log} (data (i32.const 64) "so far so good")', 1)
+        .replace(
+            "(local $at i32)\n    (local.set $at (call", f"(local $at i32) {LOG_AND_TRAP}\n    (local.set $at (call"
+        )
+    )
+    assert author.error("skill", "run", "--dir", str(folder))["code"] == "wasm.trap"
+    assert "warning: so far so good" in author.notes
+    _, document = author.run("skill", "test", "--dir", str(folder))
+    assert "warning: so far so good" in document["data"]["examples"][0]["problems"]
 
 
 def test_a_failing_example_is_told_with_what_came_instead(tmp_path):

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from fakes.skill_scene import manifest
@@ -21,7 +22,7 @@ from palyra.skills.trial import (
 )
 from palyra.wasm.abi import Status
 from palyra.wasm.grants import Capability
-from palyra.wasm.ports import GuestRequest, HostRefusal
+from palyra.wasm.ports import AttachedSecret, GuestRequest, HostRefusal
 
 ASKED = Capabilities(
     http_egress_allowlist=("a.example", "b.example:8443"),
@@ -164,11 +165,28 @@ async def test_requests_are_answered_from_the_example_once():
     assert (answer.status, answer.body) == (201, b"hi")
     assert host.unused_exchanges == ()
     assert await refused(host.http(host_grant, REQUEST)) is Status.UNAVAILABLE
+    assert host.failures == ["GET /x at a.example: the example has no such request"]
 
 
 async def test_a_host_that_is_not_there_is_a_status():
     host_grant = trial_grants(Capabilities(http_egress_allowlist=("127.0.0.1:9",)), ("http",)).handles(Capability.HTTP)
-    assert await refused(LocalHost(ASKED).http(host_grant[0], REQUEST)) is Status.UNAVAILABLE
+    host = LocalHost(ASKED)
+    assert await refused(host.http(host_grant[0], REQUEST)) is Status.UNAVAILABLE
+    (why,) = host.failures
+    assert why.startswith("GET /x at 127.0.0.1:9: ") and "refused" in why
+
+
+async def test_an_author_learns_which_secret_a_trial_lacks_and_never_its_value():
+    asked = Capabilities(http_egress_allowlist=("127.0.0.1:9",), secrets=("skill:x/key",))
+    grants = trial_grants(asked, ("all",))
+    (http,), (secret,) = grants.handles(Capability.HTTP), grants.handles(Capability.SECRET)
+    request = msgspec.structs.replace(REQUEST, secrets=(AttachedSecret(secret=secret, header="x-key", prefix=""),))
+    host = LocalHost(asked)
+    assert await refused(host.http(http, request)) is Status.NOT_FOUND
+    assert host.failures == ["GET /x at 127.0.0.1:9: the trial has no value of skill:x/key: see --secrets"]
+    odd = LocalHost(asked, secrets={"skill:x/key": "one\nline-too-many"})
+    assert await refused(odd.http(http, request)) is Status.UNAVAILABLE
+    assert "too-many" not in str(odd.failures), "the library's words have the header in them"
 
 
 async def test_only_secrets_that_may_be_seen_are_shown():
