@@ -116,16 +116,30 @@ def read_project(folder: Path) -> Project:
         sources={name: _read(folder, name, MAX_ENTRY_BYTES, hint=_A_SOURCE) for name in names},
         assets=_assets(folder),
         examples={
-            path.name: parse_example(named := f"{EXAMPLES}{path.name}", _read(folder, named, _MAX_EXAMPLE_BYTES))
-            for path in sorted((folder / EXAMPLES).glob("*.json"))
+            name: parse_example(named := f"{EXAMPLES}{name}", _read(folder, named, _MAX_EXAMPLE_BYTES))
+            for name in _example_names(folder / EXAMPLES)
         },
     )
+
+
+def _example_names(place: Path) -> list[str]:
+    """Of a folder that is not there, none. One that cannot be read must not look like one without tests."""
+    try:
+        return sorted(name for name in os.listdir(place) if name.endswith(".json"))
+    except OSError as error:
+        _refuse_unless_missing(error)
+        return []
+
+
+def _refuse_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise BadProject(f"cannot read {error.filename}: {error.strerror}") from error
 
 
 def _assets(folder: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     top = require_plain(folder, folder / _ASSETS)
-    for parent, folders, files in os.walk(top):
+    for parent, folders, files in os.walk(top, onerror=_refuse_unless_missing):
         folders.sort()
         for name in folders:
             require_plain(folder, Path(parent, name))

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -87,6 +88,16 @@ def test_an_example_is_named_by_its_path_in_the_project(tmp_path):
     folder = Author(tmp_path).new("hello", "wat")
     (folder / "examples" / "odd.json").write_text('{"tool": "echo", "inputs": {}}')
     with pytest.raises(BadProject, match=r"^examples/odd\.json: .*`inputs`"):
+        read_project(folder)
+
+
+@pytest.mark.parametrize("name", ["examples", "assets"])
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path, name):
+    folder = Author(tmp_path).new("hello", "wat")
+    shutil.rmtree(folder / name, ignore_errors=True)
+    assert not (read_project(folder).examples if name == "examples" else read_project(folder).assets)
+    (folder / name).write_text("not a folder")
+    with pytest.raises(BadProject, match=f"cannot read .*{name}/?: Not a directory"):
         read_project(folder)
 
 
