@@ -38,10 +38,10 @@ class ManifestTable:
         self._path = path
         self._known: list[str] = []
 
-    def refuse(self, message: str, *path: str | int) -> NoReturn:
+    def refuse(self, message: str, *path: str | int, hint: str | None = None) -> NoReturn:
         whole = (*self._path, *path)
         line = line_at(self._lines, whole)
-        raise MalformedManifest(f"line {line}: {message}", line=line, key=dotted(whole))
+        raise MalformedManifest(f"line {line}: {message}", hint=hint, line=line, key=dotted(whole))
 
     def text(self, key: str, *, most: int, form: Form | None = None, default: str | None = None) -> str:
         value = self._take(key)
@@ -83,11 +83,11 @@ class ManifestTable:
         return value
 
     def parsed(self, key: str, value: str, parse: Callable[[str], T], *index: int) -> T:
-        """``parse`` of another concept, whose refusal gets this manifest's line."""
+        """``parse`` of another concept, whose refusal gets this manifest's line and keeps its own hint."""
         try:
             return parse(value)
         except PalyraError as error:
-            self.refuse(f"{key}: {error.message}", key, *index)
+            self.refuse(f"{key}: {error.message}", key, *index, hint=error.hint)
 
     def raw(self, key: str) -> Any:
         """The value as TOML gave it, or None; for what has a reader of its own."""

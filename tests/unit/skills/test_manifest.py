@@ -97,6 +97,20 @@ def refusal(old: str, new: str) -> tuple[int, str]:
     return refused.value.details["line"], refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('version = "1.2.0-rc.1"', 'version = "1.2"', "write MAJOR.MINOR.PATCH"),
+        ('"API.acme.com:8443"', '"https://api.acme.com/"', "write HOST, HOST:PORT"),
+    ],
+)
+def test_a_value_of_another_concept_is_refused_with_that_concepts_hint(old: str, new: str, words: str) -> None:
+    assert old in WHOLE
+    with pytest.raises(MalformedManifest) as refused:
+        parse_manifest(WHOLE.replace(old, new, 1).encode())
+    assert words in refused.value.hint
+
+
 def line_of(text: str, marker: str) -> int:
     return next(number for number, line in enumerate(text.split("\n"), start=1) if marker in line)
 
