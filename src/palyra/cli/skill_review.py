@@ -128,8 +128,9 @@ def list_skills(invocation: Invocation, everything: bool) -> None:
         {"skills": listed, "removed_left_out": left_out}, lambda _: invocation.output.table(columns, rows)
     )
     if left_out and not invocation.output.json:
-        versions = "1 removed version is" if left_out == 1 else f"{left_out} removed versions are"
-        invocation.output.note(f"{versions} left out; --all shows them")
+        one = left_out == 1
+        versions = "1 removed version is" if one else f"{left_out} removed versions are"
+        invocation.output.note(f"{versions} left out; --all shows {'it' if one else 'them'}")
 
 
 @click.command("show")

@@ -62,6 +62,7 @@ def test_removed_versions_are_listed_only_when_all_are_asked_for(
         palyra("skill", "install", file(tmp_path, signer, version))
     assert palyra("skill", "list").err == ""
     palyra("skill", "remove", SKILL, "--version", "1.0.0")
+    assert palyra("skill", "list").err == "1 removed version is left out; --all shows it\n"
     palyra("skill", "remove", SKILL, "--version", "1.1.0")
     listed = palyra("skill", "list")
     assert [line.split()[1] for line in listed.out.strip().split("\n")[1:]] == ["1.2.0"]
