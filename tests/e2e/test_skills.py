@@ -139,7 +139,7 @@ def test_a_skill_with_a_secret_can_do_its_work_and_nothing_else(tmp_path: Path, 
             tmp_path,
             f"[tools]\npreapproved = {['echo'] if approved else ['skill.*']}\n".replace("'", '"')
             + f'[egress]\nallowed_hosts = ["{host}", "other.test:{port}"]\n'
-            f'private_targets = ["{host}", "other.test:{port}"]\n'
+            f'private_targets = ["{host}", "other.test:{port}"]\nplain_targets = ["{host}"]\n'
             '[egress.static_hosts]\n"api.test" = ["127.0.0.1"]\n"other.test" = ["127.0.0.1"]\n',
         )
         workshop = Workshop(place)

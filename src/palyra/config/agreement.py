@@ -66,6 +66,13 @@ def _check_egress(settings: Settings) -> None:
                 settings=["egress.allowed_hosts", "mcp.servers"],
             )
     _rules(settings, "egress.private_targets")
+    for rule in _rules(settings, "egress.plain_targets"):
+        if rule.port is None:
+            raise InvalidSetting(
+                f"egress.plain_targets: {rule} has no port",
+                hint=f"write the port that is spoken to without TLS, such as {rule}:8080",
+                settings=["egress.plain_targets"],
+            )
     _rules(settings, "browser.private_targets")
     for typed in settings.browser.bindings:
         _explained("browser.bindings", typed.check)

@@ -169,6 +169,10 @@ class EgressSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         HostTexts,
         _says("Those of the allowed hosts that may have addresses on private networks or on this machine."),
     ] = ()
+    plain_targets: Annotated[
+        HostTexts,
+        _says("Those of the allowed hosts, as HOST:PORT, that skills speak to without TLS, attached secrets included."),
+    ] = ()
     static_hosts: Annotated[
         dict[HostName, Addresses], _says("Names with addresses of their own, which are judged as any other.")
     ] = {}

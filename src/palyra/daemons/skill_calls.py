@@ -17,6 +17,7 @@ from palyra.daemons.skill_services import LogOnly, SkillServices
 from palyra.daemons.skill_storage import SkillFolders, SkillStorage
 from palyra.daemons.skill_tools import DEFAULT_STORAGE_BYTES, ActiveTool
 from palyra.daemons.storage_threads import StorageThreads
+from palyra.egress.rules import parse_rules
 from palyra.fetch.client import FetchClient
 from palyra.journal.redact import Redactor
 from palyra.policy.entities import EntityDirectory
@@ -86,4 +87,5 @@ class SkillCalls:
 
     def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
         grant = grant_of(plan, self._settings, active.hosts)
-        return SkillHttp(self._client, self._egress.proxy.dialler, self._credentials, grant)
+        plain = parse_rules(self._settings.plain_targets)
+        return SkillHttp(self._client, self._egress.proxy.dialler, self._credentials, grant, plain)

@@ -17,16 +17,16 @@ def gets_less(asked: Capabilities, settings: Settings) -> tuple[GetsLess, ...]:
 
 
 def _hosts(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
-    private = parse_rules(settings.egress.private_targets)
+    private, plain = parse_rules(settings.egress.private_targets), parse_rules(settings.egress.plain_targets)
     for host in asked.http_egress_allowlist:
-        reached = [str(rule) for rule in reachable((host,), settings.egress.allowed_hosts, private)]
+        reached = [str(rule) for rule in reachable((host,), settings.egress.allowed_hosts)]
         if host not in reached:
             yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
-        elif (less := _closed(host, private) or _plain(host, private)) is not None:
+        elif (less := _closed(host, private, plain) or _plain(host, plain)) is not None:
             yield less
 
 
-def _closed(host: str, private: tuple[HostRule, ...]) -> GetsLess | None:
+def _closed(host: str, private: tuple[HostRule, ...], plain: tuple[HostRule, ...]) -> GetsLess | None:
     """An address that is allowed, and in a range that only the operator opens, or nobody. Which addresses a name has
     is seen when it is used."""
     rule = HostRule.parse(host)
@@ -36,21 +36,21 @@ def _closed(host: str, private: tuple[HostRule, ...]) -> GetsLess | None:
     if not lies_in.openable:
         never = f"no host, ever: it is in the range of {lies_in.name}"
         return GetsLess(asked=host_line(host), gets=never, setting="egress.allowed_hosts")
-    target = target_of(rule, private)
+    target = target_of(rule, plain)
     if find_rule(private, target.host, target.port) is not None:
         return None
     not_yet = f"no host: it is in the range of {lies_in.name}"
     return GetsLess(asked=host_line(host), gets=not_yet, setting="egress.private_targets")
 
 
-def _plain(host: str, private: tuple[HostRule, ...]) -> GetsLess | None:
-    """A private target on a port that is no usual one of TLS is spoken to without it, and attached secrets go along."""
+def _plain(host: str, plain: tuple[HostRule, ...]) -> GetsLess | None:
+    """A host that the operator has spoken to without TLS: attached secrets go along, for everybody on the way to read.
+    What a line with a star means is known when it is used."""
     rule = HostRule.parse(host)
-    target = target_of(rule, private)
-    if rule.below or target.scheme == "https" or in_clear(target, private):
+    target = target_of(rule, plain)
+    if rule.below or target.scheme == "https" or in_clear(target, plain):
         return None
-    plain = "requests without TLS: it is a private target on a port other than 443 and 8443"
-    return GetsLess(asked=host_line(host), gets=plain, setting="egress.private_targets")
+    return GetsLess(asked=host_line(host), gets="requests and secrets without TLS", setting="egress.plain_targets")
 
 
 def _quotas(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:

@@ -27,7 +27,7 @@ from palyra.skills.star_handles import host_meant
 from palyra.wasm.abi import Status
 from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
 
-_HTTPS_PORTS: Final = frozenset({443, 8443})
+_HTTPS_PORT: Final = 443
 _HTTP_PORT: Final = 80
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ALWAYS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -35,55 +35,64 @@ _MAX_HEADERS: Final = 64
 _PLACEHOLDER: Final = "{{vault:"
 
 
-def target_of(rule: HostRule, private: tuple[HostRule, ...]) -> Target:
-    """Where requests to one host go: over TLS, but for port 80 and for ports of hosts on private networks that are not
-    usual ones of TLS."""
-    port = 443 if rule.port is None else rule.port
-    plain = port == _HTTP_PORT or (port not in _HTTPS_PORTS and find_rule(private, rule.host, port) is not None)
-    return Target.of(rule.host, port, scheme="http" if plain else "https")
+def target_of(rule: HostRule, plain: tuple[HostRule, ...]) -> Target:
+    """Where requests to one host go: over TLS, but for port 80 and for the hosts of which the operator says otherwise,
+    which are ``plain``."""
+    port = _port_of(rule)
+    without_tls = port == _HTTP_PORT or find_rule(plain, rule.host, port) is not None
+    return Target.of(rule.host, port, scheme="http" if without_tls else "https")
 
 
-def in_clear(target: Target, private: tuple[HostRule, ...]) -> bool:
-    """Whether everybody on the way could read a secret. A manifest cannot ask for that; for a host on a network of
-    one's own the operator has, by naming it with its port."""
-    return target.scheme == "http" and find_rule(private, target.host, target.port) is None
+def in_clear(target: Target, plain: tuple[HostRule, ...]) -> bool:
+    """Whether everybody on the way could read a secret, and the operator has not said that this may be so. A manifest
+    cannot ask for it."""
+    return target.scheme == "http" and find_rule(plain, target.host, target.port) is None
 
 
-def reachable(hosts: tuple[str, ...], allowed: tuple[str, ...], private: tuple[HostRule, ...]) -> tuple[HostRule, ...]:
+def _port_of(rule: HostRule) -> int:
+    return _HTTPS_PORT if rule.port is None else rule.port
+
+
+def reachable(hosts: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[HostRule, ...]:
     """The hosts of a manifest that the operator's list allows too; of a line with a star, the part that it allows."""
     ceiling = parse_rules(allowed)
     found: dict[HostRule, None] = {}
     for rule in parse_rules(hosts):
         if rule.below:
             found |= dict.fromkeys(both for other in ceiling if (both := common(rule, other)) is not None)
-        else:
-            target = target_of(rule, private)
-            if find_rule(ceiling, target.host, target.port) is not None:
-                found[rule] = None
+        elif find_rule(ceiling, rule.host, _port_of(rule)) is not None:
+            found[rule] = None
     return tuple(found)
 
 
 class SkillHttp:
-    """The requests of one call of a skill. ``grant`` has the rules and bounds of the call and no bindings."""
+    """The requests of one call of a skill. ``grant`` has the rules and bounds of the call and no bindings; ``plain``
+    are the hosts that are spoken to without TLS."""
 
     def __init__(
-        self, client: FetchClient, dialler: Dialler, credentials: BoundCredentials, grant: EgressGrant
+        self,
+        client: FetchClient,
+        dialler: Dialler,
+        credentials: BoundCredentials,
+        grant: EgressGrant,
+        plain: tuple[HostRule, ...],
     ) -> None:
         self._client = client
         self._dialler = dialler
         self._credentials = credentials
         self._grant = grant
+        self._plain = plain
         self.spent = 0
         self.reached: list[Reached] = []
 
     async def send(self, host: str, request: GuestRequest) -> GuestResponse:
         rule, path = host_meant(host, request.path)
-        target = target_of(rule, self._grant.private_targets)
+        target = target_of(rule, self._plain)
         if request.body and request.method in _WITHOUT_BODY:
             raise HostRefusal(Status.BAD_REQUEST)
         if self.spent >= self._grant.max_bytes:
             raise HostRefusal(Status.QUOTA)
-        if request.secrets and in_clear(target, self._grant.private_targets):
+        if request.secrets and in_clear(target, self._plain):
             raise HostRefusal(Status.DENIED)
         grant = msgspec.structs.replace(
             self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=_bindings(request, target)

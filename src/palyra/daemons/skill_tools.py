@@ -8,7 +8,7 @@ import msgspec
 from palyra.config.settings import EgressSettings, WasmSettings
 from palyra.daemons.skill_http import reachable
 from palyra.daemons.wasm_bounds import ENFORCEABLE, WASM_EXECUTOR, default_limits, most_limits
-from palyra.egress.rules import HostRule, parse_rules
+from palyra.egress.rules import HostRule
 from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
 from palyra.skills.capabilities import STAR, Capabilities, WasiGroup
 from palyra.skills.configuration import configured_input
@@ -48,7 +48,6 @@ def active_tools(
 ) -> tuple[ActiveTool, ...]:
     bare = msgspec.structs.replace(module, module_bytes=b"")
     asked = module.manifest.capabilities
-    private = parse_rules(egress.private_targets)
     return tuple(
         ActiveTool(
             spec=skill_spec(bare, tool, wasm, egress),
@@ -56,7 +55,7 @@ def active_tools(
             module=bare,
             limits=skill_limits(asked, wasm),
             grants=skill_grants(asked),
-            hosts=reachable(asked.http_egress_allowlist, egress.allowed_hosts, private),
+            hosts=reachable(asked.http_egress_allowlist, egress.allowed_hosts),
         )
         for tool in module.tools
     )
@@ -66,7 +65,7 @@ def skill_spec(
     module: ResolvedInstalledSkillModule, tool: SkillTool, wasm: WasmSettings, egress: EgressSettings
 ) -> ToolSpec:
     asked = module.manifest.capabilities
-    hosts = reachable(asked.http_egress_allowlist, egress.allowed_hosts, parse_rules(egress.private_targets))
+    hosts = reachable(asked.http_egress_allowlist, egress.allowed_hosts)
     touches = Touches(hosts=tuple(map(str, hosts)), secrets=asked.secrets)
     reserved = {BudgetKind.WASM_FUEL: skill_limits(asked, wasm).fuel_budget}
     if asked.http_egress_allowlist:

@@ -102,6 +102,9 @@ def test_absolute_and_home_paths_and_equal_bounds_pass() -> None:
         ),
         (Settings(egress=EgressSettings(allowed_hosts=("*",))), "egress.allowed_hosts"),
         (Settings(egress=EgressSettings(private_targets=("127.1",))), "egress.private_targets"),
+        (Settings(egress=EgressSettings(plain_targets=("127.1:8080",))), "egress.plain_targets"),
+        # Of a host without a port nobody knows which one has no TLS: 443 among them would be a surprise.
+        (Settings(egress=EgressSettings(plain_targets=("lan.test",))), "egress.plain_targets"),
         (Settings(egress=EgressSettings(static_hosts={"a b": ("1.2.3.4",)})), "egress.static_hosts"),
         (Settings(egress=EgressSettings(static_hosts={"a.example": ("1.2.3",)})), "egress.static_hosts"),
         (

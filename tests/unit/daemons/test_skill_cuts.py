@@ -11,7 +11,7 @@ from palyra.config.settings import Settings
 from palyra.daemons.skill_cuts import gets_less
 from palyra.skills.capability_difference import capability_lines
 
-PLAIN = "requests without TLS: it is a private target on a port other than 443 and 8443"
+PLAIN = "requests and secrets without TLS"
 
 
 def cuts(capabilities: str, **settings: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -57,17 +57,17 @@ def test_an_address_that_no_setting_opens_is_named_with_its_range() -> None:
     assert [(one, gets.partition(" it is in the range of ")[0], setting) for one, gets, setting in found] == [
         ("send requests to 10.0.0.7:8443", "no host:", "egress.private_targets"),
         ("send requests to 169.254.169.254:80", "no host, ever:", "egress.allowed_hosts"),
-        ("send requests to [::1]:9000", PLAIN, "egress.private_targets"),
     ]
 
 
-def test_a_private_target_that_is_reached_without_tls_is_named() -> None:
-    hosts = ["lan.test:8080", "lan.test:8443", "lan.test:80", "pub.test:80", "pub.test:8080", "pub.test"]
+def test_a_host_that_is_reached_without_tls_is_named_but_for_those_that_get_no_secret() -> None:
+    hosts = ["lan.test:8080", "lan.test:9200", "lan.test:80", "pub.test:80", "pub.test:8080", "pub.test"]
     asked = f"http_egress_allowlist = {json.dumps(hosts)}"
-    egress = {"allowed_hosts": hosts, "private_targets": ["lan.test:8080", "lan.test:8443", "lan.test:80"]}
+    private, plain = [host for host in hosts if host.startswith("lan")], ["lan.test:8080", "lan.test:80"]
+    egress = {"allowed_hosts": hosts, "private_targets": private, "plain_targets": plain}
     assert cuts(asked, egress=egress) == [
-        ("send requests to lan.test:80", PLAIN, "egress.private_targets"),
-        ("send requests to lan.test:8080", PLAIN, "egress.private_targets"),
+        ("send requests to lan.test:80", PLAIN, "egress.plain_targets"),
+        ("send requests to lan.test:8080", PLAIN, "egress.plain_targets"),
     ]
 
 

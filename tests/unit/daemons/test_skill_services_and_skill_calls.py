@@ -73,6 +73,7 @@ def settings(web: Web) -> dict[str, Any]:
         "egress": {
             "allowed_hosts": hosts,
             "private_targets": hosts,
+            "plain_targets": hosts,
             "static_hosts": {"web.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]},
         },
         "tools": {"preapproved": ["skill.*"]},
@@ -173,7 +174,7 @@ STARRED = 'wildcard_opt_in = ["http"]'
 async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path) -> None:
     hosts = [f"*.web.test:{web.port}", f"other.test:{web.port}"]
     addresses = {name: ["127.0.0.1"] for name in ("a.web.test", "b.web.test", "web.test", "other.test")}
-    open_to = {"allowed_hosts": hosts, "private_targets": hosts, "static_hosts": addresses}
+    open_to = {"allowed_hosts": hosts, "private_targets": hosts, "plain_targets": hosts, "static_hosts": addresses}
     async with open_house(tmp_path, {"egress": open_to, "tools": {"preapproved": ["skill.*"]}}) as house:
         await keep(house)
         starred = wishes(f"*.web.test:{web.port}", more=STARRED)
