@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from fakes.house import open_house
+from fakes.lying_worker import LyingWorkers, ended, saying
 from fakes.wasm_guests import (
     ALLOC,
     ECHO,
@@ -26,9 +28,11 @@ from fakes.wasm_guests import (
     text_at,
     wasm,
 )
+from fakes.wasm_skills import TOOL, put_in_use
 from palyra.journal.redact import Redactor
 from palyra.limits import MIB
 from palyra.secret import Secret
+from palyra.tools.budget import BudgetKind
 from palyra.wasm.abi import CORE_TYPES, Status, core_types
 from palyra.wasm.grants import NOTHING_GRANTED
 from palyra.wasm.limits import RuntimeLimits
@@ -50,6 +54,7 @@ from palyra.wasm.ports import HostRefusal
 # Fuel without end: time alone must stop these.
 ENDLESS_FUEL = RuntimeLimits(fuel_budget=10**15)
 FOREVER = "(loop $l (br $l))"
+STORES = 'filesystem = { read_roots = ["notes"], write_roots = ["notes"] }'
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -833,6 +838,40 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (OSError, ValueError):
         return False
+
+
+# What a worker that was taken over says. Nobody knows better what its guest used, but there are things it cannot have.
+LIES = {
+    "less than nothing": {"fuel_used": -400},
+    "a debt": {"fuel_used": -(10**18)},
+    "more than it was given": {"fuel_used": RuntimeLimits().fuel_budget + 1},
+    "more than a ledger holds": {"fuel_used": 2**64 - 1},
+    "memory below nothing": {"peak_memory_bytes": -1},
+    "more memory than a document can say": {"peak_memory_bytes": 2**53},
+    "calls below nothing": {"host_calls": -7},
+    "an exit code that is none": {"output": 2**63},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("capabilities", ["", STORES], ids=["without effects", "with effects"])
+async def test_a_worker_that_lies_about_what_was_used_is_charged_for_all_and_ends(
+    tmp_path, monkeypatch, lie, capabilities
+):
+    """The call ends, on record, its run pays what the guest might have used, and nothing stays reserved."""
+    workers = LyingWorkers(monkeypatch)
+    async with open_house(tmp_path, {"tools": {"allowed": ["skill.*"], "preapproved": ["skill.*"]}}) as house:
+        await put_in_use(house, capabilities=capabilities)
+        run = await house.open_run()
+        workers.lie = saying(ended(fuel_used=500))
+        assert (await house.call(TOOL, {}, run_id=run)).state.value == "succeeded"
+        workers.lie = saying(ended(**LIES[lie]))
+        record = await house.call(TOOL, {}, run_id=run)
+        assert record.state.value == "failed" and record.error["code"] == "wasm.worker_lost"
+        assert workers.killed
+        fuel = house.run(str(run)).budget[BudgetKind.WASM_FUEL]
+        assert (fuel.used, fuel.reserved) == (500 + RuntimeLimits().fuel_budget, 0)
+        assert "call.finished" in house.kinds(call=record.call_id)
 
 
 async def test_no_more_guests_live_at_once_than_allowed_and_the_next_waits(tmp_path):

@@ -263,7 +263,7 @@ class WasmRuntime:
                 while True:
                     frame = await link.receive()
                     match frame:
-                        case Done():
+                        case Done() if frame.fuel_used <= call.fuel:
                             return frame
                         case Ask():
                             with self.pool.parked():

@@ -5,7 +5,7 @@ do not travel here but in memory files whose descriptors come with the frame. Th
 they may be, words of a guest that broke out: strict types, a bound on the length, and no descriptors.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -19,6 +19,9 @@ PACKET_BYTES: Final = 64 * KIB
 # The largest answer or output with what is around it.
 MAX_FRAME_BYTES: Final = 10 * MIB
 _LAST, _MORE = b"\0", b"\1"
+# What a worker counts goes into ledgers and documents: no less than nothing, no more than JSON can say exactly.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+ExitCode = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
@@ -118,13 +121,13 @@ class Done(_Frame, frozen=True, tag=23):
 
     kind: str
     message: str
-    output: bytes | int
-    fuel_used: int
-    peak_memory_bytes: int
-    duration_us: int
-    host_calls: int
+    output: bytes | ExitCode
+    fuel_used: Count
+    peak_memory_bytes: Count
+    duration_us: Count
+    host_calls: Count
     logs: tuple[tuple[int, str], ...]
-    logs_dropped: int
+    logs_dropped: Count
     spent: bool
 
 
