@@ -50,6 +50,7 @@ from palyra.wasm.outcome import (
     WorkerLost,
 )
 from palyra.wasm.ports import HostRefusal
+from palyra.wasm.wire import packets
 
 # Fuel without end: time alone must stop these.
 ENDLESS_FUEL = RuntimeLimits(fuel_budget=10**15)
@@ -872,6 +873,18 @@ async def test_a_worker_that_lies_about_what_was_used_is_charged_for_all_and_end
         fuel = house.run(str(run)).budget[BudgetKind.WASM_FUEL]
         assert (fuel.used, fuel.reserved) == (500 + RuntimeLimits().fuel_budget, 0)
         assert "call.finished" in house.kinds(call=record.call_id)
+
+
+async def test_a_worker_whose_texts_are_none_is_ended_at_once(tmp_path, monkeypatch, caplog):
+    """Frames that are right but for a byte in a text, one after the other: the first is the last that is read."""
+    workers = LyingWorkers(monkeypatch)
+    (packet,) = packets(ended(message="~"))
+    workers.lie = lambda connection: [connection.send(packet.replace(b"~", b"\xff")) for _ in range(20)]
+    async with open_runtime(tmp_path) as runtime:
+        with pytest.raises(WorkerLost, match="cannot be read"):
+            await runtime.run(await runtime.compile(wasm(ECHO)), timeout_ms=2_000)
+        assert workers.killed
+    assert not [line for line in caplog.records if line.name == "asyncio"]
 
 
 async def test_no_more_guests_live_at_once_than_allowed_and_the_next_waits(tmp_path):

@@ -75,7 +75,11 @@ class HostAnswers:
                     return Status.DENIED
                 return (await self._services.secret_reveal(grant)).encode()
             case "channel-send":
-                await self._services.channel_send(grant, ask.body.decode("utf-8", "strict"))
+                try:
+                    text = ask.body.decode()
+                except UnicodeDecodeError:
+                    return Status.BAD_UTF8
+                await self._services.channel_send(grant, text)
                 return b""
             case _:
                 return await self._storage(grant, ask)

@@ -191,5 +191,5 @@ def read_to_worker(encoded: bytes) -> ToWorker:
 def read_from_worker(encoded: bytes) -> FromWorker:
     try:
         return _FROM_WORKER.decode(encoded)
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadFrame("a frame that cannot be read") from problem

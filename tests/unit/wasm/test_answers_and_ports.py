@@ -31,7 +31,7 @@ async def test_an_answer_has_its_questions_number():
         ({"handle": 10_000}, Status.BAD_HANDLE),
         ({"key": "../k"}, Status.BAD_REQUEST),
         ({"operation": "storage-put", "body": bytes(2_000_000)}, Status.TOO_LARGE),
-        ({"operation": "channel-send", "handle": 40_000, "body": b"\xff"}, Status.FAILED),
+        ({"operation": "channel-send", "handle": 40_000, "body": b"\xff"}, Status.BAD_UTF8),
         ({"operation": "secret-reveal", "handle": 20_001}, Status.DENIED),
     ],
 )
