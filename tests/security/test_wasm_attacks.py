@@ -134,6 +134,31 @@ async def test_a_storm_of_host_calls_is_answered_with_a_status(tmp_path):
     assert outcome.output == Status.QUOTA
 
 
+async def test_a_storm_of_calls_of_preview_2_ends_the_guest(tmp_path):
+    """As many as it may, and no more: fuel does not count them, and few of them have a status to answer with."""
+    body = """(local $n i32) (loop $l (drop (call $number))
+        (local.set $n (i32.add (local.get $n) (i32.const 1))) (br_if $l (i32.lt_u (local.get $n) (i32.const {})))) """
+    guests = [
+        component(
+            body.format(calls) + RETURN_INPUT,
+            imports="""(import "wasi:random/random@0.2.3" (instance $random
+              (export "get-random-u64" (func (result u64)))))""",
+            lowered='(core func $number (canon lower (func $random "get-random-u64")))',
+            core='(import "w" "number" (func $number (result i64)))',
+            given='(with "w" (instance (export "number" (func $number))))',
+        )
+        for calls in (400, 401)
+    ]
+    limits = RuntimeLimits(max_host_calls=400)
+    async with open_runtime(tmp_path) as runtime:
+        few, many = [await runtime.compile(guest) for guest in guests]
+        assert (await runtime.run(few, input=b"{}", limits=limits)).usage.host_calls == 400
+        with pytest.raises(Trapped, match="too many calls") as caught:
+            await runtime.run(many, input=b"{}", limits=limits)
+        assert caught.value.usage.host_calls == 401
+        await _is_well(runtime)
+
+
 async def test_a_guest_that_waits_for_the_outside_is_ended_in_time_and_the_work_outside_with_it(tmp_path):
     services = FakeServices()
     services.hold = asyncio.Event()

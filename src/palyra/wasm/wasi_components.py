@@ -56,7 +56,7 @@ class WasiComponents:
         read = f"(borrow, u64) -> result<list<u8>, {_STREAM_ERROR}>"
         write, flush = f"(borrow, list<u8>) -> result<_, {_STREAM_ERROR}>", f"(borrow) -> result<_, {_STREAM_ERROR}>"
         make_socket = f"(enum{{ipv4, ipv6}}) -> result<own, {ANY_ERRORS}>"
-        return {
+        functions: dict[tuple[str, str], tuple[str, ComponentFunction]] = {
             ("wasi:cli/environment", "get-environment"): ("() -> list<tuple<string, string>>", _empty),
             ("wasi:cli/environment", "get-arguments"): ("() -> list<string>", _empty),
             ("wasi:cli/environment", "initial-cwd"): ("() -> option<string>", _nothing),
@@ -98,6 +98,17 @@ class WasiComponents:
             ("wasi:sockets/tcp-create-socket", "create-tcp-socket"): (make_socket, _no_socket),
             ("wasi:sockets/udp-create-socket", "create-udp-socket"): (make_socket, _no_socket),
         }
+        return {key: (type_, self._counted(function)) for key, (type_, function) in functions.items()}
+
+    def _counted(self, function: ComponentFunction) -> ComponentFunction:
+        """Few of these types have a status: a guest that calls too many is ended."""
+
+        def counted(store: Any, *arguments: Any) -> Any:
+            if self._desk.calls is None or not self._desk.calls.enter():
+                raise wasmtime.WasmtimeError("too many calls of host functions")
+            return function(store, *arguments)
+
+        return counted
 
     def _maker(self, name: str, representation: int) -> ComponentFunction:
         number = resource_number(name, self._resources)
@@ -115,7 +126,7 @@ class WasiComponents:
     def _write(self, store: Any, stream: wit.ResourceAny, piece: bytes) -> wit.Variant:
         # Looking at what is borrowed gives it back too.
         level = _OUTPUT_LEVELS.get(stream.to_host(store).rep, INFO)
-        if self._desk.calls is not None and self._desk.calls.enter():
+        if self._desk.calls is not None:
             self._desk.calls.print(level, piece)
         return _OK
 
