@@ -14,11 +14,12 @@ from palyra.egress.credential import CredentialBindingPlan
 from palyra.egress.dial import Dialler
 from palyra.egress.events import Refused
 from palyra.egress.grant import EgressGrant
+from palyra.egress.injection import UNSCANNABLE
 from palyra.egress.refusal import EgressRefused
 from palyra.egress.rules import HostRule, common, find_rule, parse_rules
 from palyra.egress.target import Target
 from palyra.fetch.client import Fetch, FetchClient, Reached
-from palyra.fetch.header_rules import accept_headers
+from palyra.fetch.header_rules import accept_headers, folded_name
 from palyra.fetch.ports import Frame
 from palyra.fetch.request import ContentFormat, FetchRequest, RedirectMode
 from palyra.fetch.result import Answer
@@ -124,9 +125,13 @@ class SkillHttp:
 
 
 def _bindings(request: GuestRequest, target: Target) -> tuple[CredentialBindingPlan, ...]:
-    """One for each attached secret, good for this host and port only."""
+    """One for each attached secret, good for this host and port only. The guest chose its header: that has to be one
+    that it could set itself, and none that would have the answer come in a form that cannot be searched."""
     bindings = []
     for attached in request.secrets:
+        accept_headers({attached.header: ""})
+        if folded_name(attached.header) in UNSCANNABLE:
+            raise HostRefusal(Status.BAD_REQUEST)
         binding = CredentialBindingPlan(
             header_name=attached.header,
             secret_ref=attached.secret.name,

@@ -22,7 +22,7 @@ from palyra.secret import Secret
 Headers = tuple[tuple[str, str], ...]
 
 # A reply that is compressed, cut into ranges or turned into another protocol cannot be scanned for the secret.
-_UNSCANNABLE: Final = frozenset({"accept-encoding", "range", "if-range", "te", "upgrade", "http2-settings"})
+UNSCANNABLE: Final = frozenset({"accept-encoding", "range", "if-range", "te", "upgrade", "http2-settings"})
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +83,8 @@ def plan_injection(grant: EgressGrant, target: Target, method: str, path: str, h
         for folded, binding in covering.items()
     )
     if injections:
-        dropped.extend(name for name, _ in kept if _folded(name) in _UNSCANNABLE)
-        kept = [(name, value) for name, value in kept if _folded(name) not in _UNSCANNABLE]
+        dropped.extend(name for name, _ in kept if _folded(name) in UNSCANNABLE)
+        kept = [(name, value) for name, value in kept if _folded(name) not in UNSCANNABLE]
         kept.append(("Accept-Encoding", "identity"))
     return InjectionPlan(kept=tuple(kept), dropped=tuple(dropped), injections=injections)
 

@@ -481,6 +481,40 @@ async def test_a_request_that_would_say_more_than_was_judged_is_not_sent(
     assert web.heard == []
 
 
+@pytest.mark.parametrize(
+    ("header", "prefix"),
+    [
+        ("X-Original-URL", "/admin?x="),
+        ("X_Original_URL", "/admin?x="),
+        ("X-HTTP-Method-Override", "DELETE;"),
+        ("X-Forwarded-Host", "other.test, "),
+        ("Forwarded", "host=other.test;secret="),
+        ("Accept-Encoding", "gzip, "),
+        ("Content-Encoding", ""),
+        ("Range", "bytes=0-5,9-"),
+        ("If-Range", ""),
+        ("Transfer_Encoding", "chunked;"),
+    ],
+)
+async def test_a_secret_is_attached_to_no_header_that_says_more_than_was_judged(
+    web: Web, tmp_path: Path, header: str, prefix: str
+) -> None:
+    """The guest chooses the header and what stands before the secret: path, method and host are not its to say there
+    either, nor is how the answer comes that has to be searched for the secret."""
+    attach = f"""(drop (call $secret-attach (i32.const 20000) (i32.const 10000)
+      (i32.const 512) (i32.const {len(header)}) (i32.const 600) (i32.const {len(prefix)})))"""
+    body = f"(block (result i32) {attach} {SEND.format(http=10000)})"
+    data = text_at(8, HEAD) + text_at(512, header) + text_at(600, prefix)
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        module = status_module(body, imports=HTTP, data=data)
+        await put_in_use(house, module=module, capabilities=wishes(f"web.test:{web.port}"))
+        record = await house.call(TOOL, {})
+        assert record.result == {"s": f"-{-Status.BAD_REQUEST:04}"}
+        assert "vault.secret_used" not in house.kinds(call=record.call_id)
+    assert web.heard == []
+
+
 async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Path) -> None:
     module = storing(PUT.format(handle=30000, length=1), text_at(8, "k"), text_at(64, "hello"))
     roots = 'filesystem = { write_roots = ["notes"] }'
