@@ -260,7 +260,7 @@ def _secrets(project: "Project", file: Path | None) -> Mapping[str, str]:
         return {}
     try:
         given = msgspec.json.decode(read_file(file, _MAX_SECRETS_BYTES), type=dict[str, str])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = 'name a file such as {"TOKEN": "..."}: each secret that the skill asks for, by its key'
         raise SourceUnreadable(f"{file} is not a JSON object of texts", hint=hint) from error
     asked = project.manifest.capabilities.secrets

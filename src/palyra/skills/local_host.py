@@ -2,12 +2,15 @@
 an example or, when the author grants the host, really sent."""
 
 import http.client
+import os
 import ssl
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from palyra.skills.capabilities import Capabilities
+from palyra.skills.manifest_limits import MAX_STORAGE_BYTES
 from palyra.skills.project import BadProject, Exchange
 from palyra.skills.star_handles import channel_meant, host_meant
 from palyra.wasm.abi import Status
@@ -110,7 +113,7 @@ class LocalHost:
         quota = self._asked.quotas.storage_bytes
         path = f"{grant.name}/{key}"
         others = sum(len(data) for name, data in self.stored.items() if name != path)
-        if quota is not None and others + len(value) > quota:
+        if others + len(value) > (MAX_STORAGE_BYTES if quota is None else quota):
             raise HostRefusal(Status.QUOTA)
         self.stored[path] = value
         if self._folder is not None:
@@ -145,11 +148,20 @@ class LocalHost:
 
 
 def _read_folder(folder: Path) -> dict[str, bytes]:
-    """What is stored. A link in it could lead a skill that is only being tried out of its storage."""
+    """What is stored. The folder came with the project: a link in it could lead a skill that is only being tried out of
+    its storage, and what is no file may never end or never begin."""
     found = {}
-    for path in (folder, *sorted(folder.rglob("*"))):
-        if path.is_symlink():
-            raise BadProject(f"{path} is a link; storage is made of ordinary files", hint="remove build/storage")
-        if path.is_file():
-            found[path.relative_to(folder).as_posix()] = path.read_bytes()
+    left = MAX_STORAGE_BYTES
+    there = (folder, *sorted(folder.rglob("*"))) if os.path.lexists(folder) else ()
+    for path in there:
+        status = path.lstat()
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            what = "a link" if stat.S_ISLNK(status.st_mode) else "no file"
+            raise BadProject(f"{path} is {what}; storage is made of ordinary files", hint="remove build/storage")
+        left -= status.st_size
+        if left < 0:
+            raise BadProject(f"{folder} holds more than {MAX_STORAGE_BYTES} bytes", hint="remove build/storage")
+        found[path.relative_to(folder).as_posix()] = path.read_bytes()
     return found

@@ -99,6 +99,14 @@ def test_run_refuses_what_does_not_fit(tmp_path, words, code):
 LOG_AND_TRAP = "(drop (call $log (i32.const 2) (i32.const 64) (i32.const 14))) (unreachable)"
 
 
+def test_a_file_of_secrets_that_is_no_text_is_a_clear_error(tmp_path):
+    author = Author(tmp_path)
+    folder = str(author.new("hello", "wat"))
+    (tmp_path / "secrets.json").write_bytes(b'{"TOKEN": "\xff"}')
+    words = ("--input", "{}", "--secrets", str(tmp_path / "secrets.json"))
+    assert author.error("skill", "run", "--dir", folder, *words)["code"] == "cli.source_unreadable"
+
+
 def test_a_trial_keeps_storage_in_the_build_folder_and_grants_no_more_than_asked(tmp_path):
     author = Author(tmp_path)
     folder = author.new("hello", "c")

@@ -1,3 +1,5 @@
+import os
+
 import msgspec
 import pytest
 
@@ -6,7 +8,7 @@ from palyra.skills.capabilities import Capabilities, FilesystemRequest, Quotas
 from palyra.skills.configuration import ConfigurationGiven, ConfigurationRefused
 from palyra.skills.local_host import LocalHost
 from palyra.skills.manifest import SkillTool, parse_manifest
-from palyra.skills.project import Example, Exchange
+from palyra.skills.project import BadProject, Example, Exchange
 from palyra.skills.trial import (
     BadTrialInput,
     BadTrialOutput,
@@ -147,6 +149,23 @@ async def test_storage_keeps_within_its_roots_and_quota():
     assert await refused(host.storage_put(notes, "c", b"123456")) is Status.QUOTA
     await host.storage_delete(notes, "b")
     assert await refused(host.storage_delete(notes, "b")) is Status.NOT_FOUND
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "huge"])
+def test_storage_that_came_with_a_project_is_made_of_ordinary_files(tmp_path, kind):
+    """A pipe would keep a trial waiting for ever, and a file that is mostly hole would fill the memory."""
+    place = tmp_path / "s" / "notes" / "k"
+    place.parent.mkdir(parents=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "link":
+            place.symlink_to(tmp_path / "elsewhere")
+        case _:
+            place.touch()
+            os.truncate(place, 1 << 40)
+    with pytest.raises(BadProject, match=r"ordinary files|holds more than"):
+        LocalHost(ASKED, folder=tmp_path / "s")
 
 
 async def test_storage_in_a_folder_stays(tmp_path):
