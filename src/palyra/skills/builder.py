@@ -151,6 +151,9 @@ def require_generated(generated: Generated, request: GenerationRequest) -> Skill
         folded.add(path.lower())
         if len(text) > MAX_FILE_CHARS:
             raise BadGeneration(f"{path} has more than {MAX_FILE_CHARS} characters")
+    for path in folded:
+        if any(path[: found.start()] in folded for found in re.finditer("/", path)):
+            raise BadGeneration(f"a file may not be a folder as well: {path.rpartition('/')[0][:80]!r}")
     for needed in (MANIFEST_NAME, BUILD_NAME):
         if needed not in generated.files:
             raise BadGeneration(f"it has no {needed}")

@@ -52,6 +52,13 @@ def test_a_generator_writes_nowhere_but_into_its_candidate(path):
         require_generated(with_file(generated_for(request), path, lambda _: "x"), request)
 
 
+@pytest.mark.parametrize("path", ["src", "SRC", "skill.toml/a", "src/main.c/a/b"])
+def test_no_file_of_a_generator_is_a_folder_as_well(path):
+    request = request_of(FETCH)
+    with pytest.raises(BadGeneration, match="a folder as well"):
+        require_generated(with_file(generated_for(request), path, lambda _: "x"), request)
+
+
 @pytest.mark.parametrize("path", ["build/main.c", "Build/main.c", "build./main.c", "BUILD"])
 def test_a_generator_writes_nothing_where_no_reviewer_looks(path):
     request = request_of(FETCH)
