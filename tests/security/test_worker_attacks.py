@@ -84,6 +84,19 @@ async def test_a_recorded_attestation_is_worth_nothing_later(house: WorkerHouse,
     await is_distrusted(worker, "worker_attestation.stale_nonce")
 
 
+@pytest.mark.parametrize("said", [b'{"egress_id":"\xff"}', b'{"a":' + b"[" * 20_000, b"{", b""])
+async def test_an_attestation_that_cannot_be_read_is_refused_as_any(
+    house: WorkerHouse, worker: HandWorker, said: bytes
+) -> None:
+    """Who the worker's proxy would be is looked up before the signature is: that reads what anybody may have sent."""
+    await worker.open()
+    good = worker.attestation((await worker.hear("challenge")).nonce)
+    good.payload = said
+    await worker.say(attestation=good)
+    assert (await worker.hear("attestation_answer")).code == "worker_attestation.signature"
+    await is_distrusted(worker, "worker_attestation.signature")
+
+
 async def test_anothers_attestation_is_worth_nothing(house: WorkerHouse, worker: HandWorker, rogue: HandWorker) -> None:
     """Signed by an honest worker for the very challenge that the rogue was given."""
     await rogue.open()

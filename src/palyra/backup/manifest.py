@@ -76,7 +76,7 @@ def require_signed(manifest: bytes, statement: bytes) -> None:
 def parse_manifest(raw: bytes) -> Manifest:
     try:
         found = msgspec.json.decode(raw, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadEntry(f"the list of contents cannot be read: {error}") from error
     require_format(found.format)
     names = [checked_name(one.name) for one in found.files]

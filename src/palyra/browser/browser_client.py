@@ -261,7 +261,7 @@ def _error_of(failure: grpc.aio.AioRpcError) -> PalyraError:
         if key == ERROR_KEY:
             try:
                 return decode_error(bytes(value))
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 break
     if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return TooLate("the browser daemon did not answer in time")

@@ -184,7 +184,7 @@ class ProfileStore:
             raw = self._ledger.read_state(record)
         try:
             return decode_snapshot(raw)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ProfileDamaged(f"the state of the profile {record.name!r} is of no known form") from error
 
     def save(

@@ -48,7 +48,7 @@ def find_daemon(state_dir: Path) -> LocalDaemon:
     raw = _read(state_dir / DAEMON_FILE)
     try:
         said = msgspec.json.decode(raw, type=DaemonFile)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NoDaemon(f"{state_dir / DAEMON_FILE} is malformed") from error
     if not _lives(said.pid):
         raise NoDaemon(f"the daemon that wrote {state_dir / DAEMON_FILE} is gone")

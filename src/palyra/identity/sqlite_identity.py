@@ -50,7 +50,7 @@ class IdentityTables:
             raise IdentityTampered(f"the record of the key {key_id} is gone", key_id=key_id)
         try:
             parameters = msgspec.json.decode(rows[0][2], type=dict[str, Any])
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise IdentityTampered(f"the record of the key {key_id} was changed", key_id=key_id) from None
         return KeyRecord(key_id=key_id, source=rows[0][1], parameters=parameters)
 

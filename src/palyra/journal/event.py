@@ -107,7 +107,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         """The payload as a JSON value; text that no longer is JSON comes back as a string, for people to look at."""
         try:
             return msgspec.json.decode(self.payload)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self.payload.decode("utf-8", "backslashreplace")
 
 

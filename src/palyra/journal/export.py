@@ -234,7 +234,7 @@ def _read_event(line: bytes, expected: int, *, torn: bool) -> Row:
 def _read_header(line: bytes) -> _Header:
     try:
         header = msgspec.json.decode(line, type=_Header)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NotAnExport(f"the first line is not an export's header: {error}") from error
     if header.format != EXPORT_FORMAT:
         raise NotAnExport(f"the file has the format {header.format[:64]!r}, which is not known here")
@@ -244,7 +244,7 @@ def _read_header(line: bytes) -> _Header:
 def _read_trailer(line: bytes) -> _Trailer | None:
     try:
         return msgspec.json.decode(line, type=_Trailer)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -99,7 +99,7 @@ class KeyFile:
             return []
         try:
             document = msgspec.json.decode(raw, type=_Document)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             # The decoder's own words may quote what it read.
             raise KeyMalformed(f"{self._path} is not a key file") from None
         if document.format != FILE_FORMAT:

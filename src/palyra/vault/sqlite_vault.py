@@ -214,7 +214,7 @@ def _key(row: tuple[Any, ...]) -> StoredKey:
     key_id, source, raw, state, index_key = row
     try:
         parameters = msgspec.json.decode(raw, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise VaultTampered(f"the record of the key {key_id} was changed", key_id=key_id) from None
     return StoredKey(
         record=KeyRecord(key_id=key_id, source=source, parameters=parameters),

@@ -229,7 +229,7 @@ class FleetDesk:
         """The key of the proxy that is named; whether the statement may be believed is not asked here."""
         try:
             egress_id = msgspec.json.decode(signed.payload, type=_Presented).egress_id
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return {}
         key = self._keys().of_device(egress_id, DeviceKind.EGRESS) if egress_id else None
         return {} if key is None else {egress_id: key}  # type: ignore[dict-item]

@@ -39,8 +39,9 @@ def test_another_version_a_climbing_name_a_doubled_one_and_nonsense_are_refused(
     for files in ((msgspec.structs.replace(ONE, name="../x"),), (ONE, ONE)):
         with pytest.raises(BadEntry):
             parse_manifest(msgspec.json.encode(listing(*files)))
-    with pytest.raises(BadEntry):
-        parse_manifest(b"{")
+    for nonsense in (b"{", b'{"format": "\xff"}', b'{"format": ' + b"[" * 100_000):
+        with pytest.raises(BadEntry):
+            parse_manifest(nonsense)
 
 
 def test_exactly_the_listed_files_count() -> None:

@@ -50,8 +50,9 @@ def test_a_file_that_came_with_an_old_time_is_newer_than_the_daemon_too(tmp_path
 def test_no_file_or_a_wrong_one_is_no_daemon(tmp_path: Path) -> None:
     with pytest.raises(NoDaemon, match="no daemon runs on"):
         find_daemon(tmp_path)
-    for content in ("", "{}", '{"url": 1, "pid": 1}', '{"url": "http://127.0.0.1:1", "pid": 0}'):
-        (tmp_path / "daemon.json").write_text(content)
+    wrong = (b"", b"{}", b'{"url": 1, "pid": 1}', b'{"url": "http://127.0.0.1:1", "pid": 0}', b'{"url": "\xff"}')
+    for content in wrong:
+        (tmp_path / "daemon.json").write_bytes(content)
         with pytest.raises(NoDaemon):
             find_daemon(tmp_path)
     write(tmp_path)

@@ -31,3 +31,5 @@ def test_undecodable_text_becomes_visible_instead_of_failing():
 def test_a_payload_that_is_no_longer_json_is_shown_as_text():
     assert make(payload=b'{"a": 1}').payload_value() == {"a": 1}
     assert make(payload=b"{broken\xff").payload_value() == "{broken\\xff"
+    assert make(payload=b'{"a": "\xff"}').payload_value() == '{"a": "\\xff"}'
+    assert make(payload=b"[" * 100_000).payload_value() == "[" * 100_000

@@ -109,6 +109,8 @@ def test_a_payload_cannot_add_lines(house):
         [b"junk"],
         [b'{"format":"palyra.journal.export/9","first_seq":1,"prev_hash":""}\n'],
         [b'{"format":"palyra.journal.export/1","first_seq":1,"prev_hash":"zz"}\n'],
+        [b'{"format":"palyra.journal.export/\xff","first_seq":1,"prev_hash":""}\n'],
+        [b'{"format":' + b"[" * 100_000],
     ],
 )
 def test_other_files_are_refused(lines):

@@ -117,7 +117,7 @@ class Joining:
 def _read(record: DeviceRecord) -> ProvedPairing:
     try:
         return msgspec.json.decode(record.pairing[_PROVED], type=ProvedPairing)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # The decoder's words may quote what only this device may know.
         raise DeviceFileBad("what was kept of the pairing cannot be read") from None
 

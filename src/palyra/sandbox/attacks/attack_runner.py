@@ -204,7 +204,7 @@ def _answer(output: bytes) -> Answer | None:
     for line in reversed(output[-8192:].splitlines()):
         try:
             return msgspec.json.decode(line, type=Answer)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue
     return None
 
