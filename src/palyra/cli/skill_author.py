@@ -177,6 +177,9 @@ def built_artifact(invocation: Invocation, project: "Project") -> "SkillArtifact
 
     place = unsigned_place(project)
     try:
+        if not place.is_file():
+            # Nor is a pipe waited for, which nobody may ever write to.
+            raise NotBuilt(f"{place} is not there")
         with place.open("rb") as file:
             raw = file.read(MAX_ARTIFACT_BYTES + 1)
     except OSError as error:

@@ -1,4 +1,6 @@
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,30 @@ def test_a_planted_archive_is_neither_tested_nor_signed(tmp_path, built_before):
     assert modules_of(unsigned_place(read_project(folder))) == honest
     assert author.data("skill", "sign", "--dir", str(folder), "--key", key) == signed
     assert "building again" not in author.notes
+
+
+def test_a_pipe_in_the_place_of_an_archive_is_not_waited_for(tmp_path):
+    """It came with a stranger's project. Whoever opens it is heard of, and without that writer would wait for ever."""
+    author = Author(tmp_path)
+    folder = author.new("hello", "wat")
+    (folder / "build").mkdir()
+    pipe = folder / "build" / "hello-0.1.0.unsigned"
+    os.mkfifo(pipe)
+    os.link(pipe, tmp_path / "pipe")
+    heard = threading.Event()
+
+    def listen():
+        os.close(os.open(tmp_path / "pipe", os.O_WRONLY))
+        heard.set()
+
+    listening = threading.Thread(target=listen)
+    listening.start()
+    try:
+        assert author.data("skill", "test", "--dir", str(folder))["failed"] == 0
+        assert not heard.is_set() and pipe.is_file()
+    finally:
+        os.close(os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK))
+        listening.join()
 
 
 def test_the_note_of_one_project_does_not_vouch_for_another(tmp_path):
