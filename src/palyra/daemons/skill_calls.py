@@ -88,4 +88,11 @@ class SkillCalls:
     def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
         grant = grant_of(plan, self._settings, active.hosts)
         plain = parse_rules(self._settings.plain_targets)
-        return SkillHttp(self._client, self._egress.proxy.dialler, self._credentials, grant, plain)
+        return SkillHttp(
+            self._client,
+            self._egress.proxy.dialler,
+            self._credentials,
+            grant,
+            plain=plain,
+            may_carry_secrets=active.asked.may_carry_secrets,
+        )

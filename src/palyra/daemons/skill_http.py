@@ -5,6 +5,7 @@ redirects are handed back to the guest, not followed. Through the handle of a li
 (see ``star_handles``). Secrets are those that the guest attached by their handles.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -68,7 +69,7 @@ def reachable(hosts: tuple[str, ...], allowed: tuple[str, ...]) -> tuple[HostRul
 
 class SkillHttp:
     """The requests of one call of a skill. ``grant`` has the rules and bounds of the call and no bindings; ``plain``
-    are the hosts that are spoken to without TLS."""
+    are the hosts that are spoken to without TLS, ``may_carry_secrets`` tells the headers that were approved."""
 
     def __init__(
         self,
@@ -76,13 +77,16 @@ class SkillHttp:
         dialler: Dialler,
         credentials: BoundCredentials,
         grant: EgressGrant,
+        *,
         plain: tuple[HostRule, ...],
+        may_carry_secrets: Callable[[str], bool],
     ) -> None:
         self._client = client
         self._dialler = dialler
         self._credentials = credentials
         self._grant = grant
         self._plain = plain
+        self._may_carry_secrets = may_carry_secrets
         self.spent = 0
         self.reached: list[Reached] = []
 
@@ -93,10 +97,13 @@ class SkillHttp:
             raise HostRefusal(Status.BAD_REQUEST)
         if self.spent >= self._grant.max_bytes:
             raise HostRefusal(Status.QUOTA)
+        bindings = _bindings(request, target)
         if request.secrets and in_clear(target, self._plain):
             raise HostRefusal(Status.DENIED)
+        if not all(self._may_carry_secrets(attached.header) for attached in request.secrets):
+            raise HostRefusal(Status.DENIED)
         grant = msgspec.structs.replace(
-            self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=_bindings(request, target)
+            self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=bindings
         )
         frame = Frame(grant=grant, door=DialledDoor(self._dialler, target), credentials=self._credentials)
         fetch = self._client.fetch(frame, _fetch_request(request, target, path))

@@ -6,7 +6,9 @@ from typing import Final
 
 import msgspec
 
+from palyra.egress.injection import UNSCANNABLE
 from palyra.egress.rules import HostRule
+from palyra.fetch.header_rules import accept_headers, folded_name
 from palyra.skills import manifest_limits as most
 from palyra.skills.manifest_table import ManifestTable
 from palyra.vault.ref import ScopeKind, SecretRef, SecretScope
@@ -17,6 +19,8 @@ CHANNEL_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ABILITY: Final = re.compile(r"[a-z][a-z0-9_.-]*")
 STAR: Final = "*"
+# Where every server expects a credential, and none keeps it to show it again.
+_USUAL_HEADER: Final = "authorization"
 
 
 class Wildcard(StrEnum):
@@ -62,12 +66,19 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     http_egress_allowlist: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     reveal_secrets: tuple[str, ...] = ()
+    # Besides the usual one.
+    secret_headers: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     device: tuple[str, ...] = ()
     node: tuple[str, ...] = ()
     wasi: tuple[WasiGroup, ...] = ()
     quotas: Quotas = Quotas()
     wildcard_opt_in: tuple[Wildcard, ...] = ()
+
+    def may_carry_secrets(self, header: str) -> bool:
+        """A skill that could attach a secret to any header would read it after all: from a server that keeps what a
+        header says, such as a note about an object, and tells it to who asks later."""
+        return folded_name(header) in (_USUAL_HEADER, *map(folded_name, self.secret_headers))
 
 
 def read_capabilities(table: ManifestTable, skill_id: str) -> Capabilities:
@@ -86,6 +97,7 @@ def read_capabilities(table: ManifestTable, skill_id: str) -> Capabilities:
         http_egress_allowlist=_hosts(table, wildcards),
         secrets=tuple(sorted(secrets)),
         reveal_secrets=tuple(sorted(reveal)),
+        secret_headers=_secret_headers(table, secrets),
         channels=tuple(sorted(_named(table, "channels", CHANNEL_NAME, wildcards, Wildcard.CHANNELS))),
         device=tuple(sorted(_named(table, "device", _ABILITY))),
         node=tuple(sorted(_named(table, "node", _ABILITY))),
@@ -160,6 +172,23 @@ def _secrets(table: ManifestTable, key: str, skill_id: str) -> tuple[str, ...]:
             table.refuse(f"{key} lists {ref} twice", key, index)
         refs.append(str(ref))
     return tuple(refs)
+
+
+def _secret_headers(table: ManifestTable, secrets: tuple[str, ...]) -> tuple[str, ...]:
+    key = "secret_headers"
+    found = table.texts(key, most=most.MAX_LISTED_CAPABILITIES, each=most.MAX_CAPABILITY_CHARS)
+    if found and not secrets:
+        table.refuse(f"{key} says where secrets go, and secrets has none", key)
+    seen: set[str] = set()
+    for index, name in enumerate(found):
+        table.parsed(key, name, lambda name: accept_headers({name: ""}), index)
+        folded = folded_name(name)
+        if folded in UNSCANNABLE:
+            table.refuse(f"{key} lists {name}, which changes the form of the answer", key, index)
+        if folded in seen:
+            table.refuse(f"{key} lists {name} twice", key, index)
+        seen.add(folded)
+    return tuple(sorted(found))
 
 
 def _wasi(table: ManifestTable) -> tuple[WasiGroup, ...]:

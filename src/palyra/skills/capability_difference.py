@@ -65,6 +65,8 @@ def capability_lines(asked: Capabilities) -> Iterator[str]:
             yield f"use the secret {secret} without seeing it"
     for secret in asked.reveal_secrets:
         yield f"use the secret {secret} and see its value"
+    for header in asked.secret_headers:
+        yield f"attach secrets to the header {header}"
     for root in asked.filesystem.read_roots:
         yield f"read its storage under {root}"
     for root in asked.filesystem.write_roots:

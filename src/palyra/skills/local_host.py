@@ -52,6 +52,10 @@ class LocalHost:
         return tuple(self._exchanges or ())
 
     async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
+        for attached in request.secrets:
+            if not self._asked.may_carry_secrets(attached.header):
+                self._note(grant.name, request, f"secret_headers of skill.toml does not name {attached.header}")
+                raise HostRefusal(Status.DENIED)
         self.requests.append((grant.name, request.method, request.path))
         if self._exchanges is not None:
             for one in self._exchanges:

@@ -481,6 +481,15 @@ async def test_a_request_that_would_say_more_than_was_judged_is_not_sent(
     assert web.heard == []
 
 
+def attaching(header: str, prefix: str = "") -> bytes:
+    """Sends one request with the secret as that header."""
+    attach = f"""(drop (call $secret-attach (i32.const 20000) (i32.const 10000)
+      (i32.const 512) (i32.const {len(header)}) (i32.const 600) (i32.const {len(prefix)})))"""
+    body = f"(block (result i32) {attach} {SEND.format(http=10000)})"
+    data = text_at(8, HEAD) + text_at(512, header) + text_at(600, prefix)
+    return status_module(body, imports=HTTP, data=data)
+
+
 @pytest.mark.parametrize(
     ("header", "prefix"),
     [
@@ -501,18 +510,31 @@ async def test_a_secret_is_attached_to_no_header_that_says_more_than_was_judged(
 ) -> None:
     """The guest chooses the header and what stands before the secret: path, method and host are not its to say there
     either, nor is how the answer comes that has to be searched for the secret."""
-    attach = f"""(drop (call $secret-attach (i32.const 20000) (i32.const 10000)
-      (i32.const 512) (i32.const {len(header)}) (i32.const 600) (i32.const {len(prefix)})))"""
-    body = f"(block (result i32) {attach} {SEND.format(http=10000)})"
-    data = text_at(8, HEAD) + text_at(512, header) + text_at(600, prefix)
     async with open_house(tmp_path, settings(web)) as house:
         await keep(house)
-        module = status_module(body, imports=HTTP, data=data)
-        await put_in_use(house, module=module, capabilities=wishes(f"web.test:{web.port}"))
+        await put_in_use(house, module=attaching(header, prefix), capabilities=wishes(f"web.test:{web.port}"))
         record = await house.call(TOOL, {})
         assert record.result == {"s": f"-{-Status.BAD_REQUEST:04}"}
         assert "vault.secret_used" not in house.kinds(call=record.call_id)
     assert web.heard == []
+
+
+@pytest.mark.parametrize("header", ["X-Amz-Meta-Note", "Cookie", "Authorization-Note", "X-Api-Key"])
+async def test_a_secret_goes_to_no_header_that_was_not_approved(web: Web, tmp_path: Path, header: str) -> None:
+    """A server that keeps what a header says would tell the guest the secret with a later request: which headers carry
+    one is reviewed, and what was not is refused before anything is sent."""
+    host = f"web.test:{web.port}"
+    async with open_house(tmp_path, settings(web)) as house:
+        await keep(house)
+        await put_in_use(house, module=attaching(header), capabilities=wishes(host))
+        record = await house.call(TOOL, {})
+        assert record.result == {"s": f"-{-Status.DENIED:04}"}
+        assert "vault.secret_used" not in house.kinds(call=record.call_id)
+        assert web.heard == []
+        approved = f'secret_headers = ["{header.lower()}"]'
+        await put_in_use(house, "1.1.0", module=attaching(header), capabilities=wishes(host, more=approved))
+        assert (await house.call(TOOL, {})).result["s"].startswith("+")
+    assert f"{header}: {TOKEN}" in web.heard[0]
 
 
 async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ NEW = parse_manifest(
     manifest(
         "2.0.0",
         capabilities='http_egress_allowlist = ["a.io", "b.io"]\nsecrets = ["t"]\nreveal_secrets = ["t"]\n'
+        'secret_headers = ["X-Key"]\n'
         "[capabilities.quotas]\nfuel_budget = 9",
         more='\n[[entrypoints.tools]]\nid = "more"\ndescription = "M."\nmodule = "main.wasm"\n'
         'input_schema = { type = "object" }\noutput_schema = { type = "object" }\n',
@@ -20,6 +21,7 @@ def test_what_comes_and_what_goes_is_named() -> None:
     assert difference.added == (
         "send requests to b.io",
         "use the secret skill:acme.notes/t and see its value",
+        "attach secrets to the header X-Key",
         "have the quota fuel_budget = 9",
     )
     assert difference.removed == (

@@ -42,6 +42,7 @@ type = "object"
 http_egress_allowlist = ["*.acme.io", "API.acme.com:8443"]
 secrets = ["token", "global/shared"]
 reveal_secrets = ["token"]
+secret_headers = ["X-Api-Key", "Private-Token"]
 channels = ["alerts"]
 device = ["camera"]
 node = ["gpu"]
@@ -84,6 +85,9 @@ def test_a_whole_manifest_is_read() -> None:
     assert asked.http_egress_allowlist == ("*.acme.io", "api.acme.com:8443")
     assert asked.secrets == ("global/shared", "skill:acme.mail-tools/token")
     assert asked.reveal_secrets == ("skill:acme.mail-tools/token",)
+    assert asked.secret_headers == ("Private-Token", "X-Api-Key")
+    assert all(map(asked.may_carry_secrets, ("authorization", "Authorization", "x_api_key", "PRIVATE-TOKEN")))
+    assert not any(map(asked.may_carry_secrets, ("Cookie", "X-Api-Key2", "", "Proxy-Authorization")))
     assert asked.wildcard_opt_in == (Wildcard.HTTP, Wildcard.STORAGE) and asked.wasi == (WasiGroup.CLOCKS,)
     assert (asked.quotas.fuel_budget, asked.quotas.max_memory_bytes) == (50_000_000, None)
     assert read.compat.abi is SkillAbi.CORE and read.trust.requires_allowlisted_publisher
@@ -146,6 +150,10 @@ def line_of(text: str, marker: str) -> int:
         ('secrets = ["token", "global/shared"]', 'secrets = ["token", "skill:other/x"]', "neither"),
         ('secrets = ["token", "global/shared"]', 'secrets = ["token", "token"]', "twice"),
         ('reveal_secrets = ["token"]', 'reveal_secrets = ["other"]', "which secrets does not"),
+        ('"Private-Token"]', '"x_api_key"]', "twice"),
+        ('"Private-Token"]', '"Host"]', "not a caller's to set"),
+        ('"Private-Token"]', '"Range"]', "changes the form of the answer"),
+        ('"Private-Token"]', '"No Name"]', "is no header name"),
         ('channels = ["alerts"]', 'channels = ["*"]', "wildcard_opt_in"),
         ('channels = ["alerts"]', 'channels = ["al*"]', "no such wildcards"),
         ('device = ["camera"]', 'device = ["*"]', "no such wildcards"),

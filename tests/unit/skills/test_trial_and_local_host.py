@@ -196,7 +196,7 @@ async def test_a_host_that_is_not_there_is_a_status():
 
 
 async def test_an_author_learns_which_secret_a_trial_lacks_and_never_its_value():
-    asked = Capabilities(http_egress_allowlist=("127.0.0.1:9",), secrets=("skill:x/key",))
+    asked = Capabilities(http_egress_allowlist=("127.0.0.1:9",), secrets=("skill:x/key",), secret_headers=("X-Key",))
     grants = trial_grants(asked, ("all",))
     (http,), (secret,) = grants.handles(Capability.HTTP), grants.handles(Capability.SECRET)
     request = msgspec.structs.replace(REQUEST, secrets=(AttachedSecret(secret=secret, header="x-key", prefix=""),))
@@ -206,6 +206,16 @@ async def test_an_author_learns_which_secret_a_trial_lacks_and_never_its_value()
     odd = LocalHost(asked, secrets={"skill:x/key": "one\nline-too-many"})
     assert await refused(odd.http(http, request)) is Status.UNAVAILABLE
     assert "too-many" not in str(odd.failures), "the library's words have the header in them"
+
+
+@pytest.mark.parametrize("exchanges", [None, ()], ids=["really sent", "from an example"])
+async def test_a_trial_attaches_secrets_to_no_other_headers_than_a_daemon(exchanges):
+    grants = trial_grants(ASKED, ("all",))
+    http, secret = grants.handles(Capability.HTTP)[0], grants.handles(Capability.SECRET)[0]
+    request = msgspec.structs.replace(REQUEST, secrets=(AttachedSecret(secret=secret, header="X-Note", prefix=""),))
+    host = LocalHost(ASKED, exchanges=exchanges, secrets={secret.name: "v"})
+    assert await refused(host.http(http, request)) is Status.DENIED
+    assert host.failures == ["GET /x at a.example: secret_headers of skill.toml does not name X-Note"]
 
 
 async def test_only_secrets_that_may_be_seen_are_shown():
