@@ -222,6 +222,7 @@ ADAPTERS = {
         "sqlite_publishers",
         "sqlite_skills",
         "store",
+        "sweeping",
         "toolchain",
         "transitions",
     ),

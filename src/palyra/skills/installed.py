@@ -6,6 +6,7 @@ import msgspec
 
 from palyra.errors import Denied, InvalidInput, Tampered
 from palyra.policy.entities import Entity, EntityRef
+from palyra.skills.artifact import SkillArtifact
 from palyra.skills.findings import Finding
 from palyra.skills.lifecycle import SkillState
 from palyra.skills.manifest import SkillManifest, SkillTool
@@ -152,3 +153,26 @@ class ResolvedInstalledSkillModule(msgspec.Struct, frozen=True, kw_only=True):
             trust=self.trust,
             state=SkillState.APPROVED,
         )
+
+
+def modules_of(
+    version: SkillVersion, artifact: SkillArtifact, configuration: dict[str, Any]
+) -> list[ResolvedInstalledSkillModule]:
+    """Every module of the archive, with the tools that are in it."""
+    manifest = artifact.manifest
+    return [
+        ResolvedInstalledSkillModule(
+            skill_id=version.skill_id,
+            version=version.version,
+            publisher=version.publisher,
+            digest=version.digest,
+            trust=version.trust,
+            manifest=manifest,
+            module=module,
+            module_digest=artifact.module_digests[module],
+            module_bytes=artifact.modules[module],
+            tools=tuple(tool for tool in manifest.tools if tool.module == module),
+            configuration=configuration,
+        )
+        for module in manifest.modules()
+    ]

@@ -7,7 +7,6 @@ on one state directory.
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -29,6 +28,7 @@ from palyra.skills.installed import (
     SkillVersion,
     UnknownSkill,
     UnreadableVersion,
+    modules_of,
 )
 from palyra.skills.lifecycle import KEPT, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_JUDGED_AT_ONCE
@@ -38,12 +38,12 @@ from palyra.skills.rotation import verify_rotation
 from palyra.skills.signature import VerifiedSignature, VerifierOf, verify_signature
 from palyra.skills.sqlite_publishers import PublisherTables, list_keys, list_revoked, list_unreadable
 from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
-from palyra.skills.store import HELD_SECONDS, ArtifactFiles, ArtifactsUnusable
+from palyra.skills.store import ArtifactFiles
+from palyra.skills.sweeping import Sweeping
 from palyra.skills.transitions import Judged
 from palyra.skills.trust import KeySource, PublisherKey, TrustLevel, require_no_downgrade
 
 T = TypeVar("T")
-_LOG = logging.getLogger("palyra.skills")
 _NOTHING = StoredValues(values=0, bytes=0)
 
 
@@ -86,7 +86,7 @@ class SkillRegistry:
         self._verifier_of = verifier_of
         self._palyra_version = palyra_version
         self._first_use = trust_on_first_use
-        self._swept = False
+        self._sweeping = Sweeping(files, self.index)
         self._judging = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
         # Counts what this process has changed, or tried to.
         self.changes = 0
@@ -111,7 +111,7 @@ class SkillRegistry:
 
     async def install(self, raw: bytes, *, actor: str) -> SkillVersion:
         """Into quarantine, or a refusal that is on record. Nothing of an installed skill runs before it is approved."""
-        await self._sweep_at_first()
+        await self._sweeping.at_first()
         await self._fail_unreadable_keys(actor)
         async with self._judging:
             try:
@@ -121,13 +121,13 @@ class SkillRegistry:
                 version = await self._take_in(judged, actor)
             except PalyraError as error:
                 await self._note_refused(raw, error, actor)
-                await self._sweep(hashlib.sha256(raw).hexdigest())
+                await self._sweeping.one(hashlib.sha256(raw).hexdigest())
                 raise
             report.require_passed()
         for other in self.index.versions(version.skill_id):
             # One that waited under the same version has made way.
             if other.state not in KEPT:
-                await self._sweep(other.digest)
+                await self._sweeping.one(other.digest)
         return version
 
     async def approve(self, skill_id: str, version: str, digest: str, *, actor: str, reason: str = "") -> SkillVersion:
@@ -170,7 +170,7 @@ class SkillRegistry:
     ) -> list[SkillVersion]:
         """One version, or all. The id stays its publisher's."""
         removed = await self._transact(lambda tx: transitions.remove(tx, skill_id, version, actor, reason))
-        await self._sweep_all(HELD_SECONDS)
+        await self._sweeping.everything()
         return removed
 
     async def purge(self, skill_id: str, *, actor: str) -> StoredValues:
@@ -226,7 +226,7 @@ class SkillRegistry:
 
         A skill whose archive or record is not what was approved is failed, on record, and left out; the others stay.
         """
-        await self._sweep_at_first()
+        await self._sweeping.at_first()
         resolved: list[ResolvedInstalledSkillModule] = []
         await self._fail_unreadable_keys(actor)
         for unreadable in await asyncio.to_thread(self.index.active_unreadable):
@@ -242,7 +242,7 @@ class SkillRegistry:
             except PalyraError as error:
                 await self._fail(version, error, actor)
                 continue
-            resolved += _modules(version, artifact, configuration)
+            resolved += modules_of(version, artifact, configuration)
         return tuple(resolved)
 
     def require_runnable(self, skill_id: str, digest: str) -> None:
@@ -379,63 +379,11 @@ class SkillRegistry:
             await asyncio.to_thread(self._files.put, judged.artifact.raw)
             return await self._transact(work)
 
-    async def _sweep(self, digest: str) -> None:
-        """Deletes an archive that no version needs (any more)."""
-        if not self._files.is_there():
-            return
-        try:
-            async with self._files.held(alone=True):
-                if digest not in await asyncio.to_thread(self.index.digests_kept):
-                    await asyncio.to_thread(self._files.delete, digest)
-        except ArtifactsUnusable as error:
-            # The next process that opens the registry will find it.
-            _LOG.warning("an archive that nobody needs stays: %s", error.message)
-
-    async def _sweep_all(self, patience: float) -> bool:
-        """Deletes what no version needs and what was half written; False where it could not be looked at in time."""
-        if not self._files.is_there():
-            return True
-        try:
-            async with self._files.held(alone=True, patience=patience):
-                needed = await asyncio.to_thread(self.index.digests_known)
-                await asyncio.to_thread(self._files.sweep, needed)
-        except (ArtifactsUnusable, OSError) as error:
-            _LOG.info("archives that nobody needs may stay: %s", error)
-            return False
-        return True
-
-    async def _sweep_at_first(self) -> None:
-        """What a process left behind that was killed. Waits for nobody: where others write, the next look does it."""
-        if not self._swept:
-            self._swept = await self._sweep_all(0)
-
 
 def _require_same(version: SkillVersion, artifact: SkillArtifact) -> None:
     manifest = artifact.manifest
     if (manifest.skill_id, manifest.version) != (version.skill_id, version.version):
         raise DigestMismatch(f"the archive {version.digest} is {manifest.skill_id} {manifest.version}")
-
-
-def _modules(
-    version: SkillVersion, artifact: SkillArtifact, configuration: dict[str, Any]
-) -> list[ResolvedInstalledSkillModule]:
-    manifest = artifact.manifest
-    return [
-        ResolvedInstalledSkillModule(
-            skill_id=version.skill_id,
-            version=version.version,
-            publisher=version.publisher,
-            digest=version.digest,
-            trust=version.trust,
-            manifest=manifest,
-            module=module,
-            module_digest=artifact.module_digests[module],
-            module_bytes=artifact.modules[module],
-            tools=tuple(tool for tool in manifest.tools if tool.module == module),
-            configuration=configuration,
-        )
-        for module in manifest.modules()
-    ]
 
 
 def _nobody() -> None:
