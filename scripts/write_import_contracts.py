@@ -230,6 +230,7 @@ ADAPTERS = {
     "signing": ("ed25519", "p256"),
     "telemetry": ("browser_prometheus", "call_watch", "log_setup", "log_writer", "prometheus", "tracing"),
     "tools": (
+        "approval_wait",
         "attended",
         "broker",
         "builtin",

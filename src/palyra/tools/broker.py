@@ -13,12 +13,12 @@ import msgspec
 
 from palyra.clock import Clock
 from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError, Unavailable
-from palyra.ids import ApprovalId, CallId, RunId
+from palyra.ids import CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.port import PolicyPort
 from palyra.signing.dsse import Signer
-from palyra.tools import sqlite_approvals, sqlite_calls
-from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
+from palyra.tools import sqlite_calls
+from palyra.tools.approval_wait import ApprovalWait
 from palyra.tools.arguments import MAX_QUICK_BYTES, Arguments, accept_arguments, may_take_long
 from palyra.tools.asking import Asked, Asking, CallRequest
 from palyra.tools.budget import BudgetKind
@@ -38,9 +38,9 @@ from palyra.tools.forecast import Forecast
 from palyra.tools.late_start import LateStart
 from palyra.tools.ports import CallObserver, CallStore, Transaction
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR, Touches
-from palyra.tools.sqlite_calls import GrantsChanged, Started, Waiting
-from palyra.tools.waiting import Waiter, WaitingRoom, asks_for
+from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR
+from palyra.tools.sqlite_calls import GrantsChanged, Started
+from palyra.tools.waiting import WaitingRoom
 
 R = TypeVar("R")
 
@@ -69,7 +69,6 @@ class Broker:
         self.config = config
         self.catalog = catalog
         self._executors = executors
-        self._policy = policy
         self._asking = Asking(config, policy, instance)
         self._store = store
         self._signer = signer
@@ -79,12 +78,13 @@ class Broker:
         self._freshen = freshen
         self._readied = readied
         self._running: dict[str, asyncio.Task[Any]] = {}
+        self.waiting_room = WaitingRoom(store)
+        self._approval_wait = ApprovalWait(config, policy=policy, store=store, clock=clock, room=self.waiting_room)
         # Calls whose start is being written, and those among them whose caller waits for a person.
         self._beginning: set[str] = set()
-        self._waiting: dict[str, Waiter] = {}
+        self._waiting = self._approval_wait.waiting
         self._forecast = Forecast()
         self._accepting = True
-        self.waiting_room = WaitingRoom(store)
 
     async def freshen_catalog(self) -> None:
         if self._freshen is not None:
@@ -157,7 +157,10 @@ class Broker:
                 return await self._task(plan, self._compute(asked, entry, plan, expected))
         self._beginning.add(record.call_id)
         try:
-            begun = await self._begin(asked, touches, plan.skill, until, known=known)
+            if asked.decision["outcome"] == Verdict.ALLOW.value:
+                begun: Started | CallRecord | None = await self._start(asked, known=known)
+            else:
+                begun = await self._approval_wait.start_or_wait(asked, touches, plan.skill, until)
         except (LimitExceeded, InvalidInput) as error:
             return await self._refuse(record, error, asked)
         finally:
@@ -175,80 +178,8 @@ class Broker:
             return await asyncio.to_thread(accept_arguments, entry.spec, entry.input_check, raw)
         return accept_arguments(entry.spec, entry.input_check, raw)
 
-    async def _begin(
-        self, asked: Asked, touches: Touches, skill: str, until: float, *, known: bool
-    ) -> Started | CallRecord | None:
-        if asked.decision["outcome"] == Verdict.ALLOW.value:
-            return await self._store.transact(
-                lambda tx: sqlite_calls.start(tx, asked, known=known), alone=self._alone()
-            )
-        binding = ApprovalBinding(
-            principal=asked.record.principal,
-            tool=asked.record.tool,
-            argument_digest=asked.arguments.digest,
-            bundle_digest=asked.decision["bundle_digest"],
-            workspace=self.config.workspace,
-            skill=skill,
-        )
-        now = self._clock.now_ms()
-        question = Approval(
-            id=str(ApprovalId.new()),
-            state=ApprovalState.PENDING,
-            binding=binding,
-            session=asked.context.session,
-            arguments=asked.arguments.value,
-            touches=msgspec.to_builtins(touches),
-            policies=tuple(asked.decision["policies"]),
-            created_ms=now,
-            expires_ms=now + self.config.approval_ttl_ms,
-        )
-        while True:
-            begun = await self._store.transact(
-                lambda tx: sqlite_calls.start_approved_or_wait(tx, asked, binding, question)
-            )
-            if isinstance(begun, Started):
-                return begun
-            self.waiting_room.ring(begun.approval.id)
-            left = until - self._clock.monotonic()
-            decided = begun.approval
-            waiter = self._waiting.get(asked.record.call_id)
-            if left > 0 and self._accepting and (waiter or len(self._waiting) < self.config.max_concurrent_calls):
-                waiter = self._waiting[asked.record.call_id] = waiter or Waiter()
-                waiter.outdated = self._policy.bundle_digest != binding.bundle_digest
-                judge_again = False
-                try:
-                    decided = await self.waiting_room.wait(begun.approval.id, left, waiter)
-                    judge_again = self._accepting and not waiter.gone and await self._outdated(waiter, asked, decided)
-                finally:
-                    if not judge_again:
-                        del self._waiting[asked.record.call_id]
-                if judge_again:
-                    return None
-            if decided.state is not ApprovalState.APPROVED:
-                return await self._answer_undecided(begun, decided)
-
-    async def _outdated(self, waiter: Waiter, asked: Asked, approval: Approval) -> bool:
-        """Whether other policies came while it waited. Then nobody can say yes to the request, so it goes."""
-        if self._policy.bundle_digest == approval.binding.bundle_digest:
-            return waiter.outdated
-        actor = asked.record.actor
-        await self._store.transact(lambda tx: sqlite_approvals.withdraw_outdated(tx, approval.id, actor=actor))
-        self.waiting_room.ring(approval.id)
-        return True
-
-    async def _answer_undecided(self, begun: Waiting, approval: Approval) -> CallRecord:
-        if approval.state is ApprovalState.PENDING:
-            return msgspec.structs.replace(begun.record, error=asks_for(approval).as_dict())
-        error = CallDenied(
-            f"the request for approval was {approval.state.value}"
-            + (f": {approval.reason}" if approval.reason else ""),
-            hint="change the call, or ask again",
-            approval_id=approval.id,
-        )
-        denied = msgspec.structs.replace(
-            begun.record, state=CallState.DENIED, error=error.as_dict(), ended_ms=self._clock.now_ms()
-        )
-        return await self._store.transact(lambda tx: sqlite_calls.note_refused(tx, denied))
+    def _start(self, asked: Asked, *, known: bool) -> Awaitable[Started]:
+        return self._store.transact(lambda tx: sqlite_calls.start(tx, asked, known=known), alone=self._alone())
 
     def _task(self, plan: ExecutionPlan, work: Coroutine[Any, Any, R]) -> Awaitable[R]:
         """A caller that goes away does not stop the call: only ``cancel`` does. One that waits is told by the work

@@ -39,7 +39,7 @@ class WaitingRoom:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._bells: dict[str, set[asyncio.Event]] = {}
-        self._closed = False
+        self.closed = False
         # Set when somebody asked or somebody decided in this process: another approval may be the next that is due.
         self.changed = asyncio.Event()
 
@@ -51,7 +51,7 @@ class WaitingRoom:
 
     def close(self) -> None:
         """Sends everybody home with the answer as it is."""
-        self._closed = True
+        self.closed = True
         for bells in self._bells.values():
             for bell in bells:
                 bell.set()
@@ -72,7 +72,7 @@ class WaitingRoom:
     async def _wait(self, approval_id: str, waiter: Waiter, deadline: float) -> Approval:
         while True:
             waiter.bell.clear()
-            over = self._closed or waiter.gone or waiter.outdated
+            over = self.closed or waiter.gone or waiter.outdated
             approval = await asyncio.to_thread(read_approval, self._store, approval_id)
             left = deadline - asyncio.get_running_loop().time()
             if approval.state is not ApprovalState.PENDING or left <= 0 or over:
