@@ -110,6 +110,7 @@ ADAPTERS = {
     "journal": (
         "ballast",
         "follow",
+        "gathering",
         "head_start",
         "outcomes",
         "sealing",

@@ -24,6 +24,7 @@ import msgspec
 from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.event_ids import EventIds
+from palyra.journal.gathering import LOOK, Waiting, gathered
 from palyra.journal.head_start import HeadStart
 from palyra.journal.outcomes import Committed, all_failed, perform_unit
 from palyra.journal.pace import Pace
@@ -37,21 +38,12 @@ from palyra.journal.transaction import Group, Transaction, read_head
 from palyra.journal.unit import Outcome, Unit, Work
 from palyra.signing.dsse import Signer
 
-# One group's units: enough for every caller the daemon admits, small enough that the last one's wait stays short.
-MAX_GROUP_UNITS = 512
 # Beyond this the disk is not keeping up, and a caller is better told than queued.
 MAX_WAITING_UNITS = 8192
 # For so long after another process wrote, nothing is written ahead.
 _OTHERS_SECONDS = 1.0
 # One unit has a handful of events. So close to the next checkpoint a unit goes to the thread, which makes it.
 _EVENTS_OF_A_UNIT = 32
-
-
-class _Look:
-    """Has the thread look again what it waits for."""
-
-
-_LOOK = _Look()
 
 
 class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +72,7 @@ class Writer:
         # Whether the last group met a full disk: for readiness, read by other threads.
         self.disk_full = False
         self._settings = settings
-        self._queue: queue.SimpleQueue[Unit | _Look | None] = queue.SimpleQueue()
+        self._queue: Waiting = queue.SimpleQueue()
         self._gate = threading.Lock()
         # Units in the queue, changed behind the gate.
         self._waiting = 0
@@ -131,7 +123,7 @@ class Writer:
         if not done:
             self.submit(unit)
         elif self._pace.move_due():
-            self._queue.put(_LOOK)
+            self._queue.put(LOOK)
 
     def start_here(self, first: Work) -> HeadStart | None:
         """Does the first part of a unit now, in this thread, if that is soon done. None where it is not, or failed."""
@@ -209,7 +201,7 @@ class Writer:
         sealing = self._seal_at
         self._committed(group, since, here=unit.loop)
         if sealing is None and self._seal_at is not None:
-            self._queue.put(_LOOK)
+            self._queue.put(LOOK)
         return True
 
     def _others_write(self, now: float) -> bool:
@@ -239,7 +231,8 @@ class Writer:
     def _run(self) -> None:
         running = True
         while running:
-            units, running, seal_now = self._gather()
+            timeout = None if self._seal_at is None else max(0.0, self._seal_at - self._clock.monotonic())
+            units, running, seal_now = gathered(self._queue, timeout)
             if units or seal_now or self._pace.move_due():
                 with self._turn:
                     self._serve(units, seal_now=seal_now)
@@ -260,26 +253,6 @@ class Writer:
                 self._move()
         finally:
             self._at_work = None
-
-    def _gather(self) -> tuple[list[Unit], bool, bool]:
-        """All that waits, up to a bound; whether to go on after it; and whether to seal: because the time has come, or
-        because this is the end."""
-        timeout = None if self._seal_at is None else max(0.0, self._seal_at - self._clock.monotonic())
-        units: list[Unit] = []
-        try:
-            unit = self._queue.get(timeout=timeout)
-        except queue.Empty:
-            return units, True, True
-        try:
-            while unit is not None:
-                if not isinstance(unit, _Look):
-                    units.append(unit)
-                    if len(units) == MAX_GROUP_UNITS:
-                        return units, True, False
-                unit = self._queue.get_nowait()
-        except queue.Empty:
-            return units, True, False
-        return units, False, True
 
     def _move(self) -> None:
         """What was committed goes into the database. What cannot be moved now, SQLite moves with a later commit."""

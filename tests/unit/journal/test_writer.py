@@ -6,6 +6,7 @@ import pytest
 from fakes.journal_house import JournalHouse, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
+from palyra.journal import gathering
 from palyra.journal import writer as writer_module
 from palyra.journal.event import NewEvent
 from palyra.journal.sqlite_faults import DiskFull
@@ -43,7 +44,7 @@ async def test_callers_that_wait_together_share_a_commit(house):
 
 
 async def test_a_group_is_bounded(house, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_GROUP_UNITS", 10)
+    monkeypatch.setattr(gathering, "MAX_GROUP_UNITS", 10)
     store = house.open()
     gate = threading.Event()
     first = await held_up(store, gate)
