@@ -236,13 +236,23 @@ async def configure_skill(service: ApiService, request: Request) -> Response:
     return answer({"configuration": whole})
 
 
-@described("The keys of publishers, and those revoked.", data=PublisherList)
+@described("The keys of publishers, those that cannot be read, and those revoked.", data=PublisherList)
 async def list_publishers(service: ApiService, request: Request) -> Response:
     service.require_skill_manager(service.caller(request))
     keys, revoked = await asyncio.to_thread(service.skills.publishers)
+    unreadable = await asyncio.to_thread(service.skills.unreadable_keys)
     return answer(
         {
             "keys": [key_view(key) for key in keys],
+            "unreadable": [
+                {
+                    "publisher": one.publisher,
+                    "key_id": one.key_id,
+                    "problem": one.why,
+                    "remedy": one.refusal().hint,
+                }
+                for one in unreadable
+            ],
             "revoked": [
                 {
                     "key_id": one["key_id"],

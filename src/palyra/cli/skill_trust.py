@@ -23,7 +23,7 @@ def trust() -> None:
 @json_option
 @pass_invocation
 def list_keys(invocation: Invocation) -> None:
-    """List publishers, their keys, those taken off the list included, and revoked keys."""
+    """List publishers, their keys, those taken off the list or unreadable included, and revoked keys."""
     from palyra.cli.door import open_client
 
     with open_client(invocation) as client:
@@ -31,11 +31,23 @@ def list_keys(invocation: Invocation) -> None:
 
     def as_table(_: Any) -> None:
         rows = [(one["publisher"], one["key_id"], one["state"], one["source"], one["added_at"]) for one in found.keys]
+        rows += [(one["publisher"], one["key_id"], "unreadable", "", "") for one in found.unreadable]
         invocation.output.table(("publisher", "key", "state", "source", "since"), rows)
+        for one in found.unreadable:
+            invocation.output.text(_unreadable(one))
         for one in found.revoked:
             invocation.output.text(f"revoked: {shown(one['key_id'])} {shown(one['reason'])}".rstrip())
 
     invocation.output.data(found.document, as_table)
+
+
+def _unreadable(key: dict[str, Any]) -> str:
+    clear = command_line("palyra", "skill", "trust", "remove", key["publisher"], key["key_id"])
+    return (
+        f"unreadable: {shown(key['key_id'])} of {shown(key['publisher'])}: {shown(key['problem'])}\n"
+        "  It counts for nothing. Find out who changed the database. `palyra skill trust add` renews it; to clear it:\n"
+        f"  {clear}"
+    )
 
 
 @trust.command("add")

@@ -242,7 +242,10 @@ class PublisherKeyView(View, frozen=True, kw_only=True):
 
 
 class PublishersView(View, frozen=True, kw_only=True):
+    """``unreadable`` are keys whose record somebody has broken: they count for nothing until they are cleared."""
+
     keys: tuple[dict[str, Any], ...] = ()
+    unreadable: tuple[dict[str, Any], ...] = ()
     revoked: tuple[dict[str, Any], ...] = ()
 
 

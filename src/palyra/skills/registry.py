@@ -27,6 +27,7 @@ from palyra.skills.installed import (
     ResolvedInstalledSkillModule,
     SkillVersion,
     UnknownSkill,
+    UnreadableKey,
     UnreadableVersion,
     modules_of,
 )
@@ -36,7 +37,13 @@ from palyra.skills.manifest import SkillManifest
 from palyra.skills.ports import SkillData, Store, StoredValues, Transaction
 from palyra.skills.rotation import verify_rotation
 from palyra.skills.signature import VerifiedSignature, VerifierOf, verify_signature
-from palyra.skills.sqlite_publishers import PublisherTables, list_keys, list_revoked, list_unreadable
+from palyra.skills.sqlite_publishers import (
+    PublisherTables,
+    list_all_unreadable,
+    list_keys,
+    list_revoked,
+    list_unreadable,
+)
 from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
 from palyra.skills.store import ArtifactFiles
 from palyra.skills.sweeping import Sweeping
@@ -268,6 +275,10 @@ class SkillRegistry:
 
     def publishers(self) -> tuple[list[PublisherKey], list[dict[str, Any]]]:
         return list_keys(self._store), list_revoked(self._store)
+
+    def unreadable_keys(self) -> list[UnreadableKey]:
+        """They vouch for nobody until a person clears them."""
+        return list_all_unreadable(self._store)
 
     async def _transact(self, work: Callable[[Transaction], T]) -> T:
         try:

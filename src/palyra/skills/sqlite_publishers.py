@@ -5,7 +5,7 @@ the key is removed or added again.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +29,9 @@ _OF_PLACE: Final = "CAST(publisher AS BLOB) = ? AND CAST(key_id AS BLOB) = ?"
 # What a row that was found unreadable has for a state, so that this is recorded once. No key has it.
 _UNREADABLE: Final = "unreadable"
 _MAX_WHY_CHARS: Final = 200
+# The record of that, which keeps the cause: the mark may stand where the cause stood.
+_FINDINGS: Final = f"SELECT payload FROM events WHERE kind = 'skill.key_unreadable' AND {RARE} ORDER BY seq DESC"  # noqa: S608
+_CAUSE_UNKNOWN: Final = "it is marked as unreadable, and the journal does not say why"
 # The events that say that a publisher was met, with its name in their payload.
 _MET: Final = ("skill.key_rotated", "skill.publisher_added", "skill.publisher_pinned")
 _MEETINGS: Final = f"SELECT payload FROM events WHERE kind IN ({', '.join('?' * len(_MET))}) AND {RARE}"  # noqa: S608
@@ -60,14 +63,14 @@ class PublisherTables:
 
     def met_on_record(self, publisher: str) -> bool:
         """Whether the journal says that this publisher was met, whatever the tables say of it by now."""
-        return any(_publisher_in(payload) == publisher for (payload,) in self._tx.execute(_MEETINGS, _MET))
+        return any(_said_in(payload).get("publisher") == publisher for (payload,) in self._tx.execute(_MEETINGS, _MET))
 
     def unreadable(self, publisher: str) -> list[UnreadableKey]:
         rows = self._tx.execute(
             f"SELECT {_COLUMNS} FROM skill_keys WHERE publisher = ? ORDER BY key_id",  # noqa: S608
             (publisher,),
         )
-        return [found for found in map(_read, rows) if isinstance(found, UnreadableKey)]
+        return _with_causes((found for found in map(_read, rows) if isinstance(found, UnreadableKey)), self._tx.execute)
 
     def fail_unreadable(self, found: Iterable[UnreadableKey], *, actor: str) -> None:
         """Marks them, on record, unless somebody did so before. What else stands there stays for who looks into it."""
@@ -82,6 +85,7 @@ class PublisherTables:
                     "publisher": row.publisher,
                     "key_id": row.key_id,
                     "state": row.state,
+                    "why": row.why,
                     "reason": f"{refusal.code}: {refusal.message}",
                 }
                 self._tx.append(NewEvent(kind="skill.key_unreadable", actor=actor, payload=payload))
@@ -234,12 +238,15 @@ def _record(tx: Transaction, kind: str, key: PublisherKey, actor: str) -> None:
 
 
 def list_keys(store: Store) -> list[PublisherKey]:
-    """For lists. What cannot be read is left out, and logged."""
-    found = _all(store)
-    for key in found:
-        if isinstance(key, UnreadableKey):
-            _LOG.warning("a publisher's key is left out of the list: %s", key.refusal().message)
-    return [key for key in found if isinstance(key, PublisherKey)]
+    """For lists. What cannot be read is left out, and logged; ``list_all_unreadable`` has it."""
+    for key in list_all_unreadable(store):
+        _LOG.warning("a publisher's key is left out of the list: %s", key.refusal().message)
+    return [key for key in _all(store) if isinstance(key, PublisherKey)]
+
+
+def list_all_unreadable(store: Store) -> list[UnreadableKey]:
+    """What cannot be read, each with its cause, whenever it was found out."""
+    return _with_causes((key for key in _all(store) if isinstance(key, UnreadableKey)), store.read)
 
 
 def list_unreadable(store: Store) -> list[UnreadableKey]:
@@ -259,13 +266,31 @@ def _all(store: Store) -> list[PublisherKey | UnreadableKey]:
     return [_read(row) for row in rows]
 
 
-def _publisher_in(payload: Any) -> str | None:
-    """None of what somebody has broken: verifying the journal will name it."""
+def _with_causes(rows: Iterable[UnreadableKey], read: Callable[..., list[tuple[Any, ...]]]) -> list[UnreadableKey]:
+    """Of those that were marked before, the journal says what was wrong with them when they were found."""
+    found = list(rows)
+    if not any(row.state == _UNREADABLE for row in found):
+        return found
+    causes: dict[tuple[Any, Any], str] = {}
+    for (payload,) in read(_FINDINGS):
+        said = _said_in(payload)
+        # The newest comes first. Records from before there was a field for the cause have it in their reason.
+        causes.setdefault((said.get("publisher"), said.get("key_id")), str(said.get("why") or said.get("reason")))
+    return [
+        row
+        if row.state != _UNREADABLE
+        else msgspec.structs.replace(row, why=causes.get((row.publisher, row.key_id), _CAUSE_UNKNOWN))
+        for row in found
+    ]
+
+
+def _said_in(payload: Any) -> dict[str, Any]:
+    """Nothing, of what somebody has broken: verifying the journal will name it."""
     try:
         said = msgspec.json.decode(payload)
-        return said.get("publisher") if isinstance(said, dict) else None
     except (ValueError, RecursionError, TypeError):
-        return None
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _read(row: tuple[Any, ...]) -> PublisherKey | UnreadableKey:

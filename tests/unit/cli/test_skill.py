@@ -1,6 +1,8 @@
 """``palyra skill`` on a real embedded API: the group in skill.py, and skill_life, skill_review and skill_trust."""
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -256,6 +258,28 @@ def test_a_publisher_hands_over_to_a_new_key(palyra: CommandLine, signer: Ed2551
     removed = palyra("skill", "trust", "remove", PUBLISHER, new.key_id)
     assert removed.out == f"{new.key_id} is not acme's any more\n"
     assert "retired" in palyra("skill", "trust", "list").out
+
+
+def test_a_key_that_cannot_be_read_is_listed_with_its_cause_and_how_to_clear_it(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
+) -> None:
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    with contextlib.closing(sqlite3.connect(palyra.state_dir / "palyra.db")) as database, database:
+        database.execute("UPDATE skill_keys SET state = 'nonsense'")
+    # Found and marked by the first, and still told by its cause to the second.
+    for _ in range(2):
+        refused = palyra("skill", "install", file(tmp_path, signer))
+        assert refused.status == 1 and "'nonsense' is not a valid KeyState" in refused.err
+    listed = palyra("skill", "trust", "list").out
+    assert [PUBLISHER, signer.key_id, "unreadable"] in [line.split() for line in listed.split("\n")]
+    assert f"unreadable: {signer.key_id} of acme: 'nonsense' is not a valid KeyState" in listed
+    data = palyra("skill", "trust", "list", "--json").document["data"]
+    assert data["keys"] == [] and data["unreadable"][0]["problem"] == "'nonsense' is not a valid KeyState"
+    assert "palyra skill trust remove" in data["unreadable"][0]["remedy"]
+    # The command it prints is the one that clears it.
+    command = listed.strip().split("\n")[-1].split()
+    assert command[:4] == ["palyra", "skill", "trust", "remove"] and palyra(*command[1:]).status == 0
+    assert "unreadable" not in palyra("skill", "trust", "list").out
 
 
 def test_names_from_an_archive_cannot_steer_the_terminal(palyra: CommandLine, tmp_path: Path) -> None:

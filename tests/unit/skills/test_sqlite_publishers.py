@@ -10,6 +10,7 @@ from palyra.skills.sqlite_publishers import (
     PublisherTables,
     TooManyKeys,
     UnknownPublisherKey,
+    list_all_unreadable,
     list_keys,
     list_revoked,
     list_unreadable,
@@ -160,6 +161,34 @@ def test_a_row_that_cannot_be_read_is_refused_alone_and_on_record_once(house: Sk
     with pytest.raises(KeyNotThePublishers):
         rotate(house, rotation("b", "a"))
     assert rotate(house, rotation("b", "c")).replaces == key("b").key_id
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_row_that_was_marked_is_still_refused_and_listed_with_its_cause(house: SkillHouse, how: str) -> None:
+    add(house, "a")
+    add(house, "b")
+    broken(house, "a", BROKEN[how])
+    found = list_unreadable(house.store)
+    assert list_all_unreadable(house.store) == found and found[0].why
+    house.store.transact_blocking(lambda tx: PublisherTables(tx).fail_unreadable(found, actor="palyrad"))
+    (marked,) = list_all_unreadable(house.store)
+    assert (marked.publisher, marked.key_id, marked.why) == ("acme", key("a").key_id, found[0].why)
+    with pytest.raises(RecordChanged) as refused:
+        rotate(house, rotation("a", "c"))
+    assert refused.value.message == found[0].refusal().message
+    # Cleared and broken anew, it is the new cause that is told.
+    remove(house, "a")
+    broken(house, "a", "source = 'another'")
+    again = list_unreadable(house.store)
+    house.store.transact_blocking(lambda tx: PublisherTables(tx).fail_unreadable(again, actor="palyrad"))
+    assert [one.why for one in list_all_unreadable(house.store)] == ["'another' is not a valid KeySource"]
+
+
+def test_a_mark_that_nobody_recorded_is_told_as_that(house: SkillHouse) -> None:
+    add(house, "a")
+    broken(house, "a", "state = 'unreadable'")
+    (marked,) = list_all_unreadable(house.store)
+    assert marked.why == "it is marked as unreadable, and the journal does not say why"
 
 
 @pytest.mark.parametrize("how", BROKEN)

@@ -125,8 +125,18 @@ class RevokedKeyData(TypedDict):
     reason: str
 
 
+class UnreadableKeyData(TypedDict):
+    """A record that somebody has broken: it vouches for nobody."""
+
+    publisher: str
+    key_id: str
+    problem: str
+    remedy: str
+
+
 class PublisherList(TypedDict):
     keys: list[PublisherKeyData]
+    unreadable: list[UnreadableKeyData]
     revoked: list[RevokedKeyData]
 
 
