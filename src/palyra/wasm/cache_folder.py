@@ -27,10 +27,11 @@ REST_SECONDS: Final = 60.0
 
 
 class Removed(msgspec.Struct, frozen=True):
-    """What went to make room."""
+    """What went to make room. Nothing where the folder was ``busy``: then trying again later is worth it."""
 
     files: int = 0
     size: int = 0
+    busy: bool = False
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class CacheFolder:
         """Removes what was not used for longest until the rest is within the bound, and what a process that was killed
         left half written. ``in_use`` counts as used now.
 
-        Nothing goes while somebody writes: who writes makes room afterwards.
+        Nothing goes while somebody writes: who writes makes room afterwards, unless it dies or hangs before.
         """
         try:
             folder = self._opened()
@@ -76,7 +77,7 @@ class CacheFolder:
                     os.utime(name, dir_fd=folder, follow_symlinks=False)
             return self._remove(folder)
         except BlockingIOError:
-            return Removed()
+            return Removed(busy=True)
         finally:
             os.close(folder)
 

@@ -152,6 +152,15 @@ class WasmRuntime:
                         removed.files,
                         removed.size,
                     )
+                if removed.busy and not self._may_be_full:
+                    # Waited for is nobody. Where it is this process that writes, that looks again by itself.
+                    self._may_be_full = True
+                    if not self._being_compiled:
+                        _LOG.warning(
+                            "no room is made in the cache of compiled modules while another process writes there: "
+                            "the next module that is asked for tries again"
+                        )
+                    return
 
     async def _stored(self, digest: bytes) -> Stored | None:
         stored = self._cache.in_memory(digest, self.pool.engine)

@@ -108,7 +108,7 @@ def test_nothing_goes_while_another_process_writes(folder):
     command = [sys.executable, "-c", WRITER, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout.readline() == "writing\n"
-        assert _make_room(folder, most_bytes=0) == Removed()
+        assert _make_room(folder, most_bytes=0) == Removed(busy=True)
         with CacheFolder(folder, most_bytes=0).written_to():
             pass
         writer.communicate("done\n")
@@ -152,3 +152,32 @@ async def test_a_runtime_keeps_its_folder_within_the_bound(tmp_path, caplog):
     async with open_runtime(tmp_path, disk_cache_bytes=0) as runtime:
         await runtime.compile(minimal("(i32.const 7)"))
     assert len(list(compiled.iterdir())) == 1, "a folder that earlier processes left too full is looked at too"
+
+
+async def test_room_that_could_not_be_made_is_told_and_made_with_the_next_module(tmp_path, caplog):
+    compiled = tmp_path / "compiled"
+    async with open_runtime(tmp_path) as runtime:
+        for number in range(3):
+            await runtime.compile(minimal(f"(i32.const {number})"))
+    long_ago = time.time() - 10 * REST_SECONDS
+    for path in compiled.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    async with open_runtime(tmp_path, disk_cache_bytes=0) as runtime:
+        holder = os.open(compiled, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # As another process that writes, and hangs.
+            fcntl.flock(holder, fcntl.LOCK_SH)
+            await runtime.compile(minimal("(i32.const 7)"))
+            await runtime._making_room
+            assert len(list(compiled.iterdir())) == 4
+            (told,) = [record for record in caplog.records if "no room is made" in record.message]
+            assert told.levelname == "WARNING" and "another process writes there" in told.message
+        finally:
+            os.close(holder)
+        # Nothing new is compiled: being asked is enough.
+        await runtime.compile(minimal("(i32.const 7)"))
+        await runtime._making_room
+        assert len(list(compiled.iterdir())) == 1
+        looked = runtime._making_room
+        await runtime.compile(minimal("(i32.const 7)"))
+        assert runtime._making_room is looked, "and then it is over"
