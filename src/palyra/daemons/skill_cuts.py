@@ -8,12 +8,21 @@ from palyra.daemons.skill_tools import skill_limits
 from palyra.egress.address import range_of
 from palyra.egress.rules import HostRule, find_rule, parse_rules
 from palyra.skills.capabilities import Capabilities
-from palyra.skills.capability_difference import GetsLess, host_line, quota_line
+from palyra.skills.capability_difference import RUN_LINE, GetsLess, host_line, quota_line
 
 
 def gets_less(asked: Capabilities, settings: Settings) -> tuple[GetsLess, ...]:
-    """In the words of the request. A policy, or a run's budget, may make less of it still, call by call."""
-    return (*_hosts(asked, settings), *_quotas(asked, settings))
+    """In the words of the request. A policy, or a run's budget, may make less of it still, call by call.
+
+    An approval outlasts a switch that is off: what holds when it is on again is said, too.
+    """
+    return (*_at_all(settings), *_hosts(asked, settings), *_quotas(asked, settings))
+
+
+def _at_all(settings: Settings) -> Iterator[GetsLess]:
+    """Every skill asks for this one, also one that asks for nothing else."""
+    if not settings.wasm.enabled:
+        yield GetsLess(asked=RUN_LINE, gets="nothing at all while skills are switched off", setting="wasm.enabled")
 
 
 def _hosts(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:

@@ -1,12 +1,16 @@
 """What a version asks for beyond the one in use, and beyond what the settings give: the heart of a review."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from palyra.canonical import digest_of
 from palyra.skills.capabilities import Capabilities
 from palyra.skills.manifest import SkillManifest, SkillTool
+
+# What every skill asks for. No line of its request says it.
+RUN_LINE: Final = "run"
 
 
 class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +27,8 @@ class CapabilityDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GetsLess(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the request that the settings do not give whole: what there is of it, and the setting that says so."""
+    """A line of the request, or ``RUN_LINE``, that the settings do not give whole: what there is of it, and the setting
+    that says so."""
 
     asked: str
     gets: str

@@ -97,6 +97,16 @@ def test_a_review_says_what_a_skill_will_really_get(palyra: CommandLine, signer:
     ]
 
 
+def test_a_review_says_that_a_skill_will_not_run_at_all(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text("[wasm]\nenabled = false\n")
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    said = "nothing at all while skills are switched off, where it asks to run (setting wasm.enabled)"
+    assert said in palyra("skill", "install", file(tmp_path, signer)).out
+    assert said in palyra("skill", "show", SKILL).out
+
+
 def test_the_rest_of_a_life(palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path) -> None:
     palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
     schema = '\n[operator.configuration]\nschema = { type = "object", properties = { n = { type = "integer" } } }\n'

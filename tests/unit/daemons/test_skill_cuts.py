@@ -71,6 +71,19 @@ def test_a_host_that_is_reached_without_tls_is_named_but_for_those_that_get_no_s
     ]
 
 
+def test_where_skills_are_switched_off_that_is_said_first_and_by_its_setting() -> None:
+    off = {"enabled": False, "fuel": 10, "max_fuel": 1_000}
+    settings = msgspec.convert({"wasm": off}, Settings)
+    nothing = {"asked": "run", "gets": "nothing at all while skills are switched off", "setting": "wasm.enabled"}
+    modest = gets_less(artifact().manifest.capabilities, settings)
+    assert [msgspec.to_builtins(one) for one in modest] == [nothing], "also of one that asks for nothing"
+    greedy = artifact(capabilities="quotas = { fuel_budget = 2000 }").manifest.capabilities
+    assert [msgspec.to_builtins(one) for one in gets_less(greedy, settings)] == [
+        nothing,
+        {"asked": "have the quota fuel_budget = 2000", "gets": "1000", "setting": "wasm.max_fuel"},
+    ]
+
+
 def test_nothing_is_said_of_what_is_given_whole() -> None:
     asked = "quotas = { fuel_budget = 1_000, max_memory_bytes = 65_536, timeout_ms = 10, storage_bytes = 1 }"
     assert cuts(asked) == cuts("") == []

@@ -29,7 +29,7 @@ class SkillVersionData(TypedDict):
 
 class ReviewData(TypedDict):
     """What a person needs to decide on a version. ``gets_less`` are the lines of ``capabilities`` that the settings do
-    not give whole."""
+    not give whole, and that it runs at all where they do not let it."""
 
     manifest: dict[str, Any]
     tools: list[str]

@@ -252,6 +252,16 @@ async def test_a_skill_page_says_what_the_settings_do_not_give(tmp_path: Path) -
         assert (await known.page(f"/skills/{SKILL}")).count("But it gets") == 1
 
 
+async def test_a_skill_page_says_that_skills_are_switched_off(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"wasm": {"enabled": False}}) as house:
+        known = await visitor(house)
+        await house.gateway.skills.trust_publisher(PUBLISHER, key(PUBLISHER).public_key(), actor="test")
+        await house.gateway.skills.install(archive(), actor="test")
+        page = await known.page(f"/skills/{SKILL}")
+        assert "<strong>nothing at all while skills are switched off</strong> where it asks to run" in page
+        assert "<code>wasm.enabled</code>" in page
+
+
 async def test_the_builder_is_off_until_it_is_switched_on(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
