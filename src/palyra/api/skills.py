@@ -13,6 +13,7 @@ from palyra.api.described import FreeObject, described
 from palyra.api.http import WrongShape, answer, read_bytes, read_into, read_query
 from palyra.api.service import ApiService
 from palyra.api.views.skills import (
+    ApprovedVersion,
     AuditData,
     ConfigurationData,
     ErasedData,
@@ -170,7 +171,7 @@ async def show_skill(service: ApiService, request: Request) -> Response:
     )
 
 
-@described("Puts exactly this archive in use.", body=ApprovalBody, data=SkillVersionData)
+@described("Puts exactly this archive in use.", body=ApprovalBody, data=ApprovedVersion)
 async def approve_skill(service: ApiService, request: Request) -> Response:
     caller = service.caller(request)
     service.require_skill_manager(caller)
@@ -180,7 +181,7 @@ async def approve_skill(service: ApiService, request: Request) -> Response:
     )
     # It is in use by now. Who approved it finds it ready: a module with an interpreter in it takes half a minute.
     await service.prepare_skills()
-    return answer(version_view(version))
+    return answer({**version_view(version), "gets_less": list(service.gets_less(version.manifest.capabilities))})
 
 
 @described("Disables or enables the version in use.", body=PauseBody, data=SkillVersionData)

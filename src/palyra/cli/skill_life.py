@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.skill_review import NAME_AN_ARCHIVE, ArchiveFile, render_review
+from palyra.cli.skill_review import NAME_AN_ARCHIVE, ArchiveFile, render_cuts, render_review
 from palyra.cli.terminal import command_line, pretty_json, shown
 from palyra.errors import Denied, InvalidInput
 
@@ -75,6 +75,10 @@ def approve(invocation: Invocation, skill_id: str, version: str, digest: str | N
         reviewed = _reviewed(invocation, client, skill_id, version) if digest is None else digest
         approved = client.approve_skill(skill_id, version, reviewed, reason=reason)
     invocation.output.data(approved.document, lambda _: _state_line(approved))
+    if digest is not None and approved.gets_less:
+        # Who was shown the review has seen them.
+        less = render_cuts(approved.gets_less).replace("\n", "\n  ")
+        invocation.output.warning(f"the settings give {shown(skill_id)} less than it asks for:\n  {less}")
 
 
 def _reviewed(invocation: Invocation, client: "Client", skill_id: str, version: str) -> str:

@@ -174,7 +174,7 @@ def render_review(version: dict[str, Any]) -> str:
             ("digest", shown(version["digest"])),
             ("tools", _tools(version, manifest.get("tools") or ())),
             ("asks to", _lines(version.get("capabilities")) or "nothing beyond computing"),
-            ("but gets", _gets_less(version.get("gets_less") or ())),
+            ("but gets", render_cuts(version.get("gets_less") or ())),
             ("compared with", _compared(version, difference)),
             ("new", _lines(difference.get("added"), "+ ")),
             ("no longer", _lines(difference.get("removed"), "- ")),
@@ -246,7 +246,7 @@ def _compared(version: dict[str, Any], difference: dict[str, Any]) -> str:
     return shown(str(with_ or "nothing: no version is in use"))
 
 
-def _gets_less(lines: Sequence[dict[str, Any]]) -> str:
+def render_cuts(lines: Sequence[dict[str, Any]]) -> str:
     """What the settings do not give whole: nobody approves a number that is not what the skill will have."""
     return "\n".join(
         f"{shown(one['gets'])}, where it asks to {shown(one['asked'])} (setting {shown(one['setting'])})"

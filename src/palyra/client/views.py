@@ -212,7 +212,8 @@ class SkillView(View, frozen=True, kw_only=True):
 
 
 class SkillVersionView(View, frozen=True, kw_only=True):
-    """One version. What a review needs (``difference``, ``findings``, ``capabilities``) where the server told it."""
+    """One version. What a review needs (``difference``, ``findings``, ``capabilities``, ``gets_less``) where the server
+    told it."""
 
     skill_id: str
     version: str
@@ -223,6 +224,7 @@ class SkillVersionView(View, frozen=True, kw_only=True):
     trust: str | None = None
     tools: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    gets_less: tuple[dict[str, Any], ...] = ()
     difference: dict[str, Any] = {}
     findings: tuple[dict[str, Any], ...] = ()
 

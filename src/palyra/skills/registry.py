@@ -138,15 +138,17 @@ class SkillRegistry:
         return version
 
     async def approve(self, skill_id: str, version: str, digest: str, *, actor: str, reason: str = "") -> SkillVersion:
-        """Puts exactly this (id, version, digest) in use; the version in use before is superseded."""
+        """Puts exactly this (id, version, digest) in use; the version in use before is superseded. What is returned has
+        the archive's own manifest."""
         found = self._one(skill_id, version, digest)
         # Said before the archive is looked for: one that was replaced or removed has none.
         after(found.state, SkillEvent.APPROVE)
         artifact = await self._verified(found)
         signature = await asyncio.to_thread(verify_signature, artifact, self._verifier_of)
-        return await self._transact(
+        approved = await self._transact(
             lambda tx: transitions.approve(tx, artifact, signature, self._first_use, actor, reason)
         )
+        return msgspec.structs.replace(approved, manifest=artifact.manifest)
 
     async def disable(self, skill_id: str, *, actor: str, reason: str = "") -> SkillVersion:
         """The version in use stops running, and stays at hand."""

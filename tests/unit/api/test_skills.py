@@ -56,6 +56,7 @@ async def test_from_an_upload_to_a_history(tmp_path: Path) -> None:
         approved = (await desk("POST", f"/v1/skills/{SKILL}/approve", body)).data
         assert (approved["state"], approved["approved_by"]) == ("approved", "user:operator")
         (listed,) = (await desk("GET", "/v1/skills")).data["skills"]
+        assert approved.pop("gets_less") == []
         assert listed["active_version"] == "1.0.0" and listed["versions"] == [approved]
         shown = (await desk("GET", f"/v1/skills/{SKILL}")).data
         assert shown["newest_approved"] == "1.0.0" and shown["versions"][0]["problem"] is None

@@ -97,6 +97,30 @@ def test_a_review_says_what_a_skill_will_really_get(palyra: CommandLine, signer:
     ]
 
 
+def test_an_approval_by_digest_says_what_a_skill_will_really_get(
+    palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text("[wasm]\nmax_fuel = 20_000_000\nmemory_bytes = 65_536\n")
+    palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
+    quotas = "quotas = { fuel_budget = 50_000_000, max_memory_bytes = 131_072 }"
+    installed = palyra("skill", "install", file(tmp_path, signer, capabilities=quotas), "--json")
+    digest = installed.document["data"]["digest"]
+    approved = palyra("skill", "approve", SKILL, "1.0.0", "--digest", digest)
+    assert approved.out == f"{SKILL} 1.0.0 is approved ({digest})\n"
+    assert approved.err == (
+        f"warning: the settings give {SKILL} less than it asks for:\n"
+        "  20000000, where it asks to have the quota fuel_budget = 50000000 (setting wasm.max_fuel)\n"
+        "  65536, where it asks to have the quota max_memory_bytes = 131072 (setting wasm.memory_bytes)\n"
+    )
+    # As a document, too.
+    palyra("skill", "quarantine", SKILL)
+    again = palyra("skill", "approve", SKILL, "1.0.0", "--digest", digest, "--json").document["data"]
+    assert [one["setting"] for one in again["gets_less"]] == ["wasm.max_fuel", "wasm.memory_bytes"]
+    # Nothing is said of one that gets all it asks for.
+    newer = palyra("skill", "install", file(tmp_path, signer, "1.1.0"), "--json").document["data"]["digest"]
+    assert palyra("skill", "approve", SKILL, "1.1.0", "--digest", newer).err == ""
+
+
 def test_a_review_says_that_a_skill_will_not_run_at_all(
     palyra: CommandLine, signer: Ed25519Signer, tmp_path: Path
 ) -> None:

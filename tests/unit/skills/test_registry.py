@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.skill_scene import ACTOR, ECHO, PUBLISHER, SKILL, SkillHouse, archive, artifact, key, wat
@@ -83,6 +84,16 @@ async def test_approval_is_of_exactly_one_digest(house: SkillHouse) -> None:
     with pytest.raises(UnknownSkill):
         await registry.approve("nobody", "1.0.0", installed.digest, actor=ACTOR)
     assert await in_use(registry) == []
+
+
+async def test_what_was_approved_is_told_with_the_archives_own_manifest(house: SkillHouse) -> None:
+    """Not with the record's copy of it, which somebody may have written."""
+    registry = await house.trusting()
+    waiting = await registry.install(archive(capabilities="quotas = { fuel_budget = 5 }"), actor=ACTOR)
+    other = msgspec.structs.replace(waiting, manifest=artifact().manifest)
+    rewritten = (msgspec.json.encode(other), SKILL)
+    await house.store.transact(lambda tx: tx.execute("UPDATE skill_versions SET record=? WHERE skill_id=?", rewritten))
+    assert (await approve(registry, waiting)).manifest == waiting.manifest != other.manifest
 
 
 async def test_what_waits_may_be_replaced_and_what_was_approved_may_not(house: SkillHouse) -> None:

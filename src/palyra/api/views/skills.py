@@ -39,6 +39,12 @@ class ReviewData(TypedDict):
     findings: list[Finding]
 
 
+class ApprovedVersion(SkillVersionData):
+    """``gets_less`` as in its review."""
+
+    gets_less: list[GetsLess]
+
+
 class ReviewedVersion(SkillVersionData, ReviewData):
     pass
 
