@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import binascii
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -58,6 +58,10 @@ class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reason: Reason = ""
 
 
+class SkillQuery(msgspec.Struct, frozen=True, kw_only=True):
+    all: Literal["true", "false"] = "false"
+
+
 class RemovalQuery(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
 
@@ -81,16 +85,22 @@ class RevocationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reason: Reason = ""
 
 
-@described("The installed skills.", data=SkillList)
+@described("The installed skills.", query=SkillQuery, data=SkillList)
 async def list_skills(service: ApiService, request: Request) -> Response:
+    """Without what was removed, which stays on record; or with ``all=true`` that as well."""
     service.require_skill_manager(service.caller(request))
-    return answer({"skills": await asyncio.to_thread(_skills, service)})
+    everything = read_query(request, SkillQuery).all == "true"
+    return answer(await asyncio.to_thread(_skills, service, everything=everything))
 
 
-def _skills(service: ApiService) -> list[SkillData]:
-    index = service.skills.index
+def _skills(service: ApiService, *, everything: bool) -> SkillList:
     found: list[SkillData] = []
-    for skill_id, versions in index.listed():
+    left_out = 0
+    for skill_id, known in service.skills.index.listed():
+        versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
+        left_out += len(known) - len(versions)
+        if not versions:
+            continue
         in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
         shown = in_use or versions[0]
         found.append(
@@ -102,7 +112,7 @@ def _skills(service: ApiService) -> list[SkillData]:
                 "versions": [version_view(version) for version in versions],
             }
         )
-    return found
+    return {"skills": found, "removed_left_out": left_out}
 
 
 @described("Installs an archive into quarantine.", accepts="archive", data=ReviewedVersion, status=201)

@@ -114,7 +114,8 @@ def list_skills(invocation: Invocation, everything: bool) -> None:
     from palyra.cli.door import open_client
 
     with open_client(invocation) as client:
-        found = [one.document for one in client.skills()]
+        # All of it: how many are left out is told.
+        found = [one.document for one in client.skills(removed=True)]
     known = sum(len(one["versions"]) for one in found)
     listed = found if everything else _without_removed(found)
     rows = [

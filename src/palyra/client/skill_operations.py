@@ -35,8 +35,9 @@ def audit_skill(archive: bytes) -> Operation[SkillVersionView]:
     return convert_view(read_answer(response), SkillVersionView)
 
 
-def skills() -> Operation[tuple[SkillView, ...]]:
-    response = yield get(path_of("v1", "skills"))
+def skills(*, removed: bool = False) -> Operation[tuple[SkillView, ...]]:
+    """What is installed; with ``removed`` the versions that were removed as well, which stay on record."""
+    response = yield get(path_of("v1", "skills", query={"all": "true" if removed else None}))
     return convert_views(read_answer(response), "skills", SkillView)
 
 

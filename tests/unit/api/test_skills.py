@@ -69,6 +69,27 @@ async def test_from_an_upload_to_a_history(tmp_path: Path) -> None:
         assert shown["history"][0]["reason"] == "reviewed"
 
 
+async def test_removed_versions_are_listed_only_when_all_are_asked_for(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        desk = await desk_in(house)
+        await desk.trust()
+        for version in ("1.0.0", "1.1.0"):
+            await desk.approved(version)
+
+        async def listed(query: str = "") -> tuple[list[list[str]], int]:
+            data = (await desk("GET", f"/v1/skills{query}")).data
+            return [[one["version"] for one in skill["versions"]] for skill in data["skills"]], data["removed_left_out"]
+
+        assert await listed() == await listed("?all=true") == ([["1.1.0", "1.0.0"]], 0)
+        await desk("DELETE", f"/v1/skills/{SKILL}?version=1.0.0")
+        assert await listed() == await listed("?all=false") == ([["1.1.0"]], 1)
+        assert await listed("?all=true") == ([["1.1.0", "1.0.0"]], 0)
+        await desk("DELETE", f"/v1/skills/{SKILL}")
+        assert await listed() == ([], 2), "a skill of which nothing else is left is not there"
+        assert await listed("?all=true") == ([["1.1.0", "1.0.0"]], 0)
+        assert (await desk("GET", "/v1/skills?all=yes")).status == 400
+
+
 async def test_changes_of_a_life(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         desk = await desk_in(house)
@@ -101,7 +122,7 @@ async def test_an_audit_keeps_nothing(tmp_path: Path) -> None:
         desk = await desk_in(house)
         told = (await desk("POST", "/v1/skills/audit", archive(modules={"main.wasm": wat("(module)")}))).data
         assert told["trust"] is None and [one["id"] for one in told["findings"]] == ["entrypoint-missing", "trust"]
-        assert (await desk("GET", "/v1/skills")).data == {"skills": []}
+        assert (await desk("GET", "/v1/skills")).data == {"skills": [], "removed_left_out": 0}
         broken = await desk("POST", "/v1/skills/audit", b"PK")
         assert (broken.status, broken.code) == (409, "skill.malformed_archive")
 

@@ -59,8 +59,10 @@ def test_publishers_and_their_keys() -> None:
 
 
 def test_lists_and_one() -> None:
-    _, skills = exchange(skill_operations.skills(), {"skills": [{"skill_id": "a", "active_version": None}]})
-    assert [one.skill_id for one in skills] == ["a"]
+    request, skills = exchange(skill_operations.skills(), {"skills": [{"skill_id": "a", "active_version": None}]})
+    assert request.path == "/v1/skills" and [one.skill_id for one in skills] == ["a"]
+    request, _ = exchange(skill_operations.skills(removed=True), {"skills": []})
+    assert request.path == "/v1/skills?all=true"
     request, one = exchange(skill_operations.skill("a/../b"), {"skill_id": "x", "history": [{}]})
     assert request.path == "/v1/skills/a%2F..%2Fb" and one.history == ({},)
 

@@ -79,6 +79,7 @@ class SkillData(TypedDict):
 
 class SkillList(TypedDict):
     skills: list[SkillData]
+    removed_left_out: int
 
 
 class SkillHistoryEntry(TypedDict):
