@@ -98,6 +98,21 @@ async def test_disabled_hidden_and_moving_elements(tab: FixtureTab) -> None:
         await actor.perform(Click(target=ElementTarget(css="button[style*=none]")), NOW)
 
 
+async def test_what_two_frames_show_at_one_place_may_still_be_moving(tab: FixtureTab) -> None:
+    """A step takes less than two frames, so that never three are alike: as where a frame is left out and what moves has
+    turned meanwhile."""
+    await tab.show(
+        "<style>@keyframes m {to {margin-left: 4000px}} #m {animation: m 60s steps(2000)}"
+        "@keyframes c {to {color: red}} #c {animation: c .4s infinite alternate}</style>"
+        f"{NOTE}<button id=m onclick=note(1)>Moves</button><p><button id=c onclick=note(2)>Glows</button>"
+    )
+    actor = actor_of(tab)
+    with pytest.raises(ElementMoving, match="Moves"):
+        await actor.perform(Click(target=ElementTarget(role="button", name="Moves")), NOW)
+    await actor.perform(Click(target=ElementTarget(role="button", name="Glows")), ENOUGH)
+    assert await clicked(tab) == [2]
+
+
 async def test_it_is_waited_until_an_element_is_ready(tab: FixtureTab) -> None:
     await tab.show(
         f"{NOTE}<div id=d style='position:fixed;inset:0'></div><button id=b disabled onclick=note(1)>Go</button>"

@@ -54,15 +54,20 @@ function coverOf(hit) {
 const sameBox = (one, other) =>
   one.left === other.left && one.top === other.top && one.width === other.width && one.height === other.height;
 
-// Whether it, or something around it, began to move so lately that no frame shows it yet.
+// What began to move so lately is in no frame yet.
 const SETTING_OUT_MS = 34;
+// What turns, or goes in steps, may be at one place in two frames, most of all where frames were left out between them.
+const FRAMES_BESIDE_ANIMATION = 2;
 
-function setsOut(element) {
-  return document.getAnimations().some((each) => {
-    if (each.playState !== "running" || !(each.currentTime < SETTING_OUT_MS)) return false;
-    const moved = each.effect?.target;
+// Whether it may be moving although so many frames before this one have drawn it where it is now, in a row.
+function restless(element, frames) {
+  if (frames === 0) return true;
+  const around = document.getAnimations().filter((each) => {
+    const moved = each.playState === "running" ? each.effect?.target : null;
     return moved instanceof Element && within(moved, element);
   });
+  if (around.some((each) => each.currentTime < SETTING_OUT_MS)) return true;
+  return around.length > 0 && frames < FRAMES_BESIDE_ANIMATION;
 }
 
 const NOT_TYPED = new Set(["button", "checkbox", "file", "hidden", "image", "radio", "reset", "submit"]);
@@ -77,7 +82,8 @@ function editable(element) {
 // spec: {number, role, name, needs: {seen, enabled, editable, hit, still}, milliseconds, arm, typing: {clear, secret}}
 async function ready(spec) {
   const until = performance.now() + spec.milliseconds;
-  // Where it was in an earlier frame: it is at rest when two frames have drawn it at one place.
+  // Where it was in how many frames before: it is at rest when two frames have drawn it at one place, or three where
+  // something moves, it or around it.
   let before = null;
   let frame = document.timeline.currentTime ?? 0;
   let scrolled = false;
@@ -85,7 +91,7 @@ async function ready(spec) {
     const was = changed(spec.number, spec.role, spec.name);
     if (was !== null) return { problem: "stale", ...was };
     const element = elementOf(spec.number);
-    const outcome = look(element, spec.needs, before?.frame < frame ? before.box : null);
+    const outcome = look(element, spec.needs, before?.frame < frame ? before : null);
     if (outcome.problem === "outside" && !scrolled) {
       scrolled = true;
       element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
@@ -100,10 +106,16 @@ async function ready(spec) {
       if (outcome.problem === "readonly" && !element.readOnly) return outcome;
       scrolled = scrolled && outcome.problem !== "covered";
       if (performance.now() > until) return outcome;
-      if (frame !== 0) before = { frame, box: outcome.box };
+      if (frame !== 0) before = { frame, box: outcome.box, frames: framesThere(before, frame, outcome.box) };
     }
     frame = await nextFrame();
   }
+}
+
+// In how many frames, up to this one, it was at one place.
+function framesThere(before, frame, box) {
+  if (before === null || !sameBox(before.box, box)) return 1;
+  return before.frame < frame ? before.frames + 1 : before.frames;
 }
 
 function look(element, needs, before) {
@@ -115,7 +127,8 @@ function look(element, needs, before) {
   }
   if (needs.enabled && (disabled(element) || inert(element))) return { problem: "disabled", box };
   if (needs.editable && !editable(element)) return { problem: "readonly", tag: localNameOf(element), box };
-  if (needs.still && (before === null || !sameBox(before, box) || setsOut(element))) return { problem: "moving", box };
+  const rested = before !== null && sameBox(before.box, box) ? before.frames : 0;
+  if (needs.still && restless(element, rested)) return { problem: "moving", box };
   if (needs.hit) {
     const point = pointOf(element);
     if (point.problem) return { ...point, box };
