@@ -4,6 +4,9 @@
 set -u
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/palyra-bench
 python=$1
+top=$(cd "$(dirname "$0")/.." && pwd)
+# Peers in Python run on the one that we run on: what was made with another is made anew.
+runs_on=$(PYTHONPATH=$top/tests "$python" -m perf.peers) || exit 1
 
 missing() { echo "bench: $1 cannot be had here, and its rows will be missing" >&2; }
 
@@ -43,11 +46,12 @@ fi
 from_pypi() {
     package=$1
     program=$2
-    [ -e "$cache/$package/installed" ] && [ -x "$cache/$package/bin/$program" ] && return
+    [ "$(cat "$cache/$package/installed" 2>/dev/null)" = "$runs_on" ] && [ -x "$cache/$package/bin/python" ] &&
+        [ -x "$cache/$package/bin/$program" ] && return
     echo "bench: fetching $package from PyPI" >&2
     { "$python" -m venv --clear "$cache/$package" &&
         "$cache/$package/bin/python" -m pip install -q --disable-pip-version-check "$package" &&
-        touch "$cache/$package/installed"; } >/dev/null 2>&1 || { rm -rf "${cache:?}/$package"; missing "$package"; }
+        echo "$runs_on" >"$cache/$package/installed"; } >/dev/null 2>&1 || { rm -rf "${cache:?}/$package"; missing "$package"; }
 }
 mkdir -p "$cache"
 from_pypi mitmproxy mitmdump
