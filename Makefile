@@ -19,7 +19,11 @@ help:
 	@echo "make soak-tests  the long tests of single parts, and random examples"
 	@echo "make clean  remove the environment and caches"
 
-$(STAMP): pyproject.toml requirements.lock scripts/bootstrap.sh scripts/system_packages.sh
+# A Python that was taken from under the environment, as by an upgrade of the distribution: it has to be made anew.
+GONE := $(shell [ ! -e $(STAMP) ] || [ -x $(BIN)/python ] || echo python-is-gone)
+.PHONY: python-is-gone
+
+$(STAMP): pyproject.toml requirements.lock scripts/bootstrap.sh scripts/environment.sh scripts/system_packages.sh $(GONE)
 	@sh scripts/bootstrap.sh $(VENV)
 	@touch $@
 

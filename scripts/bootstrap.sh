@@ -5,6 +5,7 @@ set -eu
 venv=$1
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/scripts/system_packages.sh"
+. "$top/scripts/environment.sh"
 
 # bubblewrap builds the sandbox; what runs in it is what the distribution has. The tour runs its Python and curl.
 missing=
@@ -29,7 +30,7 @@ done
 [ -n "$python" ] || { echo "palyra: Python 3.11 or newer, with venv, is needed and was not found" >&2; exit 6; }
 
 echo "palyra: making the environment in $venv; the first time this takes a few minutes" >&2
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+make_environment "$python" "$venv"
 install() { "$venv/bin/python" -m pip install -q --disable-pip-version-check "$@"; }
 install --require-hashes -r "$top/requirements.lock"
 # What builds this package, as it is pinned for those who work on it.
