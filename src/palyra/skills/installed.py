@@ -155,6 +155,13 @@ class ResolvedInstalledSkillModule(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def require_same(version: SkillVersion, artifact: SkillArtifact) -> None:
+    """Raises where the archive is that of another skill or version than the record says."""
+    manifest = artifact.manifest
+    if (manifest.skill_id, manifest.version) != (version.skill_id, version.version):
+        raise DigestMismatch(f"the archive {version.digest} is {manifest.skill_id} {manifest.version}")
+
+
 def modules_of(
     version: SkillVersion, artifact: SkillArtifact, configuration: dict[str, Any]
 ) -> list[ResolvedInstalledSkillModule]:

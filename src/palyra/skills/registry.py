@@ -30,6 +30,7 @@ from palyra.skills.installed import (
     UnreadableKey,
     UnreadableVersion,
     modules_of,
+    require_same,
 )
 from palyra.skills.lifecycle import KEPT, SkillEvent, SkillState, after
 from palyra.skills.limits import MAX_JUDGED_AT_ONCE
@@ -341,13 +342,13 @@ class SkillRegistry:
 
     async def _verified(self, version: SkillVersion) -> SkillArtifact:
         artifact = await asyncio.to_thread(self._files.read, version.digest)
-        _require_same(version, artifact)
+        require_same(version, artifact)
         return artifact
 
     def _approved_artifact(self, version: SkillVersion) -> SkillArtifact:
         self.index.require_record(version)
         artifact = self._files.read(version.digest)
-        _require_same(version, artifact)
+        require_same(version, artifact)
         return artifact
 
     async def _manifest_in_use(self, skill_id: str) -> SkillManifest | None:
@@ -391,12 +392,6 @@ class SkillRegistry:
         async with self._files.held():
             await asyncio.to_thread(self._files.put, judged.artifact.raw)
             return await self._transact(work)
-
-
-def _require_same(version: SkillVersion, artifact: SkillArtifact) -> None:
-    manifest = artifact.manifest
-    if (manifest.skill_id, manifest.version) != (version.skill_id, version.version):
-        raise DigestMismatch(f"the archive {version.digest} is {manifest.skill_id} {manifest.version}")
 
 
 def _nobody() -> None:
