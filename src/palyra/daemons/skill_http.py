@@ -102,9 +102,7 @@ class SkillHttp:
             raise HostRefusal(Status.DENIED)
         if not all(self._may_carry_secrets(attached.header) for attached in request.secrets):
             raise HostRefusal(Status.DENIED)
-        grant = msgspec.structs.replace(
-            self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=bindings
-        )
+        grant = msgspec.structs.replace(self._grant, max_bytes=self._grant.max_bytes - self.spent, bindings=bindings)
         frame = Frame(grant=grant, door=DialledDoor(self._dialler, target), credentials=self._credentials)
         fetch = self._client.fetch(frame, _fetch_request(request, target, path))
         try:
