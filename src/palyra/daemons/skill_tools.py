@@ -92,7 +92,7 @@ def skill_spec(
 def is_effect_free(asked: Capabilities) -> bool:
     """A guest that is granted nothing has nothing to act on: it computes and writes log lines, which are part of its
     result. The clock and random numbers are given to it and tell nobody anything."""
-    return not tool_capabilities(asked) and not asked.reveal_secrets and not asked.channels
+    return not tool_capabilities(asked)
 
 
 def tool_capabilities(asked: Capabilities) -> frozenset[ToolCapability]:
@@ -103,6 +103,7 @@ def tool_capabilities(asked: Capabilities) -> frozenset[ToolCapability]:
         ToolCapability.FILESYSTEM_READ: asked.filesystem.read_roots or asked.filesystem.write_roots,
         ToolCapability.FILESYSTEM_WRITE: asked.filesystem.write_roots,
         ToolCapability.DEVICE: asked.device or asked.node,
+        ToolCapability.CHANNELS: asked.channels,
     }
     return frozenset(capability for capability, wanted in mapped.items() if wanted)
 

@@ -13,7 +13,9 @@ from palyra.mcp.tool_names import to_client
 from palyra.tools.spec import ToolCapability, ToolSpec
 
 _READS: Final = frozenset({ToolCapability.FILESYSTEM_READ, ToolCapability.ARTIFACTS_READ})
-_WORLD: Final = frozenset({ToolCapability.NETWORK, ToolCapability.BROWSER, ToolCapability.DEVICE})
+_WORLD: Final = frozenset(
+    {ToolCapability.NETWORK, ToolCapability.BROWSER, ToolCapability.DEVICE, ToolCapability.CHANNELS}
+)
 # An output schema with this key holds content of the protocol itself, from a server behind Palyra.
 PROTOCOL_CONTENT: Final = "x-mcp-content"
 # What a result that is no object is put under: the protocol has only objects.

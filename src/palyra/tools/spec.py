@@ -45,6 +45,8 @@ class ToolCapability(StrEnum):
     ARTIFACTS_READ = "artifacts_read"
     DEVICE = "device"
     BROWSER = "browser"
+    # Messages to people and programs that listen.
+    CHANNELS = "channels"
 
 
 SENSITIVE_CAPABILITIES = frozenset(ToolCapability) - {ToolCapability.ARTIFACTS_READ}

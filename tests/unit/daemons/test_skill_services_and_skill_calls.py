@@ -20,6 +20,7 @@ from palyra.secret import Secret
 from palyra.skills.installed import UnknownSkill
 from palyra.skills.lifecycle import WrongState
 from palyra.tools.budget import BudgetKind
+from palyra.tools.call import CallState
 from palyra.vault.ref import SecretRef
 from palyra.wasm.abi import Status
 
@@ -418,7 +419,7 @@ async def test_storage_stays_beneath_its_root_and_quota(tmp_path: Path) -> None:
     assert list(kept.iterdir()) == [] and kept.stat().st_mode & 0o777 == 0o700
 
 
-async def test_messages_reach_listeners_and_the_journal(tmp_path: Path) -> None:
+async def test_messages_reach_listeners_and_the_journal_once_a_person_said_yes(tmp_path: Path) -> None:
     module = status_module(
         "(call $channel-send (i32.const 40000) (i32.const 8) (i32.const 5))",
         imports=imported("channel-send", 3),
@@ -429,6 +430,9 @@ async def test_messages_reach_listeners_and_the_journal(tmp_path: Path) -> None:
         listening = house.gateway.channels.listen("news")
         assert listening is not None
         with listening:
+            asked = await house.call(TOOL, {})
+            assert asked.state is CallState.NEEDS_APPROVAL and "channel.message" not in house.kinds()
+            await house.approve(asked.approval_id)
             record = await house.call(TOOL, {})
             message = await asyncio.wait_for(anext(listening), 10)
         assert (message.text, message.skill, message.call) == ("hello", SKILL, record.call_id)

@@ -36,6 +36,7 @@ def spec(*capabilities: ToolCapability, **more: Any) -> ToolSpec:
         ((ToolCapability.BROWSER,), False, True),
         ((ToolCapability.PROCESS_EXEC,), False, False),
         ((ToolCapability.SECRETS_READ,), False, False),
+        ((ToolCapability.CHANNELS,), False, True),
     ],
 )
 def test_hints_follow_from_what_a_tool_can_touch(
