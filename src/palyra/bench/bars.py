@@ -16,7 +16,7 @@ SKILL_CALL: Final = Bar(
     Kind.MORE_AT_MOST,
     1,
     "ms",
-    shortfall="reaches 0.71 to 0.96 where the bare call takes 0.41 to 0.65 ms, as on this machine when it is left"
+    shortfall="reaches 0.62 to 0.96 where the bare call takes 0.33 to 0.65 ms, as on this machine when it is left"
     " alone, and 0.95 to 1.56 while others keep it so busy that the bare call takes 0.65 to 0.9: what is"
     " ours slows down with it. A call is answered after its record is durable: a quarter of it is the wait"
     " for the disk, half of it Python in some eight hundred small steps",
@@ -27,7 +27,7 @@ SKILL_EXTISM: Final = Bar(
     "extism, create and call",
     _AT_MOST,
     1,
-    shortfall="reaches 0.89 to 1.05 here. Where the disk is slow against the processor it may take longer than extism,"
+    shortfall="reaches 0.85 to 1.05 here. Where the disk is slow against the processor it may take longer than extism,"
     " which decides nothing and writes nothing down; our runtime alone takes 0.26 of its time",
 )
 WASM_CORE: Final = Bar(
