@@ -32,6 +32,10 @@ class WorkersUnavailable(Unavailable):
     hint = "worker processes cannot be started; the daemon's log and the limits of its user say why"
 
 
+class _Gone(Exception):
+    """The process that makes workers ended before it made this one."""
+
+
 class Process:
     """A worker process, named by a descriptor that never means another one."""
 
@@ -68,7 +72,18 @@ class WorkerSource:
         return self._process.pid if self._process is not None else None
 
     async def make(self, kind: bytes) -> tuple[socket.socket, Process]:
-        """A new process and the daemon's end of its socket."""
+        """A new process and the daemon's end of its socket. Where the process that makes them ended in this moment,
+        another makes it."""
+        try:
+            return await self._made(kind)
+        except _Gone:
+            pass
+        try:
+            return await self._made(kind)
+        except _Gone as gone:
+            raise WorkersUnavailable("the process for workers ended") from gone
+
+    async def _made(self, kind: bytes) -> tuple[socket.socket, Process]:
         control = await self._started()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         answer: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
@@ -79,6 +94,11 @@ class WorkerSource:
             self._waiting.append(answer)
             async with asyncio.timeout(_MAKE_SECONDS):
                 return ours, await answer
+        except (BrokenPipeError, ConnectionResetError) as problem:
+            ours.close()
+            if control is self._control:
+                self._lost()
+            raise _Gone from problem
         except (OSError, TimeoutError) as problem:
             ours.close()
             raise WorkersUnavailable("a worker process could not be started") from problem
@@ -134,9 +154,7 @@ class WorkerSource:
         except OSError:
             answer, descriptors = b"", []
         if not answer:
-            ended = self._forget()
-            if ended is not None:
-                self._ended.append(ended)
+            self._lost()
             return
         process = Process(descriptors[0]) if descriptors else None
         waiting = self._waiting.popleft() if self._waiting else None
@@ -149,6 +167,11 @@ class WorkerSource:
             return
         waiting.set_result(process)
 
+    def _lost(self) -> None:
+        ended = self._forget()
+        if ended is not None:
+            self._ended.append(ended)
+
     def _forget(self) -> "subprocess.Popen[bytes] | None":
         """The process is gone, or shall go: without its socket it ends, and every worker with it."""
         process, self._process = self._process, None
@@ -159,15 +182,13 @@ class WorkerSource:
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
-                waiting.set_exception(WorkersUnavailable("the process for workers ended"))
+                waiting.set_exception(_Gone())
         return process
 
     async def close(self) -> None:
         self._closed = True
         async with self._starting:
-            process = self._forget()
-            if process is not None:
-                self._ended.append(process)
+            self._lost()
             await self._collect()
 
     async def _collect(self) -> None:

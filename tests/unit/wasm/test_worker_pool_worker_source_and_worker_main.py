@@ -1,4 +1,6 @@
 import asyncio
+import os
+import signal
 import sys
 
 import pytest
@@ -144,3 +146,27 @@ async def test_a_process_that_was_made_in_the_moment_of_a_cancellation_is_ended(
     with pytest.raises(asyncio.CancelledError):
         await making
     assert ended == ["killed", "closed"]
+
+
+@pytest.mark.parametrize("asked_first", [False, True], ids=["before it is asked", "after it was asked"])
+async def test_a_worker_is_made_also_when_the_process_that_makes_them_ends_in_that_moment(source, asked_first):
+    connection, process = await source.make(WORKER)
+    connection.close()
+    process.close()
+    old = source.pid
+    assert old is not None
+    if asked_first:
+        os.kill(old, signal.SIGSTOP)
+        making = asyncio.create_task(source.make(WORKER))
+        await asyncio.sleep(0.05)
+        assert not making.done()
+        os.kill(old, signal.SIGKILL)
+    else:
+        os.kill(old, signal.SIGKILL)
+        # It is gone, and the loop had no moment yet to hear of it.
+        os.waitid(os.P_PID, old, os.WEXITED | os.WNOWAIT)
+        making = asyncio.create_task(source.make(WORKER))
+    connection, process = await making
+    assert source.pid not in (old, None)
+    connection.close()
+    process.close()
