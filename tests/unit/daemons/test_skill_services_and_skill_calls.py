@@ -101,6 +101,27 @@ async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, 
         assert house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 100
 
 
+async def test_a_private_host_gets_no_secret_in_clear_unless_the_operator_says_so(tmp_path: Path) -> None:
+    """It listens without TLS, on a port that says nothing: what it hears is the beginning of a handshake."""
+    heard: list[bytes] = []
+
+    def listens(connection: socket.socket) -> None:
+        heard.append(connection.recv(65_536))
+
+    web = Web(listens)
+    with web.server:
+        closed = settings(web)
+        del closed["egress"]["plain_targets"]
+        async with open_house(tmp_path, closed) as house:
+            await keep(house)
+            await put_in_use(house, module=asking(), capabilities=wishes(f"web.test:{web.port}"))
+            record = await house.call(TOOL, {})
+            assert record.result["s"].startswith("-"), record.result
+            assert "vault.secret_used" not in house.kinds(call=record.call_id)
+    assert heard and all(TOKEN.encode() not in said and b"HTTP/1.1" not in said for said in heard)
+    assert heard[0].startswith(b"\x16\x03"), "a record of a TLS handshake"
+
+
 async def test_the_answer_comes_back_without_the_secret(web: Web, tmp_path: Path) -> None:
     # The last bytes of the answer are its body.
     body = f"""(block (result i32) {ATTACH.format(http=10000)} (local.set $n {SEND.format(http=10000)})

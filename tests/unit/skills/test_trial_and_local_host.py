@@ -210,12 +210,14 @@ async def test_an_author_learns_which_secret_a_trial_lacks_and_never_its_value()
 
 @pytest.mark.parametrize("exchanges", [None, ()], ids=["really sent", "from an example"])
 async def test_a_trial_attaches_secrets_to_no_other_headers_than_a_daemon(exchanges):
-    grants = trial_grants(ASKED, ("all",))
-    http, secret = grants.handles(Capability.HTTP)[0], grants.handles(Capability.SECRET)[0]
+    # An address of this machine: were it sent after all, it would go nowhere else.
+    asked = Capabilities(http_egress_allowlist=("127.0.0.1:9",), secrets=("skill:x/key",))
+    grants = trial_grants(asked, ("all",))
+    (http,), (secret,) = grants.handles(Capability.HTTP), grants.handles(Capability.SECRET)
     request = msgspec.structs.replace(REQUEST, secrets=(AttachedSecret(secret=secret, header="X-Note", prefix=""),))
-    host = LocalHost(ASKED, exchanges=exchanges, secrets={secret.name: "v"})
+    host = LocalHost(asked, exchanges=exchanges, secrets={secret.name: "v"})
     assert await refused(host.http(http, request)) is Status.DENIED
-    assert host.failures == ["GET /x at a.example: secret_headers of skill.toml does not name X-Note"]
+    assert host.failures == ["GET /x at 127.0.0.1:9: secret_headers of skill.toml does not name X-Note"]
 
 
 async def test_only_secrets_that_may_be_seen_are_shown():
