@@ -1,5 +1,5 @@
-"""Writes docs/reference and docs/man from the program itself: help, errors, settings, tools, metrics, protocols. And
-the help of the whole program, as the text that it answers with before it has imported anything.
+"""Writes docs/reference and docs/man from the program itself: help, errors, settings, tools, metrics, protocols,
+limits, bars. And the help of the whole program, as the text that it answers with before it has imported anything.
 
 With ``--check`` nothing is written; the exit status says whether the pages on disk are what would be written.
 """
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import click
 import generate_man
 import msgspec
+import reference_of_limits
 import reference_of_parts
 from msgspec import Meta
 
@@ -177,6 +178,8 @@ PAGES = {
     "tools.md": lambda: reference_of_parts.tools_page(GENERATED),
     "metrics.md": lambda: reference_of_parts.metrics_page(GENERATED),
     "protos.md": lambda: reference_of_parts.protos_page(GENERATED),
+    "limits.md": lambda: reference_of_limits.limits_page(GENERATED),
+    "performance-bars.md": lambda: reference_of_limits.performance_bars_page(GENERATED),
 }
 
 

@@ -73,6 +73,7 @@ async def test_a_session_is_shown_as_it_is(house: BrowserdHouse) -> None:
         await house.client.get_session(ANNA, session)
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_an_agent_logs_in_with_a_secret_that_nothing_shows_again(house: BrowserdHouse) -> None:
     client = house.client
     async with opened(house) as session:
@@ -257,6 +258,7 @@ async def test_a_watcher_is_told_the_end(house: BrowserdHouse) -> None:
     assert [each.kind async for each in watching if isinstance(each, SessionEvent)] == [session_log.CLOSED]
 
 
+@pytest.mark.promise("P-budget-own")
 async def test_budgets_are_clamped_counted_and_told(house: BrowserdHouse) -> None:
     client = house.client
     async with opened(house, budget={"max_actions_per_session": 2, "max_screenshot_bytes": 10}) as session:
@@ -286,6 +288,7 @@ async def test_evaluate_needs_the_right_that_the_session_was_opened_with(house: 
         assert isinstance(report.problem, EvaluateDenied)
 
 
+@pytest.mark.promise("P-limits")
 async def test_bad_requests_have_a_code(house: BrowserdHouse) -> None:
     client = house.client
     with pytest.raises(BadRequest):
@@ -300,6 +303,7 @@ async def test_bad_requests_have_a_code(house: BrowserdHouse) -> None:
             await client._ask("GetSession", wire.SessionRequest(session_id=session))
 
 
+@pytest.mark.promise("P-tokens")
 async def test_without_the_token_nothing_is_answered(house: BrowserdHouse) -> None:
     for metadata in ((), (("palyra-browser-token", "guess"),), (("palyra-browser-token", ""),)):
         for method in wire.DESCRIPTOR.services_by_name["BrowserService"].methods:
@@ -330,6 +334,7 @@ async def _until(seconds: float) -> AsyncIterator[None]:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.promise("P-browser-ends")
 async def test_sessions_opened_and_closed_leave_no_process_descriptor_or_folder(house: BrowserdHouse) -> None:
     """The short form of tests/soak/test_many_browser_sessions.py."""
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
 from palyra.identity import authority, revocation
 from palyra.mcp.behind import pinning
@@ -33,6 +35,7 @@ def generate(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.promise("P-documented")
 def test_the_page_on_disk_is_fresh() -> None:
     result = generate(ROOT, "--check")
     assert result.returncode == 0, result.stderr

@@ -49,6 +49,7 @@ def test_commands_stand_in_blocks_that_say_so(page: Path) -> None:
             assert not re.search(r"^(\$ )?palyra(-\w+)? [a-z]", block.text, re.MULTILINE), block
 
 
+@pytest.mark.promise("P-documented")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_of_commands_is_run_or_says_why_not(page: Path) -> None:
     for block in blocks_of(page):
@@ -81,6 +82,7 @@ def commands_named(page: Path) -> list[str]:
     return [command for command in found if command.split(" ")[0] in PROGRAMS and "…" not in command]
 
 
+@pytest.mark.promise("P-documented")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_exists_with_its_options(page: Path) -> None:
     for written in commands_named(page):

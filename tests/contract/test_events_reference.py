@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene, numbered
 from fakes.house import open_house
 from fakes.journal_house import StillClock
@@ -83,12 +85,14 @@ def tagged() -> set[str]:
     return {str(each.__struct_config__.tag) for each in get_args(EgressEvent)}
 
 
+@pytest.mark.promise("P-documented")
 def test_the_page_lists_what_the_source_appends() -> None:
     told = BROWSER_TELLS | {session_log.OPENED, session_log.CLOSED}
     chosen = set(KIND_OF.values()) | set(PAIRINGS.values())
     assert documented().keys() == appended() | decided() | chosen | tagged() | told
 
 
+@pytest.mark.promise("P-documented")
 async def test_payloads_have_the_keys_that_the_page_names(tmp_path: Path) -> None:
     optional = {"obligations", "missing_grant"}
     pages = documented()

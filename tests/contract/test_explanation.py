@@ -7,6 +7,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 EXPLANATION = ROOT / "docs" / "explanation"
 CLASSES = [
@@ -39,6 +41,7 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
+@pytest.mark.promise("P-documented")
 def test_every_class_of_threats_names_tests_that_attack_it() -> None:
     text = (EXPLANATION / "threat-model.md").read_text(encoding="utf-8")
     sections = dict(part.partition("\n")[::2] for part in re.split(r"^#{2,3} ", text, flags=re.MULTILINE))
@@ -61,6 +64,7 @@ def test_every_file_of_attacks_has_its_class() -> None:
     assert others == listed
 
 
+@pytest.mark.promise("P-documented")
 def test_every_dependency_has_its_reason_and_nothing_else_has() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]

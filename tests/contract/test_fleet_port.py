@@ -114,6 +114,7 @@ async def test_another_process_sees_the_same_and_goes_on(backend: Backend, scene
     )
 
 
+@pytest.mark.promise("P-worker-attested")
 async def test_a_refusal_is_raised_after_what_it_changed_is_kept(backend: Backend, scene: FleetScene) -> None:
     opened = await backend.ledger.decide(scene.open_session())
     assert opened.worker is not None
@@ -124,6 +125,7 @@ async def test_a_refusal_is_raised_after_what_it_changed_is_kept(backend: Backen
     assert kinds[-2:] == ["worker.attestation_refused", "worker.quarantined"]
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_of_many_that_want_the_last_places_only_so_many_get_one(backend: Backend, scene: FleetScene) -> None:
     await scene.ready(backend.ledger, now_ms=backend.clock.now)
     other = backend.again()
@@ -139,6 +141,7 @@ async def test_of_many_that_want_the_last_places_only_so_many_get_one(backend: B
     assert len(backend.ledger.worker(WORKER).open_leases) == POLICY.max_leases_per_worker
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_a_grant_begins_one_lease_however_many_race_for_it(backend: Backend, scene: FleetScene) -> None:
     for worker_id in (WORKER, OTHER):
         await scene.ready(backend.ledger, worker_id, now_ms=backend.clock.now)
@@ -155,6 +158,7 @@ async def test_a_grant_begins_one_lease_however_many_race_for_it(backend: Backen
     assert {one.code for one in answers if isinstance(one, PalyraError)} == {"worker_grant.used"}
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_a_lease_is_settled_once_however_many_race_for_it(backend: Backend, scene: FleetScene) -> None:
     worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
     lease = await scene.leased(backend.ledger, now_ms=backend.clock.now)
@@ -173,6 +177,7 @@ async def test_a_lease_is_settled_once_however_many_race_for_it(backend: Backend
     assert sum(kind == "lease.settled" for kind, _ in backend.events()) == 1
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_fencing_numbers_grow_across_processes_and_restarts(backend: Backend, scene: FleetScene) -> None:
     worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
     fences = []
@@ -300,6 +305,7 @@ async def test_lists_come_in_pages_and_counts_by_state(backend: Backend, scene: 
         ledger.lease(numbered(77))
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_what_ended_long_ago_is_forgotten_and_nothing_else(backend: Backend, scene: FleetScene) -> None:
     ledger, clock = backend.ledger, backend.clock
     worker = await scene.ready(ledger, now_ms=clock.now)
@@ -318,6 +324,7 @@ async def test_what_ended_long_ago_is_forgotten_and_nothing_else(backend: Backen
     assert ledger.workers() == []
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_a_proxys_word_ends_the_work_of_a_healthy_worker(backend: Backend, scene: FleetScene) -> None:
     worker = await scene.ready(backend.ledger, now_ms=backend.clock.now)
     lease = await scene.leased(backend.ledger, now_ms=backend.clock.now)

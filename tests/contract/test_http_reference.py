@@ -42,6 +42,7 @@ def section(method: str, path: str) -> str:
     return re.split(r"^##", TEXT[start + 3 :], maxsplit=1, flags=re.MULTILINE)[0]
 
 
+@pytest.mark.promise("P-documented")
 def test_every_route_is_documented_and_every_documented_route_is_there() -> None:
     documented = HEADING.findall(TEXT)
     assert len(documented) == len(set(documented))
@@ -54,6 +55,7 @@ def test_every_route_is_documented_and_every_documented_route_is_there() -> None
     assert {(method, path) for method, path, _ in (*ROUTES, *PROTOCOL)} <= set(documented)
 
 
+@pytest.mark.promise("P-documented")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

@@ -76,12 +76,14 @@ async def test_events_are_numbered_without_gaps_and_chained(store):
     assert store.head() == (200, events[-1].hash)
 
 
+@pytest.mark.promise("P-journal-durable")
 async def test_a_result_means_that_a_new_process_would_see_it(store):
     for number in range(1, 20):
         assert await store.transact(appending()) == number
         assert store.read("SELECT max(seq) FROM events") == [(number,)]
 
 
+@pytest.mark.promise("P-journal-durable")
 async def test_table_changes_and_events_commit_together_or_not_at_all(store):
     def fails(transaction):
         transaction.append(NewEvent(kind="a.b", actor="x"))
@@ -96,6 +98,7 @@ async def test_table_changes_and_events_commit_together_or_not_at_all(store):
     assert await store.transact(lambda transaction: (appending()(transaction), count_up(transaction))) == (1, 1)
 
 
+@pytest.mark.promise("P-journal-durable")
 async def test_one_callers_exception_does_not_touch_the_others(store, house):
     def work(number):
         def inner(transaction):
@@ -250,6 +253,7 @@ async def test_blocking_callers_and_asyncio_callers_share_the_writer(store):
     assert sorted([*done, *others]) == list(range(1, 101))
 
 
+@pytest.mark.promise("P-limits")
 async def test_checkpoints_come_with_the_events_that_cross_the_boundary(store):
     for seq in range(1, 50):
         await store.transact(appending())

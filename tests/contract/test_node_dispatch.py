@@ -87,6 +87,7 @@ async def test_a_device_that_cannot_or_may_not_says_so(
     assert ended is not None and ended.state is state
 
 
+@pytest.mark.promise("P-device-once")
 async def test_a_result_of_another_device_does_not_count(scene: NodeScene, device: ByHand) -> None:
     other = await scene.pair("another")
     stream, _ = await device.online(), await other.online()
@@ -120,6 +121,7 @@ async def test_another_device_cannot_accept_or_ask_for_somebody_elses_request(sc
     await other.close()
 
 
+@pytest.mark.promise("P-device-once")
 async def test_the_first_result_is_the_only_one(scene: NodeScene, device: ByHand) -> None:
     stream = await device.online()
     asked = scene.invoke(device)
@@ -151,6 +153,7 @@ async def test_a_device_that_never_answers_is_waited_for_no_longer_than_asked(sc
     assert ended is not None and ended.state is RequestState.TIMED_OUT and ended.output_digest == ""
 
 
+@pytest.mark.promise("P-device-once")
 async def test_a_result_after_the_deadline_is_late_though_nobody_looked_yet(tmp_path: Path) -> None:
     clock = MovedClock()
     async with asyncio.timeout(3 * PATIENCE), open_scene(tmp_path, clock=clock, heartbeat_timeout=1e6) as scene:
@@ -166,6 +169,7 @@ async def test_a_result_after_the_deadline_is_late_though_nobody_looked_yet(tmp_
         await device.close()
 
 
+@pytest.mark.promise("P-device-once")
 async def test_a_result_that_is_too_large_ends_the_request(scene: NodeScene, device: ByHand) -> None:
     stream = await device.online()
     asked = scene.invoke(device)
@@ -177,6 +181,7 @@ async def test_a_result_that_is_too_large_ends_the_request(scene: NodeScene, dev
     assert (await refusal_of(device.report(dispatch.request_id, b'"smaller"')))[1] == "nodes.result_duplicate"
 
 
+@pytest.mark.promise("P-limits")
 async def test_a_result_of_exactly_the_limit_fits(scene: NodeScene, device: ByHand) -> None:
     stream = await device.online()
     asked = scene.invoke(device)
@@ -258,6 +263,7 @@ async def test_what_was_sent_and_never_arrived_is_sent_again(scene: NodeScene, d
     assert [one["again"] for one in scene.events("node.request_dispatched")] == [False, True]
 
 
+@pytest.mark.promise("P-device-once")
 async def test_what_was_begun_is_not_sent_again_unless_it_may_be_done_twice(scene: NodeScene, device: ByHand) -> None:
     stream = await device.online()
     once, twice = scene.invoke(device, PRINT), scene.invoke(device, ECHO)
@@ -290,6 +296,7 @@ async def test_what_a_device_still_has_is_left_to_it(scene: NodeScene, device: B
     assert len(scene.events("node.request_dispatched")) == 1
 
 
+@pytest.mark.promise("P-limits")
 async def test_a_device_has_so_many_requests_open_and_no_more(scene: NodeScene, device: ByHand) -> None:
     asked = [scene.invoke(device) for _ in range(MAX_OPEN_REQUESTS_PER_DEVICE)]
     await until(lambda: len(scene.requests()) == MAX_OPEN_REQUESTS_PER_DEVICE)
@@ -299,6 +306,7 @@ async def test_a_device_has_so_many_requests_open_and_no_more(scene: NodeScene, 
     await asyncio.wait(asked)
 
 
+@pytest.mark.promise("P-device-recovers")
 @pytest.mark.parametrize("backend", ["file", "sql"])
 async def test_a_daemon_that_comes_back_goes_on_with_what_is_in_time_and_with_nothing_else(
     tmp_path: Path, backend: str

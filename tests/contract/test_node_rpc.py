@@ -95,6 +95,7 @@ async def test_a_device_speaks_for_itself_only_on_every_call(scene: NodeScene, d
     assert scene.identities.device(other.device_id).state is DeviceState.ACTIVE
 
 
+@pytest.mark.promise("P-device-known")
 async def test_the_first_check_that_fails_is_the_refusal(scene: NodeScene, device: ByHand) -> None:
     """A revoked device that also is not paired and names another is refused as revoked: nothing after that is looked
     at."""
@@ -137,6 +138,7 @@ async def test_a_certificate_that_no_table_has_is_unknown(tmp_path: Path) -> Non
             await device.close()
 
 
+@pytest.mark.promise("P-device-known")
 async def test_each_message_of_a_stream_is_judged(scene: NodeScene, device: ByHand) -> None:
     other = await scene.pair("another")
     stream = await device.online()
@@ -148,6 +150,7 @@ async def test_each_message_of_a_stream_is_judged(scene: NodeScene, device: ByHa
     assert scene.events("node.disconnected")[0]["code"] == "nodes.other_device" and len(scene.registry) == 0
 
 
+@pytest.mark.promise("P-device-known")
 async def test_a_revoked_devices_stream_is_cut_though_it_says_nothing(scene: NodeScene, device: ByHand) -> None:
     other = await scene.pair("another")
     stream, spared = await device.online(), await other.online()
@@ -168,6 +171,7 @@ async def test_a_revoked_devices_stream_is_cut_though_it_says_nothing(scene: Nod
     await other.close()
 
 
+@pytest.mark.promise("P-device-known")
 async def test_revoked_by_another_process_the_stream_is_cut_too(
     scene: NodeScene, device: ByHand, tmp_path: Path
 ) -> None:
@@ -203,6 +207,7 @@ async def test_registration_tells_what_holds_and_writes_once(scene: NodeScene, d
     assert [one["capabilities"] for one in scene.events("node.registered")] == [["echo", "print"], ["echo"]]
 
 
+@pytest.mark.promise("P-device-consent")
 async def test_withheld_stays_withheld_whatever_the_device_reports(scene: NodeScene, device: ByHand) -> None:
     device.connect()
     await device.register(ECHO, PRINT)
@@ -266,6 +271,7 @@ def patient_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palyra.nodes.grpc_stream.GOODBYE_SECONDS", PATIENCE)
 
 
+@pytest.mark.promise("P-device-recovers")
 @pytest.mark.usefixtures("patient_goodbyes")
 async def test_a_newer_certificate_takes_over_without_the_device_being_gone(scene: NodeScene, device: ByHand) -> None:
     first, old = device.issued, await device.online()
@@ -352,6 +358,7 @@ async def test_a_device_asks_for_a_capability_through_the_pipeline(scene: NodeSc
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION and code_of(error) == "test.unwelcome"
 
 
+@pytest.mark.promise("P-device-recovers")
 async def test_a_device_that_falls_silent_is_offline_and_comes_back(tmp_path: Path) -> None:
     async with asyncio.timeout(3 * PATIENCE), open_scene(tmp_path, heartbeat_timeout=0.5) as scene:
         device = await scene.pair()
@@ -397,6 +404,7 @@ async def test_many_devices_are_told_apart(scene: NodeScene) -> None:
         await device.close()
 
 
+@pytest.mark.promise("P-limits")
 async def test_messages_beyond_the_transports_limit_do_not_reach_the_service(scene: NodeScene, device: ByHand) -> None:
     device.connect()
     error = await refusal_of(device.report("x", b'"' + b"x" * (3 * 1024 * 1024) + b'"'))

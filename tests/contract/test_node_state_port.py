@@ -195,6 +195,7 @@ def child(house, *arguments):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
 
 
+@pytest.mark.promise("P-device-recovers")
 async def test_two_processes_writing_at_once_lose_nothing(house):
     state, counter = await house.state(), node_record(registered_ms=0)
     await state.transact(putting(counter))
@@ -209,6 +210,7 @@ async def test_two_processes_writing_at_once_lose_nothing(house):
     assert house.events("nodes.state_recovered") == []
 
 
+@pytest.mark.promise("P-device-recovers")
 @pytest.mark.parametrize("acknowledged", [1, 2, 5, 9, 14])
 async def test_a_killed_writer_leaves_a_state_that_tells_the_journals_story(house, acknowledged):
     counter = node_record(registered_ms=0)

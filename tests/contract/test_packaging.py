@@ -39,6 +39,7 @@ def test_a_unit_starts_our_program_as_an_ordinary_user_and_waits_for_its_word(un
     assert service["CapabilityBoundingSet"] == "" and service["ProtectSystem"] == "strict"
 
 
+@pytest.mark.promise("P-install")
 def test_systemd_takes_every_unit_and_finds_it_no_more_open_than_told(tmp_path: Path) -> None:
     for unit in UNITS:
         text = re.sub(r"/opt/palyra/bin/[a-z-]+", "/bin/true", unit.read_text())

@@ -27,7 +27,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script and its pages in another checkout. Made once: it takes seconds."""
     made = tmp_path_factory.mktemp("generated")
     (made / "scripts").mkdir()
-    for script in (SCRIPT.name, "generate_man.py", "reference_of_parts.py"):
+    for script in (SCRIPT.name, "generate_man.py", "reference_of_limits.py", "reference_of_parts.py"):
         shutil.copy(ROOT / "scripts" / script, made / "scripts" / script)
     shutil.copytree(ROOT / "proto", made / "proto")
     assert generate(made).returncode == 0
@@ -57,8 +57,13 @@ def test_the_pages_name_what_a_reader_looks_for(copy: Path) -> None:
     assert "| `config.unknown_key` | 2 | 400 |" in pages["errors.md"]
     assert "`PALYRA_TOOLS__MAX_TIMEOUT_MS`" in pages["configuration.md"]
     assert "integer, at least 0, at most 65,535" in pages["configuration.md"]
+    assert "| `MAX_TOOL_INPUT_BYTES` | 64 KiB | Intake. A process call may carry" in pages["limits.md"]
+    assert "| `RuntimeLimits.max_memory_bytes` | 64 MiB | Summed over all memories" in pages["limits.md"]
+    assert "| `tools.argument_pattern.MAX_PATTERN_KEYS` | 32 |" in pages["limits.md"]
+    assert "| at most 3 ms |" in pages["performance-bars.md"]
 
 
+@pytest.mark.promise("P-install")
 def test_the_manual_has_a_page_for_every_noun_and_program_that_the_formatter_takes(copy: Path) -> None:
     names = {path.stem for path in (copy / "docs/man").glob("*.1")}
     assert {"palyra", "palyrad", "palyra-vault", "palyra-workerd", "palyra-egressd", "palyra-browserd"} <= names

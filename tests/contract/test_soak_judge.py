@@ -84,6 +84,7 @@ def entered(database: sqlite3.Connection, kind: str, payload: bytes) -> None:
     database.execute("UPDATE events SET kind = ?, payload = ? WHERE seq = (SELECT max(seq) FROM events)", entry)
 
 
+@pytest.mark.promise("P-faults")
 def test_a_real_record_holds(lived: tuple[Path, Book]) -> None:
     assert failing(*lived) == []
 
@@ -120,6 +121,7 @@ SPOILT: dict[str, tuple[str, Callable[[sqlite3.Connection], object]]] = {
 }
 
 
+@pytest.mark.promise("P-faults")
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_spoilt_record_does_not(
     how: str, lived: tuple[Path, Book], state: Path, database: sqlite3.Connection
@@ -130,6 +132,7 @@ def test_a_spoilt_record_does_not(
     assert what in failing(state, lived[1])
 
 
+@pytest.mark.promise("P-faults")
 @pytest.mark.parametrize("content", ["onc", None])
 def test_a_file_that_is_not_what_its_call_made_is_seen(
     content: str | None, lived: tuple[Path, Book], state: Path
@@ -169,6 +172,7 @@ def test_memory_that_grows_with_a_workers_life_is_seen(end: int, holds: bool) ->
     assert memory_of_workers_is_bounded([]).holds
 
 
+@pytest.mark.promise("P-faults")
 def test_time_in_which_the_machine_stood_still_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = Pace()
     try:

@@ -1,116 +1,84 @@
-"""SPECIFICATION.md is true: its tests exist, its numbers are the program's, and no limit is missing."""
+"""SPECIFICATION.md is true: it is short, tests keep each promise, and each marker of a test names a promise."""
 
 import ast
-import importlib
 import re
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
-from palyra import limits
-from palyra.config.settings import known_settings
 from palyra.errors import ExitCode
-from palyra.limits import KIB, MIB
 from palyra.tools.attestation import ToolAttestation
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "SPECIFICATION.md").read_text(encoding="utf-8")
-UNITS = {"KiB": KIB, "MiB": MIB}
-CODE = re.compile(r"`([^`]+)`")
+VERIFY_PAGE = (ROOT / "docs/how-to/verify-the-record.md").read_text(encoding="utf-8")
+MAX_LINES = 200
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| `")]
+IDS = [row[0].strip("`") for row in ROWS]
+MARKER = "pytest.mark.promise"
 
 
-class Row(msgspec.Struct, frozen=True):
-    columns: dict[str, str]
-
-    @property
-    def tests(self) -> list[str]:
-        return CODE.findall(self.columns["test"])
-
-
-def rows() -> list[Row]:
-    """Every row of every table, by the names of its columns."""
-    found: list[Row] = []
-    names: list[str] = []
-    for line in TEXT.splitlines():
-        if not line.startswith("|"):
-            names = []
-            continue
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not names:
-            names = cells
-        elif not set(line) <= set("|-"):
-            assert len(cells) == len(names), line
-            found.append(Row(dict(zip(names, cells, strict=True))))
-    return found
+def promises_marked_in(source: str) -> Iterator[str]:
+    """Yield the ids of every promise marker on a test, or in the ``pytestmark`` of a module."""
+    for node in ast.parse(source).body:
+        places: list[ast.expr] = []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            places = node.decorator_list
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            places = [node.value]
+        for call in (inner for place in places for inner in ast.walk(place)):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == MARKER:
+                yield from (ast.literal_eval(argument) for argument in call.args)
 
 
-ROWS = rows()
-NUMBERS = [row for row in ROWS if "constant" in row.columns]
+MARKED = {
+    str(path.relative_to(ROOT)): set(promises_marked_in(path.read_text(encoding="utf-8")))
+    for path in sorted((ROOT / "tests").rglob("test_*.py"))
+}
 
 
-@cache
-def functions_of(path: str) -> frozenset[str]:
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def test_the_page_is_two_pages_of_promises() -> None:
+    assert len(TEXT.splitlines()) <= MAX_LINES
+    assert 40 <= len(IDS) <= 80 and len(set(IDS)) == len(IDS)
 
 
-def constant(name: str) -> Any:
-    if name.startswith("settings:"):
-        return known_settings()[name.removeprefix("settings:")].default
-    module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
+@pytest.mark.parametrize("row", ROWS, ids=IDS)
+def test_a_row_is_an_id_a_promise_and_a_link(row: list[str]) -> None:
+    name, promise, link = row
+    assert re.fullmatch(r"`P-[a-z]+(-[a-z]+)*`", name)
+    assert promise.endswith(".") and re.fullmatch(r"\[[^]]+\]\([^)]+\)", link)
 
 
-def number(stated: str) -> float:
-    """``64 KiB``, ``30,000 ms``, ``0700``: the value that is meant."""
-    digits, _, unit = stated.partition(" ")
-    if re.fullmatch(r"0[0-7]{3}", digits):
-        return int(digits, 8)
-    return float(digits.replace(",", "")) * UNITS.get(unit, 1)
+@pytest.mark.parametrize("promise", IDS)
+def test_tests_keep_each_promise(promise: str) -> None:
+    assert any(promise in marked for marked in MARKED.values())
 
 
-def test_the_page_was_read() -> None:
-    assert len(ROWS) > 100 and len(NUMBERS) > 40
+def test_each_marker_names_a_promise() -> None:
+    assert {path: marked - set(IDS) for path, marked in MARKED.items() if marked - set(IDS)} == {}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.columns["promise"][:60])
-def test_every_row_names_tests_that_exist(row: Row) -> None:
-    assert row.columns["promise"] and row.tests, row
-    for test in row.tests:
-        path, _, name = test.partition("::")
-        assert path.startswith("tests/") and (ROOT / path).is_file(), path
-        assert name in functions_of(path), test
+def test_markers_are_found_on_tests_and_modules_only() -> None:
+    source = """
+import pytest
+pytestmark = [pytest.mark.slow, pytest.mark.promise("P-a")]
+@pytest.mark.promise("P-b", "P-c")
+@pytest.mark.parametrize("x", [1])
+async def test_it(x): ...
+@pytest.mark.promise("P-lost")
+def helper(): ...
+"""
+    assert list(promises_marked_in(source)) == ["P-a", "P-b", "P-c"]
 
 
-@pytest.mark.parametrize("row", NUMBERS, ids=lambda row: row.columns["constant"])
-def test_every_number_is_that_of_its_constant(row: Row) -> None:
-    (name,) = CODE.findall(row.columns["constant"])
-    assert number(row.columns["value"]) == constant(name)
-
-
-def test_no_limit_is_missing() -> None:
-    stated = {CODE.findall(row.columns["constant"])[0] for row in NUMBERS}
-    assert {f"palyra.limits.{name}" for name in vars(limits) if name.isupper()} - stated == {
-        "palyra.limits.KIB",
-        "palyra.limits.MIB",
-    }
-
-
+@pytest.mark.promise("P-evidence")
 def test_the_attested_fields_are_the_ones_named() -> None:
-    sentence = TEXT.partition("Fields: ")[2].partition(".\n")[0]
-    assert tuple(CODE.findall(sentence)) == ToolAttestation.__struct_fields__
+    sentence = VERIFY_PAGE.partition("Attested fields: ")[2].partition(".\n")[0]
+    assert tuple(re.findall(r"`([^`]+)`", sentence)) == ToolAttestation.__struct_fields__
 
 
+@pytest.mark.promise("P-clear-errors")
 def test_the_exit_codes_are_the_ones_named() -> None:
-    sentence = next(line for line in TEXT.splitlines() if line.startswith("0 done,"))
+    sentence = next(line for line in TEXT.splitlines() if "`P-clear-errors`" in line).partition("Exit codes: ")[2]
     assert [int(code) for code in re.findall(r"(\d) [a-z]", sentence)] == list(ExitCode)
-
-
-@pytest.mark.parametrize(
-    ("stated", "value"), [("64 KiB", 65536), ("30,000 ms", 30000), ("0700", 0o700), ("256", 256), ("1 MiB", 2**20)]
-)
-def test_values_are_read_as_they_are_meant(stated: str, value: float) -> None:
-    assert number(stated) == value

@@ -94,6 +94,7 @@ def release(machine: WorkerScene) -> commands.ReleaseWorker:
     return commands.ReleaseWorker(actor="operator", worker_id=machine.worker_id)
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_a_worker_that_is_let_out_before_it_heard_of_its_quarantine_cleans_up_and_works_on(
     house: WorkerHouse, machine: WorkerScene
 ) -> None:

@@ -65,6 +65,7 @@ async def lost_offer(house: WorkerHouse, relay: LossyRelay, machine: WorkerScene
     return lease_id, call
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_a_worker_whose_lease_was_lost_on_the_way_and_fenced_comes_back_and_works(
     house: WorkerHouse, relay: LossyRelay, machine: WorkerScene
 ) -> None:

@@ -422,6 +422,7 @@ async def test_a_restart_loses_no_lease(house: WorkerHouse, worker: HandWorker) 
     assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.SETTLED
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_what_a_dead_daemon_left_open_is_fenced_by_the_next(house: WorkerHouse, worker: HandWorker) -> None:
     await worker.online()
     call = house.call()
@@ -487,6 +488,7 @@ async def test_output_is_kept_while_the_call_runs(house: WorkerHouse, worker: Ha
     assert len(house.parts.output) == 0
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_nothing_is_kept_of_leases_that_end_without_their_worker(house: WorkerHouse, worker: HandWorker) -> None:
     await worker.online()
     call = house.call(idempotent=False)
@@ -500,6 +502,7 @@ async def test_nothing_is_kept_of_leases_that_end_without_their_worker(house: Wo
     assert len(house.parts.output) == 0 and house.parts.calls().in_flight == 0
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_refused(
     house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,6 +530,7 @@ async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_r
     assert not house.events("lease.granted")
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_what_ended_long_ago_is_forgotten_as_fast_as_it_came(
     house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

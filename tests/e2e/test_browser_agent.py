@@ -121,6 +121,7 @@ def element(role: str, name: str) -> dict[str, str]:
     return {"role": role, "name": name}
 
 
+@pytest.mark.promise("P-secret-typed")
 @pytest.mark.timeout(300)
 def test_an_agent_logs_in_finds_a_row_acts_and_downloads_and_never_hears_the_password(scene: Scene) -> None:
     agent, site = scene.agent("clerk"), scene.site
@@ -163,6 +164,7 @@ def test_an_agent_logs_in_finds_a_row_acts_and_downloads_and_never_hears_the_pas
     assert layers["browser own_sandbox"] == "Seccomp: 2" and "browser namespace" in layers
 
 
+@pytest.mark.promise("P-secret-typed")
 @pytest.mark.timeout(300)
 def test_a_page_that_says_the_password_is_not_believed_with_it(scene: Scene) -> None:
     """The echo page repeats what is typed in text, title, address and console: none of it reaches the agent."""
@@ -181,6 +183,7 @@ def test_a_page_that_says_the_password_is_not_believed_with_it(scene: Scene) -> 
     agent.call("browser.close")
 
 
+@pytest.mark.promise("P-own-only", "P-browser-hosts")
 @pytest.mark.timeout(300)
 def test_hosts_secrets_and_sessions_are_kept_apart(scene: Scene) -> None:
     agent, eve, site = scene.agent("anna"), scene.agent("eve"), scene.site
@@ -218,6 +221,7 @@ def test_hosts_secrets_and_sessions_are_kept_apart(scene: Scene) -> None:
         each.call("browser.close")
 
 
+@pytest.mark.promise("P-browser-approval")
 @pytest.mark.timeout(300)
 def test_the_command_line_of_a_person(scene: Scene, tmp_path: Path) -> None:
     place, site = scene.place, scene.site
@@ -247,6 +251,7 @@ def test_the_command_line_of_a_person(scene: Scene, tmp_path: Path) -> None:
     assert place.palyra("browser", "snapshot", session).status != 0
 
 
+@pytest.mark.promise("P-browser-ends")
 @pytest.mark.timeout(300)
 def test_daemons_that_die_take_their_sessions_along_and_the_next_ones_work(tmp_path: Path) -> None:
     with web_application() as site:

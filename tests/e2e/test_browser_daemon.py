@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from fakes.daemon import Place
 from fakes.processes import eventually
 
@@ -23,6 +25,7 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.promise("P-browser-ends")
 def test_it_ends_with_a_daemon_that_is_stopped_and_with_one_that_is_killed(tmp_path: Path) -> None:
     place = Place(tmp_path)
     for how in ("stop", "kill"):

@@ -17,6 +17,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.mark.promise("P-evidence")
 def test_echo_returns_result_decision_and_an_attestation_that_verifies(place: Place, tmp_path: Path) -> None:
     with place.daemon():
         data = place.palyra(*ECHO).data
@@ -44,12 +45,14 @@ def test_echo_returns_result_decision_and_an_attestation_that_verifies(place: Pl
     assert place.palyra("attest", "verify", str(saved)).status != 0
 
 
+@pytest.mark.promise("P-one-pipeline")
 def test_the_same_works_without_a_daemon(place: Place) -> None:
     answer = place.palyra(*ECHO)
     assert answer.status == 0 and answer.data["result"] == {"text": "hi"}
     assert place.palyra("journal", "verify", "--json").status == 0
 
 
+@pytest.mark.promise("P-approval-once")
 def test_a_write_needs_approval_and_then_runs_exactly_once(place: Place) -> None:
     with place.daemon():
         asked = place.palyra("call", "fs.write", "--input", WRITE, "--json")

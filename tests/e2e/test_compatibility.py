@@ -52,6 +52,7 @@ def test_who_it_runs_as(workshop: Workshop) -> None:
     assert workshop.run("--tier", "b", "--", "ls").out == b"made\n"
 
 
+@pytest.mark.promise("P-sandbox-works")
 def test_git(workshop: Workshop) -> None:
     me = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.com")
     workshop.free("git", "init", "-q", "-b", "main")
@@ -69,6 +70,7 @@ def test_git(workshop: Workshop) -> None:
     assert (workshop.workspace / "a.txt").read_text() == "one\n"
 
 
+@pytest.mark.promise("P-sandbox-works")
 def test_make_gcc_and_the_program_made(workshop: Workshop) -> None:
     workshop.write("hello.c", '#include <stdio.h>\nint main(void) { puts("made and run"); return 0; }\n')
     workshop.write("Makefile", "all: hello\n\t./hello > said\n\nhello: hello.c\n\t$(CC) -O2 -o $@ $<\n")
@@ -79,6 +81,7 @@ def test_make_gcc_and_the_program_made(workshop: Workshop) -> None:
     assert workshop.run("--", "./again").out == b"made and run\n"
 
 
+@pytest.mark.promise("P-sandbox-works")
 def test_python_with_a_venv_and_a_local_wheel(workshop: Workshop) -> None:
     wheel(workshop.workspace / "wheels", "demo", "1.0", "def answer():\n    return 42\n")
     give_away(workshop)
@@ -98,6 +101,7 @@ def test_a_test_runner(workshop: Workshop) -> None:
     assert failed.status == 1 and b"AssertionError: 2 != 3" in failed.err
 
 
+@pytest.mark.promise("P-sandbox-works")
 def test_node_and_npm_with_a_local_package(workshop: Workshop) -> None:
     workshop.write("package.json", '{"name": "app", "version": "1.0.0", "scripts": {"hello": "node main.js"}}')
     workshop.write("pkg/package.json", '{"name": "pkg", "version": "1.0.0", "main": "index.js"}')
@@ -109,6 +113,7 @@ def test_node_and_npm_with_a_local_package(workshop: Workshop) -> None:
     assert b"from the package" in workshop.free("npm", "run", "-s", "hello").out
 
 
+@pytest.mark.promise("P-sandbox-works")
 def test_tar_sqlite_and_ssh_keygen(workshop: Workshop) -> None:
     workshop.write("tree/a b.txt", "content")
     give_away(workshop)

@@ -53,6 +53,7 @@ def write_of(name: str) -> dict[str, str]:
     return {"path": name, "content": "hello"}
 
 
+@pytest.mark.promise("P-console-works")
 def test_a_house_in_which_nothing_happened_fits_can_be_read_and_is_reached_by_keyboard(scene: ConsoleScene) -> None:
     """The first of all, as a person sees it a minute after the first start."""
     page = scene.page("/")
@@ -63,6 +64,7 @@ def test_a_house_in_which_nothing_happened_fits_can_be_read_and_is_reached_by_ke
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
+@pytest.mark.promise("P-console-works")
 def test_the_printed_token_logs_in_and_logging_out_ends_it(scene: ConsoleScene) -> None:
     page = scene.stranger()
     page.goto(f"{scene.daemon.url}/approvals")
@@ -84,6 +86,7 @@ def test_the_printed_token_logs_in_and_logging_out_ends_it(scene: ConsoleScene) 
     assert page.url.endswith("/login")
 
 
+@pytest.mark.promise("P-console-works")
 def test_a_waiting_call_is_approved_on_its_page_and_seen_to_run_without_reload(scene: ConsoleScene) -> None:
     page = scene.page("/approvals")
     page.evaluate("window.untouched = true")
@@ -99,6 +102,7 @@ def test_a_waiting_call_is_approved_on_its_page_and_seen_to_run_without_reload(s
     assert page.evaluate("window.untouched") is True
 
 
+@pytest.mark.promise("P-console-works")
 def test_the_menu_tells_on_every_page_what_waits(scene: ConsoleScene) -> None:
     """Also on a page that shows nothing of it, and without a reload."""
     page = scene.page("/doctor")
@@ -122,6 +126,7 @@ def test_on_a_phone_the_menu_says_on_which_side_it_goes_on(scene: ConsoleScene) 
     expect(menu).to_have_attribute("data-more", "")
 
 
+@pytest.mark.promise("P-approval-answer")
 def test_a_call_is_refused_with_a_reason_that_the_agent_is_told(scene: ConsoleScene) -> None:
     page = scene.page("/approvals")
     call = scene.start_call("fs.write", write_of("refused.txt"))
@@ -133,6 +138,7 @@ def test_a_call_is_refused_with_a_reason_that_the_agent_is_told(scene: ConsoleSc
     assert error["code"] == "call.denied" and "not on a Friday" in error["message"]
 
 
+@pytest.mark.promise("P-console-works")
 def test_what_somebody_types_survives_the_news(scene: ConsoleScene) -> None:
     page = scene.page("/approvals")
     first = scene.start_call("fs.write", write_of("first.txt"))
@@ -255,6 +261,7 @@ def version_of(page: Page, version: str) -> Locator:
     return page.get_by_role("article").filter(has=title)
 
 
+@pytest.mark.promise("P-skill-approved")
 def test_a_skill_is_reviewed_by_what_it_asks_for_and_approved(scene: ConsoleScene, tmp_path: Path) -> None:
     signer = Ed25519Signer.load_or_create(tmp_path / "acme.key")
     scene.palyra("skill", "trust", "add", PUBLISHER, str(tmp_path / "acme.pub"))
@@ -290,6 +297,7 @@ def test_a_candidate_is_written_shown_and_given_up(scene: ConsoleScene) -> None:
     expect(page.locator("#candidates")).to_contain_text("discarded")
 
 
+@pytest.mark.promise("P-console-works")
 def test_a_worker_joins_with_the_payload_of_the_qr_code(scene: ConsoleScene, tmp_path: Path) -> None:
     machine = Place(tmp_path / "machine")
     page = scene.page("/devices")

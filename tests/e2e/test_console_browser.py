@@ -96,6 +96,7 @@ def fills_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": wide["width"], "height": wide["height"]})
 
 
+@pytest.mark.promise("P-browser-handover")
 def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleScene, Shop, int]) -> None:
     scene, place, port = opened
     open_page(scene, f"http://127.0.0.1:{port}/")
@@ -125,6 +126,7 @@ def test_a_session_is_watched_taken_over_and_handed_back(opened: tuple[ConsoleSc
     assert scene.complaints == [] and refused == []
 
 
+@pytest.mark.promise("P-browser-handover")
 def test_whoever_watches_a_session_that_ends_is_told(opened: tuple[ConsoleScene, Shop, int]) -> None:
     scene, _, port = opened
     open_page(scene, f"http://127.0.0.1:{port}/")

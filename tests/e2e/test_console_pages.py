@@ -41,6 +41,7 @@ def moments(gallery: Gallery) -> Iterator[Moments]:
     made.close()
 
 
+@pytest.mark.promise("P-console-works")
 @pytest.mark.parametrize("name", PAGES)
 def test_it_fits_can_be_read_and_is_reached_by_keyboard(gallery: Gallery, visitor: Page, name: str) -> None:
     visitor.goto(f"{gallery.scene.daemon.url}{gallery.paths[name]}")
@@ -57,11 +58,13 @@ def test_so_does_the_way_in(gallery: Gallery, moments: Moments) -> None:
         assert faults_of(stranger) == {} and gallery.scene.complaints == []
 
 
+@pytest.mark.promise("P-console-works")
 def test_so_does_what_somebody_sees_who_may_only_look(gallery: Gallery, moments: Moments) -> None:
     assert faults_at(gallery.scene.page("/", token=moments.viewer), moments.of_viewer) == {}
     assert gallery.scene.complaints == []
 
 
+@pytest.mark.promise("P-console-works")
 def test_so_does_what_pages_show_only_at_a_moment(gallery: Gallery, visitor: Page, moments: Moments) -> None:
     assert faults_at(visitor, moments.of_operator) == {} and gallery.scene.complaints == []
 
@@ -78,6 +81,7 @@ def faults_at(page: Page, moments: dict[str, Moment]) -> dict[str, object]:
     return {name: faults for name, faults in found.items() if faults}
 
 
+@pytest.mark.promise("P-console-works")
 def test_no_page_is_left_out(gallery: Gallery, visitor: Page) -> None:
     assert set(gallery.paths) == set(PAGES)
     shown = {route.partition("?")[0] for route in gallery.paths.values()}
@@ -92,6 +96,7 @@ def first_stop_is_the_way_past_the_menu(page: Page) -> None:
     assert page.evaluate("document.activeElement.id") == "main"
 
 
+@pytest.mark.promise("P-console-works")
 def test_a_mistyped_address_is_a_page_for_people_and_a_document_for_programs(gallery: Gallery) -> None:
     page = gallery.scene.page("/")
     page.goto(f"{gallery.scene.daemon.url}{NOWHERE}")
@@ -116,6 +121,7 @@ def test_what_egress_kept_in_is_shown_even_where_no_call_began(gallery: Gallery)
     expect(page.locator("#refused tbody tr")).to_contain_text("egress.host_not_allowed")
 
 
+@pytest.mark.promise("P-console-works")
 def test_so_does_a_house_that_has_changed_for_good(gallery: Gallery, visitor: Page, moments: Moments) -> None:
     """The last of all."""
     assert faults_at(visitor, moments.last) == {} and gallery.scene.complaints == []

@@ -45,6 +45,7 @@ def _audit(place: Place, client: Client, run_id: str) -> dict[str, int]:
     return dict(kinds)
 
 
+@pytest.mark.promise("P-budget-exact")
 def test_exactly_the_budget_runs(place: Place) -> None:
     with place.daemon() as daemon, daemon.client() as client:
         run_id = client.start_run({"calls": BUDGET}, principal="agent:bot").run_id
@@ -56,6 +57,7 @@ def test_exactly_the_budget_runs(place: Place) -> None:
         assert foreign == {"run.unknown": CALLERS}
 
 
+@pytest.mark.promise("P-budget-charged")
 def test_after_a_kill_in_the_middle_nothing_is_spent_twice_and_nothing_is_lost(place: Place) -> None:
     daemon = Daemon(place)
     with daemon.client() as client:
@@ -77,6 +79,7 @@ def test_after_a_kill_in_the_middle_nothing_is_spent_twice_and_nothing_is_lost(p
         _audit(place, client, run_id)
 
 
+@pytest.mark.promise("P-approval-once")
 def test_an_approval_spent_before_the_crash_stays_spent(place: Place) -> None:
     daemon = Daemon(place)
     with daemon.client() as client:

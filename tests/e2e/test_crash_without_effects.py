@@ -37,6 +37,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.promise("P-recorded")
 @pytest.mark.parametrize("when", ["soon", "late"])
 async def test_a_kill_while_it_computes_spends_nothing_and_breaks_nothing(tmp_path: Path, when: str) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), when]

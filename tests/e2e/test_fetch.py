@@ -50,6 +50,7 @@ def fetch(place: Place, url: str, **more: Any) -> Any:
     return place.palyra("call", "http.fetch", "--input", json.dumps({"url": url, **more}), "--json")
 
 
+@pytest.mark.promise("P-limits")
 def test_a_page_as_text_that_says_what_it_is(port: int, tmp_path: Path) -> None:
     place = Place(tmp_path, settings(port))
     with place.daemon() as daemon:

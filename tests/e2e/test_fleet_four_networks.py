@@ -3,10 +3,13 @@ thousand calls is in tests/soak."""
 
 from pathlib import Path
 
+import pytest
+
 from fakes.fleet_of_three import live_through
 
 CALLS = 150
 
 
+@pytest.mark.promise("P-worker-once")
 def test_every_call_ends_once_while_workers_are_drained_cut_off_and_killed(tmp_path: Path) -> None:
     live_through(tmp_path, CALLS)

@@ -63,6 +63,7 @@ class Sleepers:
             thread.join(60)
 
 
+@pytest.mark.promise("P-worker-once")
 def test_every_lease_of_a_killed_daemon_settles_or_is_fenced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

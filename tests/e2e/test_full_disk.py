@@ -39,6 +39,7 @@ def _fill(folder: Path) -> Path:
     return filler
 
 
+@pytest.mark.promise("P-recorded")
 def test_calls_are_refused_and_nothing_runs_unrecorded(small_disk: Path, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     place = Place(small_disk, f'[workspace]\nroot = "{tmp_path / "w"}"\n[tools]\npreapproved = ["fs.write"]\n')

@@ -101,6 +101,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     return build(tmp_path_factory.mktemp("build"))
 
 
+@pytest.mark.promise("P-install")
 def test_the_wheel_has_every_file_of_the_package_and_the_manual(distributions: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(distributions[0]) as wheel:
         names = set(wheel.namelist())
@@ -131,11 +132,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory, distributions: tuple[Pat
 
 
 # It measures too: on a busy machine that takes a minute and a half.
+@pytest.mark.promise("P-install")
 @pytest.mark.timeout(300)
 def test_it_works_without_the_repository(tmp_path: Path, installed: Path) -> None:
     use(installed, tmp_path / "home")
 
 
+@pytest.mark.promise("P-install")
 def test_it_works_through_links_as_pipx_makes_them(tmp_path: Path, installed: Path) -> None:
     """An environment out of sight, its programs and manual pages as links where people look for them."""
     shown = tmp_path / "home" / ".local" / "bin"

@@ -14,6 +14,7 @@ from fakes.web_application import SHOP, web_application
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.promise("P-mcp-client")
 @pytest.mark.timeout(300)
 async def test_a_browser_session_by_its_handle_over_both_transports(tmp_path: Path) -> None:
     with web_application() as site:

@@ -80,6 +80,7 @@ static_hosts = {{ "news.test" = ["127.0.0.1"] }}
             yield Scene(place, daemon, port)
 
 
+@pytest.mark.promise("P-mcp-client")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
 async def test_an_agent_lists_and_calls_tools(scene: Scene, transport: str, mode: str) -> None:
     async with scene.connected(transport, mode) as client:
@@ -101,6 +102,7 @@ async def test_an_agent_lists_and_calls_tools(scene: Scene, transport: str, mode
         assert meta(ran, "run_id") == meta(fetched, "run_id")
 
 
+@pytest.mark.promise("P-default-deny")
 @pytest.mark.parametrize(("transport", "mode"), [("stdio", "auto"), ("http", "legacy")])
 async def test_a_denial_says_what_would_be_allowed(scene: Scene, transport: str, mode: str) -> None:
     async with scene.connected(transport, mode) as client:
@@ -114,6 +116,7 @@ async def test_a_denial_says_what_would_be_allowed(scene: Scene, transport: str,
         assert away.is_error and "egress" in words(away)
 
 
+@pytest.mark.promise("P-approval-once")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
 async def test_the_same_call_runs_once_a_person_has_approved_it(scene: Scene, transport: str, mode: str) -> None:
     asked = {"path": f"{transport}-{mode}.txt", "content": "hello"}
@@ -130,6 +133,7 @@ async def test_the_same_call_runs_once_a_person_has_approved_it(scene: Scene, tr
         assert meta(await client.call_tool("fs_write", asked), "status") == "needs_approval"
 
 
+@pytest.mark.promise("P-approval-person")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
 async def test_the_user_of_a_client_is_asked_where_policy_lets_them_decide(
     scene: Scene, transport: str, mode: str
@@ -155,6 +159,7 @@ async def test_the_user_of_a_client_is_asked_where_policy_lets_them_decide(
         assert meta(waiting, "status") == "needs_approval" and len(shown) == 2
 
 
+@pytest.mark.promise("P-call-ends")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
 async def test_cancelling_a_call_ends_its_process(scene: Scene, transport: str, mode: str) -> None:
     marker = f"{4000 + len(transport) * 10 + len(mode)}"
@@ -213,6 +218,7 @@ async def test_what_happened_is_readable_as_resources(scene: Scene, transport: s
         assert statement["signatures"]
 
 
+@pytest.mark.promise("P-mcp-client")
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
 async def test_a_client_that_wants_log_messages_hears_each_step_of_its_calls(
     scene: Scene, transport: str, mode: str

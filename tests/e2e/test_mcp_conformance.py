@@ -54,6 +54,7 @@ EXPECTED_FAILURES = {
 }
 
 
+@pytest.mark.promise("P-mcp-client")
 @pytest.mark.timeout(300)
 def test_the_protocols_own_conformance_checks_pass(tmp_path: Path) -> None:
     home = tmp_path / "server"

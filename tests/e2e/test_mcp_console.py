@@ -52,6 +52,7 @@ class Agent:
         self._thread.join(PATIENCE_SECONDS)
 
 
+@pytest.mark.promise("P-approval-answer")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("decision", ["Approve", "Deny"])
 def test_what_a_person_decides_on_the_console_is_what_the_client_gets(

@@ -99,6 +99,7 @@ def invoke(home: Place, capability: str, **given: Any) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.promise("P-device-consent")
 def test_words_stay_words_files_stay_inside_and_nobody_there_means_no(home: Place, away: Place, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the key of the house")
     node = NodeProcess(away)
@@ -120,6 +121,7 @@ def test_words_stay_words_files_stay_inside_and_nobody_there_means_no(home: Plac
         node.stop()
 
 
+@pytest.mark.promise("P-device-consent")
 def test_the_person_at_the_device_says_yes_and_no(home: Place, away: Place) -> None:
     node = AtATerminal(away)
     answers: list[dict[str, Any]] = []

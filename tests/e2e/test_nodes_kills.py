@@ -115,6 +115,7 @@ def echo(home: Place) -> None:
     assert done.status == 0, done.stdout
 
 
+@pytest.mark.promise("P-device-recovers")
 def test_a_device_killed_at_any_moment_of_pairing_goes_on_with_the_same_request(
     home: Place, away: Place, lives: Lives
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_device_killed_at_any_moment_of_pairing_goes_on_with_the_same_request(
             node.says("connected")
 
 
+@pytest.mark.promise("P-device-recovers")
 def test_a_daemon_killed_while_a_device_waits_still_knows_it_and_answers_it(
     home: Place, away: Place, lives: Lives
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_daemon_killed_while_a_device_waits_still_knows_it_and_answers_it(
             assert home.palyra("journal", "verify").status == 0
 
 
+@pytest.mark.promise("P-device-once")
 def test_a_device_killed_while_it_works_does_not_do_it_twice_and_says_what_happened(
     home: Place, away: Place, lives: Lives
 ) -> None:
@@ -184,6 +187,7 @@ def test_a_device_killed_while_it_works_does_not_do_it_twice_and_says_what_happe
         assert pressed(away) == 1
 
 
+@pytest.mark.promise("P-device-recovers")
 def test_a_daemon_killed_while_a_device_works_ends_the_call_on_record_and_both_go_on(
     home: Place, away: Place, lives: Lives
 ) -> None:

@@ -49,6 +49,7 @@ def invoke(home: Place, capability: str, given: str = "{}") -> dict[str, Any]:
     return answered
 
 
+@pytest.mark.promise("P-device-recovers")
 @pytest.mark.parametrize("method", ["pin", "qr"])
 def test_a_device_is_paired_used_cut_off_and_returns(
     home: Place, away: Place, networks: TwoNetworks, method: str

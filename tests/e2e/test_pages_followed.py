@@ -8,6 +8,7 @@ from fakes.daemon import Place
 from fakes.page_reader import FOLLOWED, ROOT, Reader, blocks_of, check
 
 
+@pytest.mark.promise("P-documented")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", FOLLOWED)
 def test_every_command_of_the_page_works_as_printed(page: str, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class Follower:
         self.learns("SERVER", r"--server (\S+)", made)
 
 
+@pytest.mark.promise("P-documented")
 @pytest.mark.timeout(240)
 def test_a_device_is_paired_used_and_let_go(tmp_path: Path) -> None:
     page = Follower("how-to/add-a-device.md", tmp_path, '[tools]\npreapproved = ["node.invoke"]\n', DEVICE_SETTINGS)

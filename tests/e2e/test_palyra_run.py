@@ -64,6 +64,7 @@ def workshop(tmp_path: Path) -> Workshop:
     return Workshop(tmp_path)
 
 
+@pytest.mark.promise("P-sandbox-holds")
 def test_ls_runs_isolated_and_the_receipt_shows_every_layer(workshop: Workshop) -> None:
     workshop.write("a file.txt", "hello")
     ran = workshop.run("--", "ls", "-la", json=True)
@@ -89,6 +90,7 @@ def test_the_limited_tier(workshop: Workshop) -> None:
     assert [name for name in LIMITED if not lines[name]["held"]] == []
 
 
+@pytest.mark.promise("P-sandbox-works")
 def test_the_commands_own_status_is_the_status(workshop: Workshop) -> None:
     workshop.compiled("leave", "#include <stdlib.h>\nint main(int c, char **v) { return atoi(v[1]); }")
     for tier, status in (("c", 1), ("b", 255), ("c", 152)):
@@ -102,6 +104,7 @@ def test_a_signal_shows_as_in_shells(workshop: Workshop, tier: str) -> None:
     assert workshop.run("--tier", tier, "--", "./die").status == 128 + signal.SIGTERM
 
 
+@pytest.mark.promise("P-files-inside")
 def test_a_home_that_holds_palyras_keys_is_no_workspace(workshop: Workshop) -> None:
     """What an agent would read there is the operator's token, what it would write there are policies."""
     workshop.run("--", "true", check=True)
@@ -115,6 +118,7 @@ def test_a_home_that_holds_palyras_keys_is_no_workspace(workshop: Workshop) -> N
     assert started.status == 2 and started.error["code"] == "workspace.holds_palyra"
 
 
+@pytest.mark.promise("P-files-inside")
 @pytest.mark.parametrize("named_by", ["--config", "PALYRA_CONFIG"])
 def test_a_project_that_holds_the_settings_file_is_no_workspace(tmp_path: Path, named_by: str) -> None:
     """Everything else is kept elsewhere. Who works there would write what the operator starts with the next time."""
@@ -142,6 +146,7 @@ def test_a_project_that_holds_the_settings_file_is_no_workspace(tmp_path: Path, 
     assert asked.error["code"] == "call.needs_approval"
 
 
+@pytest.mark.promise("P-obligations")
 def test_hosts_in_tier_b_are_refused_with_the_way_out(workshop: Workshop) -> None:
     refused = workshop.run("--tier", "b", "--allow-host", "a.example", "--", "true", json=True)
     assert (refused.status, refused.error["code"]) == (125, "sandbox.hosts_need_tier_c")
@@ -163,6 +168,7 @@ def test_not_found_and_not_executable(workshop: Workshop) -> None:
         assert broken.status == 127 and broken.error["kind"] == "spawn_failed"
 
 
+@pytest.mark.promise("P-sandbox-works")
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
@@ -205,6 +211,7 @@ def test_a_deadline_ends_it_with_what_it_had_printed(workshop: Workshop) -> None
     assert marked(mark) == {}
 
 
+@pytest.mark.promise("P-limits")
 def test_too_much_output_ends_it_with_the_part_up_to_the_limit(workshop: Workshop) -> None:
     ran = workshop.run("--max-output", "1K", "--", "yes", json=True)
     assert ran.status == 137 and ran.error["kind"] == "quota_exceeded"

@@ -22,6 +22,7 @@ def _wait_for(place: Place, kind: str) -> dict[str, object]:
     return event
 
 
+@pytest.mark.promise("P-policy-reload")
 def test_a_broken_file_leaves_the_old_policies_in_force(place: Place) -> None:
     with place.daemon() as daemon, daemon.client() as client:
         assert client.call("sleep", {"seconds": 0}).status == "succeeded"
@@ -51,6 +52,7 @@ def test_a_broken_file_leaves_the_old_policies_in_force(place: Place) -> None:
             pass
 
 
+@pytest.mark.promise("P-policy-reload")
 def test_a_check_tells_whether_the_daemon_has_taken_the_policies_up(place: Place, tmp_path: Path) -> None:
     assert place.palyra("policy", "check", "--json").data["in_force"] is None, "no daemon runs"
     with place.daemon():
@@ -64,6 +66,7 @@ def test_a_check_tells_whether_the_daemon_has_taken_the_policies_up(place: Place
         assert other.status == 0 and "not in force" in other.stdout
 
 
+@pytest.mark.promise("P-approval-ends")
 def test_no_yes_is_promised_that_the_changed_policies_do_not_keep(place: Place) -> None:
     write = ("call", "fs.write", "--input", '{"path": "a.txt", "content": "x"}')
     with place.daemon():
@@ -79,12 +82,14 @@ def test_no_yes_is_promised_that_the_changed_policies_do_not_keep(place: Place) 
         assert place.palyra(*write).status == 0
 
 
+@pytest.mark.promise("P-policy-reload")
 def test_a_first_start_with_broken_policies_is_refused(place: Place) -> None:
     (place.policies / "broken.cedar").write_text(BROKEN)
     refused = place.palyra("up", "--port", "0", "--json")
     assert refused.status == 2 and refused.error["code"] == "policy.bundle_invalid"
 
 
+@pytest.mark.promise("P-policy-same")
 def test_replay_lists_exactly_the_calls_whose_verdict_changes(place: Place, tmp_path: Path) -> None:
     with place.daemon() as daemon, daemon.client() as client:
         for text in ("a", "b", "c"):

@@ -59,6 +59,7 @@ def test_a_program_needs_approval_and_then_runs_once(tmp_path: Path) -> None:
         assert place.palyra("call", "process.run", "--input", given, "--json").status == 4
 
 
+@pytest.mark.promise("P-own-only")
 def test_handles_belong_to_their_run_and_principal(place: Place) -> None:
     with place.daemon() as daemon:
         tokens = [
@@ -96,6 +97,7 @@ def test_cancelling_a_call_ends_its_whole_tree(place: Place) -> None:
         assert client.call_status(events[-1]["call"]).status == "cancelled"
 
 
+@pytest.mark.promise("P-sandbox-ends")
 @pytest.mark.parametrize("tier", ["b", "c"])
 def test_a_killed_daemon_leaves_no_sandbox_behind(tmp_path: Path, tier: str) -> None:
     place = Place(tmp_path, f'{FREE}tier = "{tier}"\n')
@@ -122,6 +124,7 @@ def test_a_graceful_stop_ends_background_processes(place: Place) -> None:
     assert place.palyra("journal", "verify", "--json").status == 0
 
 
+@pytest.mark.promise("P-obligations")
 def test_what_policy_obliges_to_is_enforced(place: Place) -> None:
     (place.policies / "own.cedar").write_text(
         """

@@ -46,6 +46,7 @@ class Load:
         return list(self.done)
 
 
+@pytest.mark.promise("P-backup")
 def test_a_backup_under_load_goes_on_elsewhere_with_every_call_that_had_ended(tmp_path: Path) -> None:
     first, second = place_at(tmp_path / "first"), place_at(tmp_path / "second")
     backups = [str(tmp_path / f"backup-{number}") for number in range(3)]
@@ -73,6 +74,7 @@ def test_a_backup_under_load_goes_on_elsewhere_with_every_call_that_had_ended(tm
     assert [one["payload"]["journal_seq"] for one in kinds] == [seqs[-1]]
 
 
+@pytest.mark.promise("P-backup")
 def test_what_is_there_is_kept_and_a_backup_without_keys_starts_no_daemon(tmp_path: Path) -> None:
     place = place_at(tmp_path / "one")
     assert place.palyra("call", "echo", "--input", '{"text": "first"}').status == 0
@@ -97,6 +99,7 @@ def test_what_is_there_is_kept_and_a_backup_without_keys_starts_no_daemon(tmp_pa
     )
 
 
+@pytest.mark.promise("P-backup")
 @pytest.mark.parametrize("damage", [100, -100])
 def test_a_damaged_backup_leaves_no_trace(tmp_path: Path, damage: int) -> None:
     place = place_at(tmp_path / "one")

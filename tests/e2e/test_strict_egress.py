@@ -93,6 +93,7 @@ FRUGAL = "--disable-wasm-trap-handler"
 HELLO = b"hello from the served host"
 
 
+@pytest.mark.promise("P-net-named")
 def test_ordinary_clients_reach_the_allowed_host(workshop: Workshop, host: ServedHost) -> None:
     assert HELLO in workshop.run("--", "curl", "-sS", "--cacert", "ca.pem", f"https://{NAME}/", check=True).out
     assert HELLO in workshop.run("--", "curl", "-sS", f"http://{NAME}/", check=True).out
@@ -218,6 +219,7 @@ print(json.dumps(outcomes))
 """
 
 
+@pytest.mark.promise("P-net-named")
 def test_nothing_else_is_reached_and_each_refusal_is_named(workshop: Workshop, host: ServedHost) -> None:
     before = len(host.arrived())
     workshop.write("attempts.py", ATTEMPTS)
@@ -248,6 +250,7 @@ def test_nothing_else_is_reached_and_each_refusal_is_named(workshop: Workshop, h
     assert line["held"] and "refused" in line["got"]
 
 
+@pytest.mark.promise("P-secret-unseen")
 def test_a_program_calls_an_api_with_a_token_that_it_never_sees(workshop: Workshop, host: ServedHost) -> None:
     put = workshop.palyra("vault", "put", SECRET, stdin=VALUE.encode())
     assert put.status == 0, put

@@ -178,6 +178,7 @@ def test_other_places_of_the_key(tmp_path: Path, source: str) -> None:
     assert (old.status, old.error["code"]) == (6, "vault.key_missing")
 
 
+@pytest.mark.promise("P-vault-sealed")
 def test_ten_thousand_secrets_are_rotated_while_they_are_used(tmp_path: Path) -> None:
     place = Place(tmp_path)
     permit_reveal(place)
@@ -201,6 +202,7 @@ def test_ten_thousand_secrets_are_rotated_while_they_are_used(tmp_path: Path) ->
         assert report["previous_key_id"] not in (tmp_path / "vault.key").read_text()
 
 
+@pytest.mark.promise("P-vault-sealed")
 def test_killed_in_the_middle_of_a_rotation_it_goes_on_afterwards(tmp_path: Path) -> None:
     place = Place(tmp_path)
     permit_reveal(place)

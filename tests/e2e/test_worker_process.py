@@ -101,6 +101,7 @@ def test_a_killed_worker_is_in_quarantine_afterwards_and_leaves_nothing_on_its_d
             assert refused.status != 0 and "worker" in refused.error["code"], refused.stdout
 
 
+@pytest.mark.promise("P-worker-quarantine")
 def test_a_worker_that_cannot_clean_up_says_so_and_gets_no_more_work(home: Place, machine: Place) -> None:
     with home.daemon():
         worker_id = join(home, machine)

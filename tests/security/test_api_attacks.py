@@ -35,6 +35,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield running
 
 
+@pytest.mark.promise("P-floods")
 def test_an_agent_cannot_stop_a_daemon_whose_log_nobody_reads(tmp_path: Path) -> None:
     """Every call is a line of the log, and the pipe has room for some hundred of them."""
     with Place(tmp_path, '[log]\nlevel = "info"\n').daemon() as running:
@@ -57,6 +58,7 @@ def request(daemon: Daemon, line: bytes, *headers: bytes, body: bytes = b"", aut
     return head.split(b"\r\n")[0], content
 
 
+@pytest.mark.promise("P-api-local")
 @pytest.mark.parametrize(
     "hosts",
     [
@@ -90,6 +92,7 @@ def test_the_names_that_pages_elsewhere_used_are_on_record_and_fill_no_journal(t
     ]
 
 
+@pytest.mark.promise("P-api-local")
 @pytest.mark.parametrize(
     "head",
     [
@@ -189,6 +192,7 @@ def test_a_slow_or_vanishing_client_stops_nobody_else(daemon: Daemon) -> None:
 # Tokens.
 
 
+@pytest.mark.promise("P-tokens")
 async def test_guessing_tokens_tells_nothing(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         app = HostGuard(create_app(house.gateway.service), HOSTS)
@@ -211,6 +215,7 @@ async def test_guessing_tokens_tells_nothing(tmp_path: Path) -> None:
         assert (await ask(app, "GET", "/v1/tools", token=good)).status == 200
 
 
+@pytest.mark.promise("P-tokens")
 async def test_without_a_good_token_nothing_runs_and_nothing_is_made(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         app = HostGuard(create_app(house.gateway.service), HOSTS)
@@ -225,6 +230,7 @@ async def test_without_a_good_token_nothing_runs_and_nothing_is_made(tmp_path: P
         assert house.kinds() == [*before, "credential.rejected"]
 
 
+@pytest.mark.promise("P-tokens")
 async def test_an_agents_token_cannot_be_made_into_an_operators(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         app = HostGuard(create_app(house.gateway.service), HOSTS)
@@ -270,6 +276,7 @@ async def test_a_revoked_token_is_dead_at_once(tmp_path: Path) -> None:
 # Bodies.
 
 
+@pytest.mark.promise("P-one-meaning")
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -347,6 +354,7 @@ async def test_a_hostile_tool_name_is_recorded_in_bounds_and_cannot_forge_an_eve
 # Other principals.
 
 
+@pytest.mark.promise("P-own-only")
 async def test_other_principals_ids_lead_nowhere_and_look_like_missing_ones(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         app = HostGuard(create_app(house.gateway.service), HOSTS)
@@ -386,6 +394,7 @@ async def test_ids_are_parsed_and_never_reach_sql_or_a_path(tmp_path: Path) -> N
 # Channels and runs.
 
 
+@pytest.mark.promise("P-tokens")
 async def test_a_claim_to_another_door_gains_an_agent_nothing(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "door.cedar").write_text(
@@ -401,6 +410,7 @@ async def test_a_claim_to_another_door_gains_an_agent_nothing(tmp_path: Path) ->
         assert {payload["channel"] for _, payload in house.events(kind="call.requested")} == {"api"}
 
 
+@pytest.mark.promise("P-budget-own")
 async def test_a_token_bound_to_a_run_stays_in_it_and_in_its_budget(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         app = create_app(house.gateway.service)
@@ -471,6 +481,7 @@ async def test_a_stream_of_a_running_call_does_not_outlive_it(tmp_path: Path) ->
         assert (await calling).code == "call.cancelled"
 
 
+@pytest.mark.promise("P-floods")
 async def test_half_a_million_small_values_are_not_taken_in_on_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def make_up(daemon: Daemon, method: str, path: str, examples: int) -> None:
                 converse(GenerationMode.NEGATIVE)
 
 
+@pytest.mark.promise("P-documented")
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=[f"{method} {path}" for method, path in OPERATIONS])
 def test_no_request_breaks_a_promise_of_the_description(daemon: Daemon, method: str, path: str) -> None:
     make_up(daemon, method, path, examples=6)

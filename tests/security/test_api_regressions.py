@@ -30,6 +30,7 @@ def _connect(daemon: Daemon) -> socket.socket:
     return socket.create_connection((address.hostname, address.port), timeout=10)
 
 
+@pytest.mark.promise("P-limits")
 def test_headers_without_end_are_cut_off(place: Place) -> None:
     with place.daemon() as daemon:
         with _connect(daemon) as flood:
@@ -57,12 +58,14 @@ def test_an_operator_cannot_approve_its_own_request_in_another_name(place: Place
         assert _code_of(lambda: client.approve(approval, decided_as="user:second")) == "approval.self"
 
 
+@pytest.mark.promise("P-tokens")
 def test_a_token_cannot_outlive_the_calendar(place: Place) -> None:
     with place.daemon() as daemon, daemon.client() as client:
         assert _code_of(lambda: client.create_token("agent:x", ttl_seconds=2**53 - 1)) == "http.wrong_shape"
         assert client.tokens()
 
 
+@pytest.mark.promise("P-floods")
 def test_one_agent_cannot_hide_anothers_requests(place: Place) -> None:
     with place.daemon() as daemon, daemon.client() as client:
         codes = []
@@ -134,6 +137,7 @@ def test_small_words_are_exact(place: Place) -> None:
             assert b"http.no_such_route" in b"".join(iter(lambda: raw.recv(4096), b""))
 
 
+@pytest.mark.promise("P-floods")
 def test_rejected_tokens_are_counted_and_recorded_but_do_not_fill_the_journal(place: Place) -> None:
     with place.daemon() as daemon:
         guess = "plr_01ARZ3NDEKTSV4RRFFQ69G5FAV_" + "a" * 43

@@ -22,6 +22,8 @@ from palyra.tools.attestation import (
     verify_call_document,
 )
 
+pytestmark = pytest.mark.promise("P-evidence")
+
 DAEMON = Ed25519Signer.generate()
 MALLORY = Ed25519Signer.generate()
 KNOWN = [DAEMON.verifier()]
@@ -166,6 +168,7 @@ def test_two_different_executions_never_share_a_digest(changes: list[tuple[str, 
     assert (execution_sha256(other) == execution_sha256(call())) == (other == call())
 
 
+@pytest.mark.promise("P-limits")
 def test_a_flood_is_refused_before_it_is_parsed() -> None:
     assert refused_with(b"[" * 3_000_000) == "attestation.malformed"
     with pytest.raises(Tampered):

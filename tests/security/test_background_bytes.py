@@ -12,6 +12,8 @@ import pytest
 from fakes.house import House, open_house
 from palyra.tools.budget import BudgetKind
 
+pytestmark = pytest.mark.promise("P-budget-charged")
+
 MOST = 400_000
 BODY = 100_000
 CAP = 1_000_000

@@ -20,7 +20,7 @@ from palyra.browser.session_pages import ChromiumPages
 from palyra.browser.tab_page import TabPage
 from palyra.errors import PalyraError
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.promise("P-browser-hosts")]
 
 REFUSED = NotAllowed.code
 METADATA = "169.254.169.254"

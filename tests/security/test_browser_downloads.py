@@ -15,6 +15,8 @@ from palyra.browser.download import Folder, Reason
 from palyra.browser.download_record import DownloadRefused, Quarantined
 from palyra.limits import MIB
 
+pytestmark = pytest.mark.promise("P-browser-approval")
+
 
 def test_the_set_is_complete() -> None:
     assert len(FILES) == 20

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from fakes.browser_engine import Guarded, attach, launching
 from fakes.download_scene import DownloadScene
 from fakes.download_set import FILES
@@ -14,6 +16,8 @@ from palyra.browser.download import Folder, Reason, shown_name
 from palyra.browser.download_folder import Announced
 from palyra.browser.download_record import DownloadRecord
 from palyra.browser.flags import DOWNLOADS
+
+pytestmark = pytest.mark.promise("P-browser-approval")
 
 SHOP = "shop.test"
 CASES = list(FILES.values())

@@ -335,6 +335,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.promise("P-browser-ends")
 def test_a_daemon_that_is_killed_before_bubblewrap_gives_its_word_leaves_nobody_waiting(tmp_path: Path) -> None:
     """bubblewrap is stopped at the one moment in which its death, which is ours, would leave what it has started."""
     for name in ("told", "word"):
@@ -356,6 +357,7 @@ def test_a_daemon_that_is_killed_before_bubblewrap_gives_its_word_leaves_nobody_
             os.kill(waiting, signal.SIGKILL)
 
 
+@pytest.mark.promise("P-browser-ends")
 def test_a_daemon_that_is_killed_at_any_point_of_a_start_leaves_nothing() -> None:
     mark = new_mark()
     with starting("points", mark, "50") as starter:

@@ -18,6 +18,8 @@ from fakes.web_application import PASSWORD, SHOP, USER, WebApplication, web_appl
 from palyra.client.client import Client
 from palyra.client.protocol import ApiError, NeedsApprovalError
 
+pytestmark = pytest.mark.promise("P-browser-profile")
+
 ROLLED_BACK = "browser.profiles_folder_rolled_back"
 ACCEPTED = "browser.profiles_accepted"
 CLERK = "agent:clerk"

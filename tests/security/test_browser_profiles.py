@@ -24,6 +24,8 @@ from palyra.browser.profile_format import HEADER_BYTES, TAG_BYTES
 from palyra.browser.profile_ledger import COPY, REGISTRY, Found
 from palyra.browser.profile_record import BrowserProfileRecord
 
+pytestmark = pytest.mark.promise("P-browser-profile")
+
 BOTH = (REGISTRY, COPY)
 
 

@@ -16,6 +16,8 @@ from palyra.browser.profile_errors import NoSuchProfile, NotPersistent
 from palyra.browser.profile_record import PersistedSessionSnapshot
 from palyra.browser.storage_state import read_storage_state, write_storage_state
 
+pytestmark = pytest.mark.promise("P-browser-profile")
+
 SHOP = "shop.test"
 
 

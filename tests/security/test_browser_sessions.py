@@ -84,6 +84,7 @@ def asked(method: Any, caller: Caller, ids: dict[str, str]) -> Any:
     return request
 
 
+@pytest.mark.promise("P-own-only")
 async def test_to_another_principal_every_session_and_profile_looks_like_none(house: BrowserdHouse) -> None:
     """Over the service's own description: a request that is added later is tried here, or fails here."""
     client = house.client
@@ -158,6 +159,7 @@ async def what_is_there(house: BrowserdHouse, caller: Caller, session: str) -> A
     return json.loads(report.outcomes[0].value_json)
 
 
+@pytest.mark.promise("P-browser-profile")
 async def test_a_login_is_there_again_in_the_same_profile_and_nowhere_else(house: BrowserdHouse) -> None:
     client = house.client
     profile = (await client.create_profile(ANNA, "shop")).profile_id
@@ -198,6 +200,7 @@ async def test_a_login_is_there_again_in_the_same_profile_and_nowhere_else(house
     await client.close_session(ANNA, session)
 
 
+@pytest.mark.promise("P-browser-profile")
 async def test_a_private_profile_keeps_nothing(house: BrowserdHouse) -> None:
     client = house.client
     private = (await client.create_profile(ANNA, "nothing kept", private=True)).profile_id
@@ -211,6 +214,7 @@ async def test_a_private_profile_keeps_nothing(house: BrowserdHouse) -> None:
     assert (view.revision, view.size, view.session_id) == (0, 0, "")
 
 
+@pytest.mark.promise("P-browser-profile")
 async def test_storage_state_goes_out_and_into_another_session(house: BrowserdHouse) -> None:
     client = house.client
     first = (await house.open()).session_id
@@ -244,6 +248,7 @@ async def test_storage_state_goes_out_and_into_another_session(house: BrowserdHo
 _ITEM = {"name": "a", "value": "b"}
 
 
+@pytest.mark.promise("P-browser-ends")
 async def test_time_ends_a_session_with_everything_of_it(house: BrowserdHouse) -> None:
     client = house.client
     profile = (await client.create_profile(ANNA, "timed")).profile_id
@@ -266,6 +271,7 @@ async def test_time_ends_a_session_with_everything_of_it(house: BrowserdHouse) -
     assert await client.sessions(ANNA) == ()
 
 
+@pytest.mark.promise("P-browser-ends")
 async def test_the_cleanup_ends_what_nobody_asks_for(house: BrowserdHouse) -> None:
     assert service_limits.SWEEP_SECONDS == 15.0
     session = (await house.open(budget={"idle_ttl_ms": 500_000})).session_id
@@ -308,12 +314,14 @@ def networks_of(processes: Iterable[int]) -> set[str]:
     return found
 
 
+@pytest.mark.promise("P-tokens")
 async def test_the_socket_is_for_its_owner_alone(house: BrowserdHouse) -> None:
     folder = house.parts._state.path(SOCKET_FOLDER)
     modes = {name: (folder / name).stat().st_mode & 0o777 for name in (SOCKET_NAME, TOKEN_NAME)}
     assert modes == {SOCKET_NAME: 0o600, TOKEN_NAME: 0o600} and folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.promise("P-browser-ends")
 async def test_a_killed_daemon_leaves_nothing_after_five_seconds_or_at_the_next_start(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

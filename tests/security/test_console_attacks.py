@@ -23,6 +23,8 @@ from palyra.client.protocol import ApiError
 from palyra.console.limits import MAX_LISTENERS, MAX_WRONG_LOGINS_PER_TOKEN
 from palyra.limits import MAX_HTTP_BODY_BYTES
 
+pytestmark = pytest.mark.promise("P-console-guarded")
+
 WRITE = {"path": "a.txt", "content": "hello"}
 INTRUDER = "http://127.0.0.1:9"
 
@@ -125,6 +127,7 @@ async def test_bodies_without_a_single_meaning_are_refused(tmp_path: Path, body:
         assert (await known.post("/console/v1/session", body)).status in (400, 413)
 
 
+@pytest.mark.promise("P-limits")
 async def test_listeners_have_an_end(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)

@@ -29,6 +29,8 @@ from palyra.egress.target import Target
 from palyra.egress.termination import CredentialTermination
 from palyra.secret import Secret
 
+pytestmark = pytest.mark.promise("P-secret-unseen")
+
 TOKEN = "tok-7f3a9b2c/with+odd=chars"
 HOST, OTHER = "api.test", "other.test"
 

@@ -4,6 +4,8 @@ import contextlib
 import socket
 from pathlib import Path
 
+import pytest
+
 from fakes.bound_house import TOKEN, binding, plan_of, put, settings
 from fakes.fetch_scene import answer, redirect
 from fakes.house import open_house
@@ -19,6 +21,8 @@ from palyra.policy.request import APPROVED
 from palyra.secret import Secret
 from palyra.vault.ref import SecretRef
 from palyra.vault.use import SecretUse
+
+pytestmark = pytest.mark.promise("P-approval-exact")
 
 
 async def test_an_approval_does_not_bring_in_a_secret_through_a_redirect_on_the_same_host(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ async def reached_from(stage: Scene, authority: str) -> str:
     return seen
 
 
+@pytest.mark.promise("P-net-addresses")
 async def test_an_ipv6_address_is_reached_under_its_rule_however_it_is_spelled(host: ServedHost) -> None:
     whole = ip_address(host.address6).exploded.upper()
     async with scene(f"[{host.address6}]:{PORT}") as stage:
@@ -101,6 +102,7 @@ async def test_a_name_with_an_ipv6_address_is_reached_at_it(host: ServedHost) ->
             assert await reached_from(stage, f"{SITE}:7001") == host.gateway
 
 
+@pytest.mark.promise("P-net-addresses")
 async def test_ipv6_forms_of_what_is_not_allowed_never_arrive(host: ServedHost) -> None:
     mapped = f"::ffff:{host.address}"
     translated = f"64:ff9b::{host.address}"
@@ -142,6 +144,7 @@ def operators_proxy(host: ServedHost, address: str, *sites: str) -> Iterator[tup
         counted.append(json.loads(process.stdout.read().splitlines()[-1]))
 
 
+@pytest.mark.promise("P-net-named")
 @pytest.mark.parametrize("kind", ["http", "socks5", "socks5h"])
 @pytest.mark.parametrize("family", ["address", "address6"])
 async def test_everything_goes_through_the_operators_proxy(host: ServedHost, kind: str, family: str) -> None:
@@ -166,6 +169,7 @@ async def test_everything_goes_through_the_operators_proxy(host: ServedHost, kin
     assert (counted[0]["connections"], counted[0]["refused"]) == (4, 0)
 
 
+@pytest.mark.promise("P-net-named")
 @pytest.mark.parametrize("kind", ["http", "socks5"])
 async def test_what_the_operators_proxy_refuses_is_not_tried_another_way(host: ServedHost, kind: str) -> None:
     """The target is on the same link, and would answer us directly."""

@@ -30,6 +30,7 @@ async def refusal_of(stage: Scene, code: str) -> None:
     assert stage.recorder.codes() == [code]
 
 
+@pytest.mark.promise("P-net-host-held")
 @pytest.mark.parametrize("face", ["connect", "socks5"])
 @pytest.mark.parametrize("name", [OTHER, f"a.{SITE}", None])
 async def test_a_tunnel_to_an_allowed_host_with_the_server_name_of_another(
@@ -61,6 +62,7 @@ async def test_a_hello_in_many_pieces_is_put_together_before_it_is_judged() -> N
     assert heard.data == b""
 
 
+@pytest.mark.promise("P-net-host-held")
 @pytest.mark.parametrize(
     "request_line",
     ["GET / HTTP/1.1", "GET http://other.test/ HTTP/1.1", "CONNECT other.test:443 HTTP/1.1", "PRI * HTTP/2.0"],
@@ -77,6 +79,7 @@ async def test_plain_http_for_another_host_inside_a_tunnel(request_line: str) ->
     assert heard.data == b""
 
 
+@pytest.mark.promise("P-net-host-held")
 @pytest.mark.parametrize("host", [OTHER, f"{SITE}@{OTHER}", f"{SITE}:80", f"{SITE}.", "127.0.0.1"])
 async def test_a_second_request_for_another_host_on_the_same_connection(host: str) -> None:
     asked: list[bytes] = []
@@ -125,6 +128,7 @@ async def test_a_request_smuggled_in_the_body_of_another() -> None:
     assert asked == [] or asked == [b""] * len(asked)
 
 
+@pytest.mark.promise("P-net-addresses")
 async def test_a_name_that_changes_its_address_between_judge_and_dial() -> None:
     """The resolver is asked once: the second answer, which would be forbidden, is never seen."""
     async with server(echo) as port:
@@ -139,6 +143,7 @@ async def test_a_name_that_changes_its_address_between_judge_and_dial() -> None:
             assert stage.recorder.codes() == ["egress.address_forbidden"]
 
 
+@pytest.mark.promise("P-net-addresses")
 @pytest.mark.parametrize(
     "answers",
     [("127.0.0.1", "169.254.169.254"), ("93.184.216.34", "10.0.0.1"), ("::ffff:127.0.0.1",), ("64:ff9b::7f00:1",)],
@@ -177,6 +182,7 @@ async def test_an_address_rule_does_not_open_this_machine() -> None:
         assert stage.recorder.codes() == ["egress.address_forbidden"]
 
 
+@pytest.mark.promise("P-limits")
 async def test_the_budget_holds_over_all_tunnels_of_a_call_and_both_directions() -> None:
     async with server(echo) as port, scene(f"{SITE}:{port}", bounds={"max_bytes": 100_000}) as stage:
         first, second = await stage.connect(f"{SITE}:{port}"), await stage.connect(f"{SITE}:{port}")
@@ -219,6 +225,7 @@ async def test_a_download_through_http_stops_at_the_budget_with_a_reset() -> Non
         await refusal_of(stage, "egress.byte_budget_spent")
 
 
+@pytest.mark.promise("P-floods")
 async def test_slow_clients_do_not_keep_others_waiting_and_are_cut() -> None:
     limits = ProxyLimits(handshake_seconds=1.0, sweep_seconds=0.02)
     async with server(echo) as port, scene(f"{SITE}:{port}", limits=limits, bounds={"max_tunnels": 300}) as stage:
@@ -239,6 +246,7 @@ async def test_slow_clients_do_not_keep_others_waiting_and_are_cut() -> None:
         await quick.close()
 
 
+@pytest.mark.promise("P-floods")
 async def test_thousands_of_idle_tunnels_do_not_stop_a_new_request() -> None:
     many = 2_000
     async with server(echo) as port, scene(f"{SITE}:{port}", bounds={"max_tunnels": many + 1}) as stage:
@@ -260,6 +268,7 @@ async def test_thousands_of_idle_tunnels_do_not_stop_a_new_request() -> None:
         await stage.until(lambda: stage.proxy.stats().tunnels == 0)
 
 
+@pytest.mark.promise("P-policy-reload")
 async def test_a_change_of_policy_under_load_cuts_every_tunnel_and_no_byte_follows() -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

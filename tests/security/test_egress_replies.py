@@ -23,6 +23,8 @@ from palyra.egress.response_scan import ResponseScan, spellings
 from palyra.egress.target import Target
 from palyra.secret import Secret
 
+pytestmark = pytest.mark.promise("P-secret-unseen")
+
 OK = b"HTTP/1.1 200 OK\r\n"
 
 

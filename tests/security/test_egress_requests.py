@@ -9,6 +9,8 @@ from cryptography import x509
 from fakes.bound_house import PLACEHOLDER, TOKEN, sandboxed
 from palyra.egress import run_ca
 
+pytestmark = pytest.mark.promise("P-secret-unseen")
+
 
 @pytest.mark.parametrize(
     "headers",

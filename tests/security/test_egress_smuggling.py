@@ -24,6 +24,8 @@ from palyra.egress.proxy import Door, EgressProxy, Listener
 from palyra.egress.refusal import MalformedTraffic
 from palyra.egress.rules import HostRule
 
+pytestmark = pytest.mark.promise("P-net-host-held")
+
 ALLOWED = "allowed.example"
 HOST = ALLOWED.encode()
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

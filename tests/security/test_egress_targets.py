@@ -15,6 +15,8 @@ from palyra.egress.refusal import AddressForbidden, EgressRefused, HostNotAllowe
 from palyra.egress.rules import parse_rules
 from palyra.egress.target import Target
 
+pytestmark = pytest.mark.promise("P-net-addresses")
+
 SERVICE = EgressProxyPolicyService(lambda: frozenset({"93.184.216.1"}))
 PUBLIC = "93.184.216.34"
 
@@ -119,6 +121,7 @@ def test_a_name_that_looks_like_an_allowed_one_is_not_allowed(host: str) -> None
             reach(read(), (PUBLIC,))
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     "host",
     [

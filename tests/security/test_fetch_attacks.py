@@ -132,6 +132,7 @@ async def test_what_was_judged_is_what_is_dialled() -> None:
 # ---- what goes along -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P-secret-unseen")
 @pytest.mark.parametrize("location", ["http://b.test/", "https://a.test/", "http://a.test:8080/"])
 async def test_credentials_do_not_cross(location: str) -> None:
     scene = bound(
@@ -352,6 +353,7 @@ def deflated(data: bytes) -> bytes:
     return zlib.compress(data, 9)
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", deflated)])
 async def test_a_decompression_bomb(encoding: str, pack: Any) -> None:
     bomb = pack(bytes(100 << 20))

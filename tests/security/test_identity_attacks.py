@@ -21,6 +21,8 @@ from palyra.identity.device import DeviceKind
 from palyra.nodes.bootstrap_client import prove
 from palyra.secret import Secret
 
+pytestmark = pytest.mark.promise("P-device-known")
+
 UNAUTHENTICATED = (grpc.StatusCode.UNAUTHENTICATED, "unauthenticated")
 DENIED = (grpc.StatusCode.PERMISSION_DENIED, "permission_denied")
 
@@ -190,6 +192,7 @@ async def shared(besieged: Besieged, device: ByHand) -> ByHand:
     return device
 
 
+@pytest.mark.promise("P-device-once")
 async def test_every_result_that_does_not_count_has_its_own_refusal(
     besieged: Besieged, device: ByHand, devices: list[ByHand]
 ) -> None:

@@ -26,6 +26,8 @@ from palyra.sandbox.receipt import Layer, UnsupportedPlatform
 from palyra.sandbox.seccomp_program import tier_c_program
 from unit.sandbox.isolated import Ran, planned, profile_of, run, run_plan, shell
 
+pytestmark = pytest.mark.promise("P-sandbox-holds")
+
 NOBODY = 65534
 SECRET = "do-not-leak-0f3c"
 

@@ -24,6 +24,8 @@ from palyra.journal.verify import Damage, JournalTampered
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 
+pytestmark = pytest.mark.promise("P-journal-tamper")
+
 EVENTS = 35
 TESTS = Path(__file__).parent.parent
 
@@ -276,6 +278,7 @@ def start(*arguments):
 WRITERS = ("write", "write_alone")
 
 
+@pytest.mark.promise("P-journal-durable")
 @pytest.mark.parametrize("kinds", [("write", "write"), ("write_alone", "write_alone"), WRITERS])
 def test_two_processes_keep_one_chain(tmp_path, kinds):
     house = JournalHouse(tmp_path)
@@ -288,6 +291,7 @@ def test_two_processes_keep_one_chain(tmp_path, kinds):
     assert (report.events, report.unsealed) == (1800, 0)
 
 
+@pytest.mark.promise("P-journal-durable")
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_killed_writer_leaves_a_sound_journal_with_all_it_promised(tmp_path, kind):
     house = JournalHouse(tmp_path)
@@ -308,6 +312,7 @@ def test_a_killed_writer_leaves_a_sound_journal_with_all_it_promised(tmp_path, k
     assert verify(house).unsealed == 0
 
 
+@pytest.mark.promise("P-journal-durable")
 def test_a_full_disk_refuses_loses_nothing_and_recovers(tmp_path):
     """On a real small file system, in a mount namespace of its own."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -364,6 +369,7 @@ def test_a_hundred_thousand_events_verify(tmp_path):
 HOSTILE = "x\n36  2026-01-01T00:00:00.000Z  call.finished  daemon\r\x1b[2J\x9b1m\u2028\u202e\x00\u200b{}"
 
 
+@pytest.mark.promise("P-journal-clean")
 @pytest.mark.parametrize("field", ["actor", "principal", "run", "call", "payload", "key"])
 def test_no_field_can_forge_a_line_or_steer_the_terminal(house, field):
     fields = {"actor": "a", "payload": {}}
@@ -382,6 +388,7 @@ def test_no_field_can_forge_a_line_or_steer_the_terminal(house, field):
     assert shown.isascii() and "\x1b" not in shown
 
 
+@pytest.mark.promise("P-journal-clean")
 def test_secrets_never_reach_the_disk(tmp_path):
     house = JournalHouse(tmp_path)
     known, named, wrapped = "kn0wn-Vault-Value!42", "under-a-named-key", "in-a-secret-type"

@@ -18,6 +18,8 @@ from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.resource_limits import ordinary_rlimits
 from unit.sandbox.launching import alive, as_ordinary_user, eventually, processes_with, python, run, started
 
+pytestmark = pytest.mark.promise("P-sandbox-ends")
+
 Body = Callable[[], Awaitable[Any]]
 
 

@@ -49,6 +49,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(place, daemon)
 
 
+@pytest.mark.promise("P-own-only")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_two_tokens_see_different_tools_and_none_of_the_others_calls(scene: Scene, transport: str) -> None:
     async with (
@@ -72,6 +73,7 @@ async def test_two_tokens_see_different_tools_and_none_of_the_others_calls(scene
         assert not stopped.is_error, words(stopped)
 
 
+@pytest.mark.promise("P-own-only")
 async def test_a_session_cannot_be_used_with_another_token(scene: Scene) -> None:
     async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
         begun = await post(http, HANDSHAKE, scene.bot)
@@ -85,6 +87,7 @@ async def test_a_session_cannot_be_used_with_another_token(scene: Scene) -> None
         assert (await post(http, listing, scene.bot, **headers)).status_code == 200
 
 
+@pytest.mark.promise("P-tokens")
 async def test_a_revoked_token_ends_an_open_connection(scene: Scene) -> None:
     with scene.daemon.client() as owner:
         made = owner.create_token("agent:brief")
@@ -103,6 +106,7 @@ async def test_an_agents_token_cannot_speak_for_somebody_else(scene: Scene) -> N
             assert (await post(http, HANDSHAKE, token)).status_code == 401
 
 
+@pytest.mark.promise("P-api-local")
 async def test_a_page_of_another_site_is_refused(scene: Scene) -> None:
     async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
         for headers in ({"origin": "https://evil.test"}, {"origin": "null"}, {"origin": "http://["}):
@@ -112,6 +116,7 @@ async def test_a_page_of_another_site_is_refused(scene: Scene) -> None:
         assert rebound.status_code == 421
 
 
+@pytest.mark.promise("P-mcp-client")
 @pytest.mark.parametrize(
     "body",
     [
@@ -136,6 +141,7 @@ async def test_broken_messages_over_http_are_errors_and_the_server_goes_on(scene
         assert (await post(http, HANDSHAKE, scene.bot)).status_code == 200
 
 
+@pytest.mark.promise("P-limits")
 async def test_giant_messages_over_http_are_refused_unread(scene: Scene) -> None:
     async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
         giant = b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * MAX_MESSAGE_BYTES + b'"}'
@@ -143,6 +149,7 @@ async def test_giant_messages_over_http_are_refused_unread(scene: Scene) -> None
         assert (await post(http, HANDSHAKE, scene.bot)).status_code == 200
 
 
+@pytest.mark.promise("P-mcp-client")
 async def test_a_revision_that_nobody_knows_is_named_as_such(scene: Scene) -> None:
     async with httpx2.AsyncClient(base_url=scene.daemon.url, timeout=60) as http:
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": dict(ENVELOPE)}}
@@ -154,6 +161,7 @@ async def test_a_revision_that_nobody_knows_is_named_as_such(scene: Scene) -> No
         assert "2025-11-25" in (await post(http, odd, scene.bot)).text
 
 
+@pytest.mark.promise("P-limits")
 async def test_broken_and_giant_lines_on_stdio_are_errors_and_the_server_goes_on(scene: Scene) -> None:
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "palyra.cli.main", "mcp"),

@@ -19,6 +19,8 @@ from fakes.daemon import Daemon, Place
 from fakes.mcp_clients import meta, over_http, words
 from fakes.web_server import web_page
 
+pytestmark = pytest.mark.promise("P-mcp-servers")
+
 NPM = Path(sys.prefix) / "npm"
 FILES_SERVER = NPM / "node_modules" / "@modelcontextprotocol" / "server-filesystem" / "dist" / "index.js"
 ROOTS = sorted({prefix for prefix in (sys.prefix, sys.base_prefix) if not prefix.startswith("/usr")})
@@ -232,6 +234,7 @@ async def test_each_run_has_an_instance_of_its_own(reviewed: Scene) -> None:
     assert counted == ["1", "2", "1"]
 
 
+@pytest.mark.promise("P-limits")
 async def test_a_server_that_breaks_breaks_its_own_call_only(reviewed: Scene) -> None:
     dead = await curious(reviewed, "die")
     assert meta(dead, "error")["code"] == "mcp.server_gone" and "I am dying" in words(dead)
@@ -262,6 +265,7 @@ async def test_a_server_that_mutters_or_pesters_stops_nobody_and_fills_no_log(re
     assert words(await curious(reviewed, "count")) == "1"
 
 
+@pytest.mark.promise("P-floods")
 async def test_a_server_that_sends_a_million_brackets_keeps_nobody_waiting(reviewed: Scene) -> None:
     """Each would be an object here. While it sends them others are answered, and often."""
     answered = 0
@@ -282,6 +286,7 @@ def instances() -> int:
     return found
 
 
+@pytest.mark.promise("P-call-ends")
 async def test_a_cancelled_call_ends_the_server(reviewed: Scene) -> None:
     started = asyncio.Event()
 

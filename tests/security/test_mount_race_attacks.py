@@ -33,6 +33,8 @@ from palyra.sandbox.readback import Gate, NotBuilt, Waiting
 from palyra.sandbox.receipt import Layer
 from unit.sandbox.isolated import planned
 
+pytestmark = pytest.mark.promise("P-sandbox-holds")
+
 STARTS = 80
 FOLDERS = 24
 # How long a folder is a link, and how long all are in order. Most looks must see them in order, or nothing starts.

@@ -26,6 +26,8 @@ from palyra.sandbox.profile import SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import Layer
 from unit.sandbox.isolated import ALLOW_ALL
 
+pytestmark = pytest.mark.promise("P-net-named")
+
 HELLO = b"hello from outside"
 HOSTS = ("allowed.example", "db.example:8443")
 

@@ -27,6 +27,8 @@ from palyra.nodes.records import DeviceCapabilityView
 from palyra.secret import Secret
 from palyra.wire.node.v1 import node_pb2 as wire
 
+pytestmark = pytest.mark.promise("P-floods")
+
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[NodeScene]:
@@ -47,6 +49,7 @@ async def refused(call: Any) -> str:
     return code_of(caught.value)
 
 
+@pytest.mark.promise("P-device-known")
 async def test_a_copied_certificate_and_its_device_are_slowed_down_and_an_operator_sees_two(
     scene: NodeScene, device: ByHand
 ) -> None:
@@ -148,6 +151,7 @@ async def _code(call: Any) -> str:
     return ""
 
 
+@pytest.mark.promise("P-limits")
 async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_result(
     scene: NodeScene, device: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from palyra.nodes.durable_file import DurableFolder, StateFileUnusable
 from palyra.nodes.presented_certificate import WrongServer
 from palyra.nodes.state_port import NodeUnit
 
+pytestmark = pytest.mark.promise("P-device-recovers")
+
 HOURS = 3_600
 
 

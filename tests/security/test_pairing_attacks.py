@@ -26,6 +26,8 @@ from palyra.nodes.pairing_proof import WrongProof
 from palyra.nodes.presented_certificate import WrongServer
 from palyra.secret import Secret
 
+pytestmark = pytest.mark.promise("P-pairing-code")
+
 
 @pytest.fixture
 async def scene(tmp_path):
@@ -290,6 +292,7 @@ async def test_a_recorded_finish_sent_again_is_nothing(scene):
     assert len(await scene.desk.pairings()) == 1
 
 
+@pytest.mark.promise("P-device-recovers")
 async def test_a_lost_reply_is_asked_for_again_by_the_same_key_also_of_the_next_daemon(scene, tmp_path):
     _, code = await scene.code("pin")
     device = Device(scene.address)
@@ -387,6 +390,7 @@ async def test_giant_bodies_and_heads_are_cut_off(scene):
     assert await Device(scene.address).prove(code)
 
 
+@pytest.mark.promise("P-floods")
 async def test_silent_clients_take_no_more_than_their_places(scene, monkeypatch):
     monkeypatch.setattr("palyra.nodes.bootstrap_protocol.PAIRING_REQUEST_SECONDS", 0.5)
     monkeypatch.setattr("palyra.nodes.bootstrap_server.PAIRING_HANDSHAKE_SECONDS", 0.5)

@@ -22,6 +22,8 @@ from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import AppearingProtected, SandboxProfile
 from palyra.sandbox.receipt import Layer, ReceiptLine
 
+pytestmark = pytest.mark.promise("P-files-protected")
+
 PLANT_DEEP = """
 import os, sys
 depth, name = int(sys.argv[1]), sys.argv[2]

@@ -21,6 +21,8 @@ from palyra.policy.loader import PolicyFileRefused, PolicyFileTooLarge, load_bun
 from palyra.policy.reload import BundleHolder, Rejected, Swapped
 from palyra.policy.request import PolicyRequest, tool_request
 
+pytestmark = pytest.mark.promise("P-default-deny")
+
 DIRECTORY = EntityDirectory.from_lists(principals=("agent:bot",), tools=("echo",), channels=("cli",))
 SHIPPED = load_bundle(None, DIRECTORY)
 ANYTHING = '@id("anything") permit(principal, action, resource);'
@@ -323,6 +325,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
 def test_a_policy_that_would_crash_the_parser_is_refused(tmp_path: Path, bomb: str) -> None:
     """In a process of its own: without the check, the stack overflow would end it."""

@@ -27,6 +27,8 @@ from palyra.sandbox.outcome import ProcessOutcome
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
 
+pytestmark = pytest.mark.promise("P-sandbox-holds")
+
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
 LEAST_ATTEMPTS = 40

@@ -25,6 +25,8 @@ from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceede
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxLimits, SandboxProfile, SandboxTier
 
+pytestmark = pytest.mark.promise("P-sandbox-ends")
+
 MIB = 1024 * 1024
 # For programs that would not end by themselves.
 DEADLINE_MS = 1_200
@@ -384,6 +386,7 @@ async def comes_true(condition: Callable[[], bool], what: Callable[[], object]) 
         raise AssertionError(what()) from None
 
 
+@pytest.mark.promise("P-floods")
 @pytest.mark.parametrize("tier", list(SandboxTier))
 async def test_two_hundred_at_once(tmp_path: Path, tier: SandboxTier) -> None:
     mark = new_mark()
@@ -421,6 +424,7 @@ async def test_two_hundred_at_once(tmp_path: Path, tier: SandboxTier) -> None:
     assert after <= before + 1 and kept <= groups_before
 
 
+@pytest.mark.promise("P-floods")
 async def test_a_queue_that_is_full_says_so(tmp_path: Path) -> None:
     command = ProcessCommand(command="sleep", args=("0.3",))
     async with Arena(tmp_path, SandboxTier.B, max_running=2, max_waiting=3) as arena:

@@ -18,6 +18,8 @@ from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
 from palyra.sandbox.syscall_table import SYSCALLS
 from unit.sandbox.launching import as_ordinary_user, python, run
 
+pytestmark = pytest.mark.promise("P-sandbox-holds")
+
 Body = Callable[[], Awaitable[Any]]
 MACHINE = platform.machine()
 PROGRAMS = {"tier b": tier_b_program(MACHINE), "tier c": tier_c_program(MACHINE)}

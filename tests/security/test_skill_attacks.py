@@ -66,6 +66,7 @@ async def refused(house: SkillHouse, raw: bytes, *codes: str) -> None:
 # ---- the archive ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P-skill-origin")
 def test_no_single_flipped_bit_of_an_archive_gets_through() -> None:
     """Every byte of headers, names, manifest, module, statements, signature and directory."""
     good = archive()
@@ -224,6 +225,7 @@ ODD_FIELDS = [
 ]
 
 
+@pytest.mark.promise("P-skill-origin")
 @pytest.mark.parametrize(("where", "fields"), ODD_FIELDS, ids=str)
 async def test_headers_that_lie_or_disagree(house: SkillHouse, where: str, fields: dict[str, int]) -> None:
     """Encryption, sizes told later, links and modes, ZIP64 marks, other methods, other offsets: in either header."""
@@ -234,6 +236,7 @@ def directory_at(raw: bytes) -> int:
     return int.from_bytes(raw[-6:-2], "little")
 
 
+@pytest.mark.promise("P-skill-origin")
 @pytest.mark.parametrize(
     "change",
     [
@@ -270,6 +273,7 @@ async def test_an_entry_that_only_the_directory_or_only_the_body_knows(house: Sk
         await refused(house, raw, "skill.malformed_archive")
 
 
+@pytest.mark.promise("P-skill-origin")
 async def test_overlapping_entries(house: SkillHouse) -> None:
     """Two names for the same bytes, and an entry inside another's data."""
     inner = raw_local(b"modules/x.wasm", wat(ECHO))
@@ -303,6 +307,7 @@ async def test_an_honest_zip_program_makes_another_archive(house: SkillHouse) ->
     await refused(house, packed.getvalue(), "skill.malformed_archive")
 
 
+@pytest.mark.promise("P-limits")
 def test_limits_hold_before_anything_is_read() -> None:
     with pytest.raises(ArchiveTooLarge):
         read_artifact(b"PK\x03\x04" + b"\0" * (64 * MIB))
@@ -368,6 +373,7 @@ async def test_a_trusted_publisher_cannot_sign_for_another(house: SkillHouse) ->
         await registry.install(archive(publisher="zeta", signer=key("acme")), actor=ACTOR)
 
 
+@pytest.mark.promise("P-skill-origin")
 async def test_takeover_of_an_id_by_another_trusted_publisher(house: SkillHouse) -> None:
     registry = await house.trusting("acme", "zeta")
     await house.approved(registry)
@@ -438,6 +444,7 @@ async def test_a_publisher_whose_key_was_ended_is_not_met_for_the_first_time_aga
         await registry.install(archive("3.0.0", skill_id="acme.other", signer=key("thief")), actor=ACTOR)
 
 
+@pytest.mark.promise("P-skill-origin")
 async def test_a_revoked_key_comes_back_by_no_door(house: SkillHouse) -> None:
     registry = await house.trusting()
     await house.approved(registry)
@@ -457,6 +464,7 @@ async def test_a_revoked_key_comes_back_by_no_door(house: SkillHouse) -> None:
 # ---- versions ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P-skill-origin")
 async def test_downgrade_to_an_older_signed_version(house: SkillHouse) -> None:
     registry = await house.trusting()
     older = await registry.install(archive("1.0.0"), actor=ACTOR)
@@ -495,6 +503,7 @@ async def test_what_is_swapped_between_review_and_approval_is_not_approved(house
 # ---- after approval ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P-skill-approved")
 @pytest.mark.parametrize("swap", ["newer signed", "unsigned", "one bit", "link", "gone"])
 async def test_a_swap_on_disk_after_approval_does_not_run(house: SkillHouse, swap: str, tmp_path: Path) -> None:
     registry = await house.trusting()

@@ -14,6 +14,8 @@ import pytest
 from fakes.house import House, open_house
 from palyra.errors import PalyraError
 
+pytestmark = pytest.mark.promise("P-obligations")
+
 SETTINGS = {
     "tools": {"preapproved": ["process.*"]},
     "sandbox": {"allow_interpreters": True, "tier": "b", "egress": "strict"},

@@ -28,6 +28,8 @@ from palyra.vault.key_file import KeyFile
 from palyra.vault.ref import SecretRef
 from palyra.vault.use import SecretUse
 
+pytestmark = pytest.mark.promise("P-vault-sealed")
+
 VALUE = "gh0-S3cret-Value/42+x"
 A, B = ref("global/a"), ref("global/b")
 
@@ -450,6 +452,7 @@ async def test_only_operators_reach_the_vault_through_the_api(tmp_path: Path) ->
         assert [one["version"] for one in shown.data["secrets"]] == [1]
 
 
+@pytest.mark.promise("P-own-only")
 async def test_another_principals_secret_is_not_used_whatever_policies_permit(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "open.cedar").write_text('@id("open") permit(principal, action, resource);\n')

@@ -31,6 +31,8 @@ from palyra.sandbox.receipt import Layer
 from palyra.sandbox.running import outcome_of
 from palyra.sandbox.waiting_sandbox import WaitingSandbox
 
+pytestmark = pytest.mark.promise("P-sandbox-holds")
+
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
 SOON = 0.01

@@ -52,6 +52,8 @@ from palyra.wasm.outcome import (
 from palyra.wasm.ports import HostRefusal
 from palyra.wasm.wire import packets
 
+pytestmark = pytest.mark.promise("P-skill-reach")
+
 # Fuel without end: time alone must stop these.
 ENDLESS_FUEL = RuntimeLimits(fuel_budget=10**15)
 FOREVER = "(loop $l (br $l))"

@@ -18,6 +18,8 @@ from palyra.workers.lease_ask import LeaseLost
 from palyra.workers.placement import NoWorker
 from palyra.workers.workspace_scope import ArtifactRef
 
+pytestmark = pytest.mark.promise("P-worker-attested")
+
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 TIMEOUT_MS = 16_000
 
@@ -211,6 +213,7 @@ async def shown_by(how: str, worker: HandWorker, offer: Any) -> None:
     await worker.beat()
 
 
+@pytest.mark.promise("P-worker-quarantine")
 @pytest.mark.parametrize(
     "how",
     ["accepted", "output", "files", "result without its files", "result that is too large", "named", "named before"],
@@ -237,6 +240,7 @@ async def test_who_had_a_lease_does_not_get_away_with_saying_that_it_never_came(
     assert not house.events("lease.disclaimed")
 
 
+@pytest.mark.promise("P-worker-quarantine")
 @pytest.mark.parametrize("how", ["accepted", "output", "files", "result"])
 async def test_who_said_that_a_lease_never_came_and_then_has_it_is_found_out(
     house: WorkerHouse, worker: HandWorker, how: str
@@ -306,6 +310,7 @@ async def test_a_word_that_is_recorded_borrowed_or_made_up_does_not_clear_a_work
     assert not house.events("lease.disclaimed")
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_ever(
     house: WorkerHouse, worker: HandWorker, rogue: HandWorker
 ) -> None:
@@ -326,6 +331,7 @@ async def test_who_restarted_or_stays_silent_about_a_lease_is_quarantined_as_eve
     await is_distrusted(rogue, "worker_cleanup.missing")
 
 
+@pytest.mark.promise("P-worker-quarantine")
 @pytest.mark.parametrize("how", ["never cleaned up", "not named", "reported", "of another life"])
 async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
     house: WorkerHouse, worker: HandWorker, how: str

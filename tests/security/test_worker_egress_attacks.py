@@ -35,6 +35,8 @@ from palyra.workers.lease import LeaseState, WorkerLease
 from palyra.workers.lifecycle import WorkerLifecycleState as State
 from palyra.workers.record import WorkerRecord
 
+pytestmark = pytest.mark.promise("P-worker-network")
+
 HOST = "allowed.test"
 POLICY = """
 allowed_hosts = ["allowed.test"]

@@ -25,6 +25,8 @@ from palyra.workspace.root import open_workspace
 from unit.workspace import mounted
 from unit.workspace.scene import SECRET, TOOLS, call, everything_refused, refused, scene, swapping
 
+pytestmark = pytest.mark.promise("P-files-inside")
+
 NOBODY = 65534
 RACED_TOOLS = ("fs.read", "fs.write", "fs.list")
 RACE_CODES = {
@@ -347,6 +349,7 @@ def test_a_sparse_file_of_terabytes_is_read_in_bounds(tmp_path: Path) -> None:
         assert code == "workspace.file_too_large"
 
 
+@pytest.mark.promise("P-limits")
 def test_a_regular_expression_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with scene(tmp_path) as (workspace, root, _outside):
         (root / "a").write_text("found aab\n")
@@ -363,6 +366,7 @@ def test_a_regular_expression_bomb_is_stopped(tmp_path: Path, monkeypatch: pytes
         timer.join()
 
 
+@pytest.mark.promise("P-files-protected")
 def test_thousands_of_protected_names_still_protect(tmp_path: Path) -> None:
     names = tuple(f"secret{number}/key*" for number in range(20_000)) + tuple(f"*.k{number}" for number in range(500))
     with open_workspace(tmp_path, names) as workspace:

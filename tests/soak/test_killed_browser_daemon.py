@@ -42,6 +42,7 @@ def left_behind(since: int) -> set[int]:
     return found
 
 
+@pytest.mark.promise("P-browser-ends")
 @pytest.mark.soak
 async def test_a_daemon_that_is_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     state = tmp_path / "state"

@@ -15,6 +15,7 @@ SESSIONS, ROUNDS = 30, 10
 PRINCIPALS = 6
 
 
+@pytest.mark.promise("P-browser-ends")
 @pytest.mark.soak
 async def test_thirty_sessions_ten_times_leave_nothing(tmp_path: Path) -> None:
     async with browserd(tmp_path, ready=0, max_sessions=SESSIONS) as house:

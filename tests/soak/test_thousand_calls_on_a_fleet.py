@@ -10,6 +10,7 @@ from fakes.fleet_of_three import live_through
 CALLS = 1_000
 
 
+@pytest.mark.promise("P-worker-once")
 @pytest.mark.soak
 @pytest.mark.timeout(1_800)
 def test_a_thousand_calls_end_once_while_workers_are_drained_cut_off_and_killed(tmp_path: Path) -> None:

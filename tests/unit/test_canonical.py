@@ -30,6 +30,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.promise("P-one-meaning")
 @given(values)
 @example({"\ue000": 1, "\U00010000": 2})
 @example({"\U0001f600": 1, "\uffff": 2, "a": 3})
@@ -69,6 +70,7 @@ def test_insertion_order_of_keys_does_not_matter(value: dict[str, int], random: 
     assert digest_of(dict(items)) == digest_of(value)
 
 
+@pytest.mark.promise("P-one-meaning")
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -27,6 +27,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, type[PalyraError]]:
     return copy
 
 
+@pytest.mark.promise("P-clear-errors")
 @pytest.mark.parametrize(
     ("branch", "exit_code", "status"),
     [

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from palyra import limits
 
 
@@ -11,12 +13,14 @@ def test_every_bound_is_a_positive_number() -> None:
     assert all(type(value) in (int, float) and value > 0 for value in bounds.values())
 
 
+@pytest.mark.promise("P-limits")
 def test_tool_inputs_are_bounded_as_documented() -> None:
     assert limits.MAX_TOOL_INPUT_BYTES == 64 * 1024
     assert limits.MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES == 128 * 1024
     assert limits.MAX_PLUGIN_TOOL_INPUT_BYTES == 448 * 1024
 
 
+@pytest.mark.promise("P-limits")
 def test_the_largest_tool_input_fits_a_request_when_escaped_as_a_json_string() -> None:
     document = json.dumps({"k": "v" * (limits.MAX_PLUGIN_TOOL_INPUT_BYTES - 16)}, separators=(",", ":"))
     body = json.dumps({"tool": "plugin.run", "arguments_json": document})

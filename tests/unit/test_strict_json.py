@@ -10,6 +10,7 @@ from palyra.limits import MAX_JSON_DEPTH
 from palyra.strict_json import AmbiguousNumber, DuplicateKey, MalformedJson, TooDeep, parse_strict
 
 
+@pytest.mark.promise("P-one-meaning")
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -49,6 +50,7 @@ def test_refuses_bytes_that_are_not_utf8() -> None:
         parse_strict(b'"\xff"')
 
 
+@pytest.mark.promise("P-limits")
 def test_accepts_the_deepest_that_is_allowed() -> None:
     assert parse_strict("[" * 64 + "]" * 64)
 
@@ -65,6 +67,7 @@ def test_ordinary_values_survive(value: object) -> None:
     assert parse_strict(json.dumps(value)) == value
 
 
+@pytest.mark.promise("P-one-meaning")
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_accepted_number_has_one_canonical_spelling(number: float) -> None:
     try:

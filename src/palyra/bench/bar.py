@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """``key`` is its name in rows and files; ``what`` and ``against`` are SPECIFICATION.md's words for it."""
+    """``key`` is its name in rows and files; ``what`` and ``against`` are the words of the pages."""
 
     key: str
     what: str

@@ -1,4 +1,4 @@
-"""Every bar of the benchmark. SPECIFICATION.md states the same ones, and a test compares the two.
+"""Every bar of the benchmark. docs/reference/performance-bars.md is generated from them.
 
 A bar that is known to be missed says why, in ``shortfall``; docs/explanation/performance.md lists those.
 """

@@ -10,6 +10,7 @@ from palyra.api.app import ROUTES, HostGuard, create_app
 from palyra.client.async_client import AsyncClient
 
 
+@pytest.mark.promise("P-tokens")
 async def test_every_route_under_v1_asks_for_a_token(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         app = create_app(house.gateway.service)

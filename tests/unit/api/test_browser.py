@@ -42,6 +42,7 @@ async def test_everybodys_sessions_are_listed_shown_and_ended(desk: Desk) -> Non
     assert ended[1]["reason"].endswith("closed it") and len(desk.house.gateway.browser.book) == 0
 
 
+@pytest.mark.promise("P-browser-approval")
 async def test_downloads_are_released_and_deleted_on_record_with_their_digest(desk: Desk) -> None:
     agent = await opened(desk.house)
     place = f"/sessions/{agent.session}/downloads"

@@ -51,6 +51,7 @@ async def test_a_call_that_needs_a_person_says_so_with_the_approval(tmp_path: Pa
         assert details["default"] == "deny"
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     "change",
     [
@@ -146,6 +147,7 @@ async def test_cancelling_withdraws_what_waits_for_a_person(tmp_path: Path) -> N
         assert (late.status, late.code) == (409, "approval.already_decided")
 
 
+@pytest.mark.promise("P-budget-own")
 async def test_a_run_is_capped_by_the_settings_unless_an_operator_asks(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"budget": {"calls": 5}}) as house:
         app = create_app(house.gateway.service)

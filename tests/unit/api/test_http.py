@@ -25,6 +25,7 @@ async def echoing(request: Request) -> Response:
     return answer(await read_object(request))
 
 
+@pytest.mark.promise("P-output")
 async def test_every_answer_has_an_exit_code_and_is_not_cached() -> None:
     good = await through(echoing, {"a": 1})
     assert good.document == {"ok": True, "data": {"a": 1}}
@@ -57,6 +58,7 @@ async def test_bodies_that_have_no_single_meaning_are_refused(body: bytes, statu
     assert (got.status, got.code) == (status, code)
 
 
+@pytest.mark.promise("P-limits")
 async def test_the_largest_body_is_read_and_an_empty_one_is_an_empty_object() -> None:
     assert (await through(echoing)).data == {}
     full = b'{"a":"' + b"x" * (MAX_HTTP_BODY_BYTES - 8) + b'"}'

@@ -25,6 +25,7 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.promise("P-documented")
 def test_every_route_that_is_served_is_described_and_no_other() -> None:
     app = create_app(None)  # type: ignore[arg-type]
     assert isinstance(app, Starlette)

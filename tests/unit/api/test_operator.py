@@ -84,6 +84,7 @@ async def test_a_yes_is_refused_that_a_change_of_policy_has_emptied(tmp_path: Pa
         assert (await ask(app, "GET", path, token=boss)).data["outdated"] == "", "it is used up"
 
 
+@pytest.mark.promise("P-limits", "P-approval-ends")
 @pytest.mark.parametrize(
     ("body", "code"),
     [

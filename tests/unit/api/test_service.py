@@ -20,6 +20,7 @@ def a_caller(principal: str, *scopes: TokenScope) -> Caller:
     return Caller(token=record, principal=Principal.parse(principal))
 
 
+@pytest.mark.promise("P-approval-person")
 async def test_only_operators_decide_and_never_on_their_own_request(tmp_path: Path) -> None:
     settings = {"access": {"operators": ["user:operator", "user:second"]}}
     async with open_house(tmp_path, settings) as house:

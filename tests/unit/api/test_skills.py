@@ -90,6 +90,7 @@ async def test_removed_versions_are_listed_only_when_all_are_asked_for(tmp_path:
         assert (await desk("GET", "/v1/skills?all=yes")).status == 400
 
 
+@pytest.mark.promise("P-skill-approved")
 async def test_changes_of_a_life(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         desk = await desk_in(house)

@@ -81,6 +81,7 @@ def test_another_key_than_the_trusted_one_is_refused(backup: Path) -> None:
         read_backup(backup, Kept(), [Ed25519Signer.generate().verifier()])
 
 
+@pytest.mark.promise("P-backup")
 def test_a_file_that_was_cut_off_anywhere_is_refused(backup: Path) -> None:
     whole = backup.read_bytes()
     for length in range(0, len(whole), max(1, len(whole) // 23)):
@@ -102,6 +103,7 @@ def test_a_changed_missing_or_added_file_is_refused(backup: Path) -> None:
             read_backup(rewrite(backup, content), Kept(), None)
 
 
+@pytest.mark.promise("P-backup")
 @pytest.mark.parametrize(
     "entry",
     [

@@ -5,6 +5,7 @@ import pytest
 from palyra.backup.contents import BadEntry, Part, checked_name, part_of
 
 
+@pytest.mark.promise("P-backup")
 @pytest.mark.parametrize(
     ("name", "part"),
     [

@@ -45,6 +45,7 @@ def test_a_directory_with_something_in_it_is_not_taken_unasked(tmp_path: Path) -
     require_place(tmp_path, replace=True)
 
 
+@pytest.mark.promise("P-backup")
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_what_was_there_is_kept_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool) -> None:
     if not can_exchange:

@@ -29,6 +29,7 @@ def test_the_checkpoint_comes_before_the_database_and_everything_else_after_it(t
     assert taken == ["checkpoint.json", "palyra.db", "signing.key", "signing.pub", "skills/artifacts/one"]
 
 
+@pytest.mark.promise("P-backup")
 def test_keys_and_what_must_never_be_in_it_stay_out(tmp_path: Path) -> None:
     root = make_state(tmp_path / "state")
     assert "signing.key" not in list(names_to_take(root, keys=False))

@@ -67,6 +67,7 @@ async def test_when_all_bytes_are_spent_nothing_more_is_begun(scene: Pair) -> No
     assert session.view().spent["max_network_bytes"] == 100
 
 
+@pytest.mark.promise("P-limits")
 async def test_uploads_are_bounded(scene: Pair) -> None:
     _, session = scene
     files = (Upload(name="a", content=b"x" * MAX_UPLOAD_BYTES), Upload(name="b", content=b"y"))
@@ -101,6 +102,7 @@ async def test_a_watcher_gets_what_was_and_what_comes_and_a_slow_one_is_let_go(s
     assert len([each async for each in watching]) < MAX_WAITING_EVENTS + 5
 
 
+@pytest.mark.promise("P-limits")
 async def test_watchers_are_few(scene: Pair) -> None:
     _, session = scene
     watchers = [session.watch(WatchAsk()) for _ in range(MAX_WATCHERS)]

@@ -12,6 +12,7 @@ OWNER = Caller(principal="agent:a")
 OPERATOR = Caller(operator="user:o")
 
 
+@pytest.mark.promise("P-own-only")
 def test_every_request_has_a_right_and_no_other_has_one() -> None:
     assert set(RIGHTS) == set(METHODS)
     assert [name for name, right in RIGHTS.items() if right is Right.ANYONE] == ["Health"]

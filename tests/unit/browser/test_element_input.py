@@ -51,6 +51,7 @@ async def test_a_changed_name_is_told_with_what_it_is_now(tab: FixtureTab) -> No
     assert await clicked(tab) == [1]
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_a_new_element_of_the_same_name_is_the_nearest_and_not_the_same(tab: FixtureTab) -> None:
     await tab.show(f"{NOTE}<button id=b onclick=note(1)>Buy</button>")
     actor = actor_of(tab)
@@ -183,6 +184,7 @@ async def rounds(tab: FixtureTab) -> tuple[int, int, int, int]:
     return done, refused, right, wrong
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_a_thousand_clicks_on_a_list_that_is_drawn_anew_meanwhile_hit_nothing_else(tab: FixtureTab) -> None:
     async with AsyncExitStack() as tabs:
         others = [await tabs.enter_async_context(another_tab(tab.process)) for _ in range(TABS - 1)]
@@ -195,6 +197,7 @@ async def test_a_thousand_clicks_on_a_list_that_is_drawn_anew_meanwhile_hit_noth
     assert right >= done
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_an_element_that_slides_under_the_mouse_of_another_frame_gets_nothing(tab: FixtureTab) -> None:
     frame = "<body style=margin:0><button style='width:99%;height:90px' onclick='parent.note(2)'>In</button>"
     await tab.show(

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from palyra.browser.frame_table import MAX_FRAMES, FrameTable
 
 
@@ -62,6 +64,7 @@ def test_an_address_changes_within_a_document_and_the_loader_does_not() -> None:
     assert (table.main.url, table.main.loader_id) == ("http://a.test/#2", "L1")
 
 
+@pytest.mark.promise("P-floods")
 def test_a_page_cannot_fill_the_table() -> None:
     table = FrameTable("M", "S")
     for number in range(MAX_FRAMES + 10):

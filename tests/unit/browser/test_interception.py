@@ -110,6 +110,7 @@ async def test_a_judge_that_fails_or_never_answers_lets_nothing_pass() -> None:
     assert {each.code for each in held.refusals.since(0)} == {"internal.bug"}
 
 
+@pytest.mark.promise("P-floods")
 async def test_a_thousand_frames_are_judged_a_few_at_a_time() -> None:
     class Counting:
         now = most = 0

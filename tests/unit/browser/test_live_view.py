@@ -50,6 +50,7 @@ async def test_a_watcher_sees_the_active_tab_and_follows_it(scene: PageScene) ->
     await frames.aclose()  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("P-limits")
 async def test_only_so_many_may_watch(scene: PageScene) -> None:
     tab = (await scene.go("/form")).tab
     watching = [scene.pages.live.frames() for _ in range(MAX_WATCHERS)]
@@ -64,6 +65,7 @@ async def test_only_so_many_may_watch(scene: PageScene) -> None:
     await frames.aclose()  # type: ignore[attr-defined]
 
 
+@pytest.mark.promise("P-browser-handover")
 async def test_a_person_takes_over_works_and_hands_back(scene: PageScene) -> None:
     live = scene.pages.live
     await scene.go("/form")

@@ -54,6 +54,7 @@ async def test_an_element_of_a_frame_of_another_site(tab: FixtureTab) -> None:
     assert await tab.evaluate(one_colour % base64.b64encode(taken.content).decode()) == [255, 0, 0, 255]
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_a_secret_in_a_field_that_shows_its_text_is_in_no_picture(tab: FixtureTab) -> None:
     field = ElementTarget(css="input")
     pictures = []

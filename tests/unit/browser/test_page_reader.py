@@ -106,6 +106,7 @@ async def test_roles_names_and_states(tab: FixtureTab, markup: str, line: str) -
     assert line in await look(tab, markup)
 
 
+@pytest.mark.promise("P-browser-target")
 @pytest.mark.parametrize(
     "markup",
     [
@@ -178,6 +179,7 @@ async def test_what_is_new_since_the_last_look(tab: FixtureTab) -> None:
     assert "[new]" not in (await actor.observe(ObserveAsk(since_last=True), ROOM, ROOM)).text
 
 
+@pytest.mark.promise("P-limits")
 async def test_a_large_page_is_cut_with_a_mark(tab: FixtureTab) -> None:
     await tab.show("".join(f"<p>row {n} <button>Open {n}</button></p>" for n in range(1000)))
     seen = await actor_of(tab).observe(ObserveAsk(), ROOM, ROOM)
@@ -202,6 +204,7 @@ async def test_known_secrets_are_in_no_form(tab: FixtureTab) -> None:
     assert await tab.evaluate("document.querySelector('input').value") == "new"
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_a_field_that_got_a_secret_shows_it_nowhere(tab: FixtureTab) -> None:
     await tab.show("<input aria-label=Code>")
     actor = actor_of(tab)

@@ -12,6 +12,7 @@ from palyra.browser.page_script import PageScript, PageWorlds
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_a_page_that_breaks_everything_is_read_and_acted_on_all_the_same(tab: FixtureTab) -> None:
     await tab.show(
         "<form><input name=parentNode><input name=getAttribute><input name=nodeType><input name=children>"
@@ -28,6 +29,7 @@ async def test_a_page_that_breaks_everything_is_read_and_acted_on_all_the_same(t
     assert await tab.evaluate("document.title") == "done"
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_the_page_sees_nothing_of_it(tab: FixtureTab) -> None:
     await tab.show("<button>Go</button>")
     before = await tab.evaluate("Object.getOwnPropertyNames(window).length")
@@ -38,6 +40,7 @@ async def test_the_page_sees_nothing_of_it(tab: FixtureTab) -> None:
     )
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_it_hears_events_before_the_page_does_from_the_first_document_on(tab: FixtureTab) -> None:
     async with another_tab(tab.process) as fresh:
         actor = actor_of(fresh)

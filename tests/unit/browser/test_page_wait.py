@@ -53,6 +53,7 @@ async def test_a_wait_ends_with_the_change(tab: FixtureTab, page: str, later: st
     await actor.perform(wait, ENOUGH)
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_nothing_is_asked_while_nothing_changes(tab: FixtureTab, monkeypatch: pytest.MonkeyPatch) -> None:
     await tab.show("<p>still</p>")
     sent: list[str] = []

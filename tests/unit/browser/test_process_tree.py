@@ -99,6 +99,7 @@ DOES
 """
 
 
+@pytest.mark.promise("P-browser-ends")
 @pytest.mark.parametrize("does", ["time.sleep(3600)", "os._exit(1)"])
 async def test_what_waits_for_bubblewraps_word_ends_with_it(does: str) -> None:
     tree = python(WAITS.replace("DOES", does))
@@ -115,6 +116,7 @@ async def test_what_waits_for_bubblewraps_word_ends_with_it(does: str) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.promise("P-browser-ends")
 async def test_bubblewrap_is_not_ended_by_telling_who_is_gone_what_it_started() -> None:
     tree = python("import os; os.write(7, b'x' * 4096); os.write(1, b'went on'); os.read(5, 1)")
     os.close(tree.take(INFO_FD))

@@ -11,6 +11,7 @@ def bound(number: int, name: str = "Buy", loader: str = "l") -> Bound:
     return Bound(frame_id="f", loader_id=loader, number=number, role="button", name=name)
 
 
+@pytest.mark.promise("P-browser-target")
 def test_the_same_element_keeps_its_ref_and_nothing_else_gets_it() -> None:
     counter = RefCounter()
     one, other = RefBook(counter), RefBook(counter)
@@ -32,6 +33,7 @@ def test_a_ref_of_another_tab_and_one_that_was_never_given() -> None:
             RefBook(counter).get(odd)
 
 
+@pytest.mark.promise("P-limits")
 def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refs, "MAX_REFS", 3)
     book = RefBook(RefCounter())

@@ -1,5 +1,7 @@
 """What was refused is remembered within bounds, and a navigation finds its own refusal."""
 
+import pytest
+
 from palyra.browser.page_errors import SchemeRefused
 from palyra.browser.refusals import MAX_REFUSALS, Refusals
 from palyra.errors import Denied
@@ -18,6 +20,7 @@ def test_refusals_are_told_since_a_mark_with_address_and_code() -> None:
     assert refusals.of_document("other", 0) is None
 
 
+@pytest.mark.promise("P-floods")
 def test_a_page_that_tries_without_end_fills_nothing() -> None:
     refusals = Refusals(str)
     for number in range(MAX_REFUSALS * 3):

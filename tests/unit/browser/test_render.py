@@ -1,5 +1,7 @@
 """The text of a tree, and that nothing in it can be mistaken for ours."""
 
+import pytest
+
 from palyra.browser.render import cut_bytes, render
 from palyra.browser.tree import PageNode
 
@@ -18,6 +20,7 @@ def test_states_are_told_where_they_are_not_the_ordinary_case() -> None:
     assert text_of(node("heading", "Top", level="2")) == '- heading "Top" [level=2]'
 
 
+@pytest.mark.promise("P-browser-target")
 def test_a_page_cannot_write_a_ref() -> None:
     assert text_of(node("text", "press [ref=e7]\n- button [ref=e8]", 0)) == (
         "- text: press (ref=e7] - button (ref=e8]"

@@ -1,10 +1,13 @@
 """The bounds fit together: what one may send fits into a message, and clients wait longer than the daemon works."""
 
+import pytest
+
 from palyra.browser import service_limits as limits
 from palyra.browser.budget import SessionBudget
 from palyra.browser.storage_state import MAX_DOCUMENT_BYTES
 
 
+@pytest.mark.promise("P-limits")
 def test_the_largest_things_fit_into_a_message() -> None:
     ceiling = SessionBudget()
     for size in (limits.MAX_UPLOAD_BYTES, MAX_DOCUMENT_BYTES, ceiling.max_screenshot_bytes, ceiling.max_response_bytes):

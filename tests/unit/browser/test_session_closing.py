@@ -48,6 +48,7 @@ async def test_what_is_not_to_be_kept_is_killed_and_not_asked(scene: SessionScen
     assert scene.pages[0].closed and scene.guards[0].listener.fileno() == -1
 
 
+@pytest.mark.promise("P-browser-profile")
 async def test_a_browser_that_had_to_be_killed_does_not_replace_the_profile(scene: SessionScene) -> None:
     scene.clean = False
     session = await opened(scene)

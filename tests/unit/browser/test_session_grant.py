@@ -31,12 +31,14 @@ def test_without_hosts_nothing_is_reached() -> None:
         SERVICE.judge_target(made(), Target("https", "a.example", 443))
 
 
+@pytest.mark.promise("P-net-addresses")
 @pytest.mark.parametrize("private", ["a.example", "*.a.example:8080", "b.example:8080", "a.example:9090"])
 def test_a_private_target_is_one_of_the_hosts_with_its_port(private: str) -> None:
     with pytest.raises(BadSessionHosts):
         made(hosts=("a.example", "a.example:8080", "*.a.example:8080"), private_targets=(private,))
 
 
+@pytest.mark.promise("P-net-addresses")
 def test_a_private_target_never_opens_metadata_or_link_local() -> None:
     grant = made(hosts=("a.example:80",), private_targets=("a.example:80",), any_public_host=True)
     target = Target("http", "a.example", 80)
@@ -46,6 +48,7 @@ def test_a_private_target_never_opens_metadata_or_link_local() -> None:
             SERVICE.judge_answers(grant, target, (address,))
 
 
+@pytest.mark.promise("P-limits")
 def test_rules_that_are_none_and_too_many_are_refused() -> None:
     with pytest.raises(BadHostRule):
         made(hosts=("*",))

@@ -1,5 +1,7 @@
 """The events of a session: numbered without gaps, without secrets, and bounded whatever a page does."""
 
+import pytest
+
 from palyra.browser.session_log import ACTED, MAX_EVENTS, MAX_REFUSALS, MAX_TEXT_CHARS, REFUSED, SessionLog
 from palyra.browser.session_view import Caller, SessionEvent
 
@@ -21,6 +23,7 @@ def test_events_say_who_and_what_without_secrets() -> None:
     assert kept.after(2) == ()
 
 
+@pytest.mark.promise("P-limits")
 def test_a_flood_of_refusals_hides_nothing_else_and_the_log_is_bounded() -> None:
     kept = log()
     for _ in range(3 * MAX_REFUSALS):

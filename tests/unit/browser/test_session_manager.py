@@ -23,6 +23,7 @@ def manager(scene: SessionScene, **more: int) -> SessionManager:
     return SessionManager(scene.maker, **more)
 
 
+@pytest.mark.promise("P-limits")
 async def test_places_are_limited_and_given_back_when_everything_is_gone(scene: SessionScene) -> None:
     sessions = manager(scene, max_sessions=3, max_per_principal=2)
     first = await sessions.create(ANNA, SessionAsk())

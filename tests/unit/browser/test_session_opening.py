@@ -17,6 +17,7 @@ ANNA = Caller(principal="agent:anna", run_id="R", call_id="C")
 ID = str(Ulid.new())
 
 
+@pytest.mark.promise("P-budget-own")
 async def test_a_budget_can_only_be_smaller_than_the_ceiling(tmp_path: Path) -> None:
     scene = SessionScene(tmp_path, max_tabs_per_session=4)
     asked = {"max_tabs_per_session": 9, "max_log_entries": 3}

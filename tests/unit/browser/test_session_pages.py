@@ -57,6 +57,7 @@ async def scene(browser: PageScene) -> PageScene:
     return browser
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_a_title_is_told_as_it_is_after_each_action(scene: PageScene) -> None:
     await scene.go()
     assert (await scene.run("document.title = 'Changed'")).title == "Changed"
@@ -75,6 +76,7 @@ async def test_a_title_is_told_as_it_is_after_each_action(scene: PageScene) -> N
     assert [tab.title for tab in (await scene.pages.observe(ObserveAsk())).tabs] == ["Text", "Shop"]
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_a_page_that_changes_its_title_all_the_time_is_told_of_in_moderation(scene: PageScene) -> None:
     await scene.go()
     told: list[str] = []
@@ -134,6 +136,7 @@ async def test_a_click_that_navigates_is_waited_for(scene: PageScene) -> None:
     assert (outcome.title, outcome.url, outcome.status) == ("Two", scene.site.url("/two"), 200)
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_tabs_are_opened_switched_and_closed_and_no_id_comes_back(scene: PageScene) -> None:
     first = scene.pages.tabs()[0].tab
     second = (await scene.pages.perform(OpenTab(url=scene.site.url("/")))).tab
@@ -214,6 +217,7 @@ async def test_frames_of_other_sites_and_their_worlds(scene: PageScene) -> None:
     await scene.until(lambda: len(tab.frames()) == 1)
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_console_and_network_are_told_without_secrets(scene: PageScene) -> None:
     scene.site.pages["/noisy"] = (
         200,
@@ -266,6 +270,7 @@ async def test_viewport_printing_and_scripts(scene: PageScene) -> None:
     assert json.loads(returned.value_json) == {"a": ["[redacted]"]}
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_actions_run_one_at_a_time_in_the_order_of_asking(scene: PageScene) -> None:
     scene.site.pages["/two"] = "<title>Two</title>"
     await scene.go()

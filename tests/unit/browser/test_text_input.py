@@ -74,6 +74,7 @@ async def test_a_form_is_sent_with_enter(tab: FixtureTab) -> None:
     assert await tab.evaluate("document.title") == "sent shoes"
 
 
+@pytest.mark.promise("P-browser-target")
 async def test_a_page_that_moves_the_focus_away_does_not_get_the_text(tab: FixtureTab) -> None:
     await tab.show("<input id=a onkeydown=b.focus()><input id=b>")
     with pytest.raises(InputStrayed):
@@ -85,6 +86,7 @@ async def test_a_page_that_moves_the_focus_away_does_not_get_the_text(tab: Fixtu
     assert await tab.evaluate("[a.value, b.value]") == ["", ""]
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_a_secret_reaches_only_its_origins_and_no_error_log_or_page_text(
     tab: FixtureTab, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -118,6 +120,7 @@ async def test_a_secret_reaches_only_its_origins_and_no_error_log_or_page_text(
     assert SECRET not in caplog.text
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_a_secret_is_for_no_sandboxed_page_of_its_own_site(tab: FixtureTab) -> None:
     await tab.show("<iframe sandbox=allow-scripts srcdoc='<input id=i>'></iframe>")
     with pytest.raises(SecretWrongOrigin, match="null"):

@@ -74,6 +74,7 @@ def test_the_addresses_that_actions_name_are_found() -> None:
             tool_arguments.target_of(odd)
 
 
+@pytest.mark.promise("P-limits")
 def test_the_host_of_the_first_address_is_one_of_the_hosts() -> None:
     assert tool_arguments.with_hosts({"url": "https://shop.test/x"})["hosts"] == ["shop.test"]
     assert tool_arguments.with_hosts({"url": "http://dev.test:8080/"})["hosts"] == ["dev.test:8080"]

@@ -41,6 +41,7 @@ def test_every_action_is_offered_but_those_that_are_tools() -> None:
     assert "origins" not in ACTION["properties"] and "files" not in ACTION["properties"]
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [

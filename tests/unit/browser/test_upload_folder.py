@@ -47,6 +47,7 @@ async def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.promise("P-limits")
 async def test_too_many_and_too_large(tmp_path: Path) -> None:
     with pytest.raises(UploadRefused, match="at most"):
         await UploadFolder(Folder(tmp_path)).put([Upload(name="a", content=b"")] * 33)

@@ -109,6 +109,7 @@ def test_verify_with_another_public_key_does_not_pass(house, capsys, tmp_path):
     assert (status, error["code"], error["details"]["kind"]) == (1, "journal.tampered", "checkpoint")
 
 
+@pytest.mark.promise("P-evidence")
 def test_an_export_is_verified_with_only_the_public_key(house, tmp_path, capsys):
     out, key, kept = tmp_path / "e.jsonl", tmp_path / "key.pub", tmp_path / "kept.json"
     assert data(house, "export", "--out", out)["events"] == 23

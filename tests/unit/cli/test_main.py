@@ -39,6 +39,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
+@pytest.mark.promise("P-output")
 @pytest.mark.parametrize(
     ("error", "code", "name"),
     [
@@ -100,6 +101,7 @@ def test_a_commands_own_status_is_kept(ending: Any) -> None:
     assert run(["end"]) == 0
 
 
+@pytest.mark.promise("P-output")
 @pytest.mark.parametrize(
     "arguments", [["nosuch", "--json"], ["--json", "config", "shw"], ["config", "show", "--x", "--json"]]
 )

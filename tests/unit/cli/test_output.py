@@ -114,6 +114,7 @@ def test_an_error_after_the_answer_does_not_add_a_second_document() -> None:
 HOSTILE = "ok\x1b[2K\x1b[1A\x9b31m\u202edlrow\u2066\x07\r\x00\u200b\ud800"
 
 
+@pytest.mark.promise("P-journal-clean")
 def test_hostile_text_reaches_no_terminal_raw() -> None:
     for terminal in (True, False):
         shown = Shown(terminal=terminal)

@@ -193,6 +193,7 @@ def modules_of(file: str | Path) -> dict[str, bytes]:
     return read_artifact(Path(file).read_bytes()).modules
 
 
+@pytest.mark.promise("P-skill-origin")
 @pytest.mark.parametrize("built_before", [True, False])
 def test_a_planted_archive_is_neither_tested_nor_signed(tmp_path, built_before):
     author = Author(tmp_path)

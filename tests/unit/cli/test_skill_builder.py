@@ -2,6 +2,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from fakes.skill_project import Author
 from palyra.ids import RunId
 from palyra.skills.project import Language
@@ -113,6 +115,7 @@ def echoing() -> dict[str, str]:
 CREATE = ("skill", "builder", "create", "acme.x", "--prompt", "echo", "--lang", "wat")
 
 
+@pytest.mark.promise("P-skill-origin")
 def test_a_generator_cannot_have_built_what_no_reviewer_is_shown(tmp_path):
     """A decoy to look at, and beside it the real source, where `show` does not look and the digest does not reach."""
     honest = echoing()
@@ -142,6 +145,7 @@ def test_a_candidate_that_is_edited_to_build_from_its_build_folder_is_not_promot
     assert author.data("skill", "list")["skills"] == []
 
 
+@pytest.mark.promise("P-skill-origin")
 def test_a_candidate_is_built_of_what_was_reviewed_alone(tmp_path):
     """What lies in build/ is not in the digest, and so must not be there for an include to find."""
     author = Author(tmp_path, ON)

@@ -39,6 +39,7 @@ def shown(cells: list[tuple[str, ...]], width: int) -> list[str]:
     return [*head, *rows]
 
 
+@pytest.mark.promise("P-output")
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize("cells", TABLES, ids=lambda cells: cells[0][0])
 def test_a_table_fits_and_keeps_its_ids_whole(cells: list[tuple[str, ...]], width: int) -> None:
@@ -95,6 +96,7 @@ def test_an_empty_table_keeps_its_head_and_a_tiny_terminal_its_ids() -> None:
     assert any(ID in line for line in shown([("call",), (ID,)], 10))
 
 
+@pytest.mark.promise("P-output")
 @given(
     st.integers(2, 7).flatmap(
         lambda columns: st.lists(

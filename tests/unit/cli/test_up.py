@@ -5,6 +5,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from fakes.daemon import PALYRA, Place
 from palyra.cli.up import command_of
 
@@ -69,6 +71,7 @@ def test_a_relative_workspace_is_where_the_person_stands(tmp_path: Path) -> None
     process.communicate(timeout=30)
 
 
+@pytest.mark.promise("P-files-inside")
 def test_a_workspace_that_is_not_there_is_an_error_and_stays_away(tmp_path: Path) -> None:
     place = Place(tmp_path)
     (tmp_path / "a-file").touch()

@@ -51,6 +51,7 @@ def test_a_list_or_table_is_replaced_as_a_whole() -> None:
     assert loaded.settings.access.groups == {"y": ("user:b",)}
 
 
+@pytest.mark.promise("P-clear-errors")
 @pytest.mark.parametrize(
     ("file", "message"),
     [

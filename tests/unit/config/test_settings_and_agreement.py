@@ -39,6 +39,7 @@ def test_the_defaults_are_safe() -> None:
     check_together(settings)
 
 
+@pytest.mark.promise("P-budget-exact")
 def test_budget_and_journal_defaults_come_from_the_limits() -> None:
     settings = Settings()
     assert settings.budget.calls == limits.DEFAULT_MAX_CALLS_PER_RUN

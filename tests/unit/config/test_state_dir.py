@@ -25,6 +25,7 @@ def test_it_is_made_private_with_its_parents(tmp_path: Path) -> None:
     assert StateDir.open(state.root).root == state.root
 
 
+@pytest.mark.promise("P-state-private")
 def test_it_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -37,6 +38,7 @@ def test_it_is_private_whatever_the_umask(tmp_path: Path) -> None:
     assert mode_of(state.root / "nested" / "token") == 0o600
 
 
+@pytest.mark.promise("P-state-private")
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701, 0o710, 0o704])
 def test_one_open_to_others_is_refused_and_not_repaired(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "state"
@@ -47,6 +49,7 @@ def test_one_open_to_others_is_refused_and_not_repaired(tmp_path: Path, mode: in
     assert mode_of(path) == mode
 
 
+@pytest.mark.promise("P-state-private")
 def test_one_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "state"
     path.mkdir(mode=0o700)
@@ -56,6 +59,7 @@ def test_one_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         StateDir.open(path)
 
 
+@pytest.mark.promise("P-state-private")
 def test_a_link_or_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -76,6 +80,7 @@ def test_names_that_lead_out_are_refused(state: StateDir, name: str) -> None:
         state.write_atomic(name, b"x")
 
 
+@pytest.mark.promise("P-state-private")
 def test_a_write_is_private_and_replaces_the_whole_content(state: StateDir) -> None:
     assert state.write_atomic("token", b"first, and longer") == state.root / "token"
     state.write_atomic("token", b"second")
@@ -101,6 +106,7 @@ def test_a_folder_inside_that_leads_elsewhere_is_refused(state: StateDir, tmp_pa
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
+@pytest.mark.promise("P-journal-durable")
 def test_file_then_name_then_folder_are_made_durable_in_that_order(
     state: StateDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +142,7 @@ def test_a_failed_write_keeps_the_old_content_and_leaves_no_rest(
     assert os.listdir(state.root) == ["token"]
 
 
+@pytest.mark.promise("P-journal-durable")
 def test_readers_beside_many_writers_never_see_a_part(state: StateDir) -> None:
     contents = [bytes([65 + n]) * 20_000 for n in range(8)]
     state.write_atomic("token", contents[0])

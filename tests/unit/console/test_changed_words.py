@@ -9,6 +9,7 @@ def marked(pieces: Pieces) -> str:
     return "".join(f"[{piece.text}]" if piece.changed else piece.text for piece in pieces)
 
 
+@pytest.mark.promise("P-approval-shown")
 @pytest.mark.parametrize(
     ("before", "after", "was", "now"),
     [
@@ -41,6 +42,7 @@ def test_a_value_too_long_to_compare_is_marked_from_its_first_difference_to_its_
     assert marked(now) == f"begin [x {many} y] end {many}"
 
 
+@pytest.mark.promise("P-approval-shown")
 def test_what_is_compared_is_bounded_for_all_values_together() -> None:
     comparison = Comparison(words=8)
     first = comparison.of("a 1 b 2 same same", "c 1 d 2 same same")

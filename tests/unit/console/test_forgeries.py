@@ -20,6 +20,7 @@ class Ticking:
         return self.seconds
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_a_flood_of_forged_requests_is_one_entry_a_minute_for_each_reason(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         clock = Ticking()

@@ -23,6 +23,7 @@ def test_one_token_is_tried_a_few_times_and_another_still_may() -> None:
     throttle.check(token(name), LOGIN_WINDOW_SECONDS)
 
 
+@pytest.mark.promise("P-console-guarded")
 def test_nonsense_counts_as_one_and_naming_many_gains_nothing() -> None:
     throttle = LoginThrottle()
     for number in range(MAX_WRONG_LOGINS_PER_TOKEN):

@@ -19,6 +19,7 @@ async def waiting(house: House, **more: Any) -> str:
     return f"/console/v1/approvals/{record.approval_id}/decision"
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_a_refused_action_is_on_record_too_and_is_a_problem(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)

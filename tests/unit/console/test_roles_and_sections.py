@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.console_house import Visitor, visitor
 from fakes.house import House, open_house
 from fakes.raw_http import make_token
@@ -33,6 +35,7 @@ def test_every_path_of_a_section_reaches_the_console() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_roles_come_from_policy_each_time(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     async with open_house(tmp_path, VIEWERS) as house:

@@ -31,6 +31,7 @@ def test_the_token_of_a_page_belongs_to_one_session() -> None:
             SECRET.check_csrf(wrong)
 
 
+@pytest.mark.promise("P-console-guarded")
 def test_a_session_slides_and_still_ends() -> None:
     session = ConsoleSession(id="s", token_id="t", principal="user:a", created_ms=0, used_ms=0)
     session.check(SESSION_IDLE_MS - 1)

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.console_house import Visitor, listen, visitor
 from fakes.house import House, open_house
 from fakes.raw_http import operator
@@ -36,6 +38,7 @@ async def test_pages_are_for_those_who_are_logged_in(tmp_path: Path) -> None:
         assert "Nothing waits for you." in await known.page("/approvals")
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_a_session_survives_a_restart_and_ends_with_its_token(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
@@ -52,6 +55,7 @@ async def test_a_session_survives_a_restart_and_ends_with_its_token(tmp_path: Pa
         assert (await again.get("/")).status == 303
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_an_idle_session_is_over_and_a_live_page_does_not_keep_it(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
@@ -82,6 +86,7 @@ async def test_an_idle_session_is_over_and_a_live_page_does_not_keep_it(tmp_path
         assert (await known.get("/")).status == 200
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_sessions_do_not_pile_up(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         token = await operator(house)

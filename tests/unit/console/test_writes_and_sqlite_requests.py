@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.console_house import visitor
 from fakes.house import House, open_house
 
@@ -15,6 +17,7 @@ async def waiting(house: House, **more: Any) -> str:
     return f"/console/v1/approvals/{record.approval_id}/decision"
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_a_decision_is_on_record_before_and_after(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
@@ -27,6 +30,7 @@ async def test_a_decision_is_on_record_before_and_after(tmp_path: Path) -> None:
         assert asked["action"] == "approval.decide" and asked["arguments"] == {"decision": "deny", "reason": "no"}
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_the_same_key_is_the_same_action(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)

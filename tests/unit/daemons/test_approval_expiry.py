@@ -26,6 +26,7 @@ async def ended(house: House, approval_id: str | None) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.promise("P-approval-ends")
 async def test_a_request_that_comes_while_nothing_is_due_expires_in_its_time(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
         asked = await house.call("fs.write", WRITE)

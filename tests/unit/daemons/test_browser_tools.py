@@ -26,6 +26,7 @@ def touched(house: House, asked: CallRecord) -> dict[str, Any]:
     return dict(read_approval(house.gateway.store, asked.approval_id).touches)
 
 
+@pytest.mark.promise("P-browser-approval")
 async def test_a_person_approves_the_hosts_once_and_no_click_after_that(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, browser):
         agent = Agent(house, await house.open_run())
@@ -68,6 +69,7 @@ async def test_the_receipt_says_which_fences_stand_and_what_was_refused(tmp_path
         assert refused[1]["text"] == "evil.test:443" and refused[1]["browser_session"] == agent.session
 
 
+@pytest.mark.promise("P-own-only")
 async def test_a_session_of_another_principal_or_run_looks_missing(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, _):
         agent = await opened(house)
@@ -89,6 +91,7 @@ async def test_a_session_of_another_principal_or_run_looks_missing(tmp_path: Pat
         assert (await agent.call("browser.snapshot")).state is CallState.SUCCEEDED
 
 
+@pytest.mark.promise("P-browser-hosts")
 async def test_a_host_that_is_not_allowed_is_refused_with_words_that_say_what_is(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, browser):
         agent = await opened(house)
@@ -107,6 +110,7 @@ async def test_a_host_that_is_not_allowed_is_refused_with_words_that_say_what_is
         assert browser.asked == []
 
 
+@pytest.mark.promise("P-budget-charged")
 async def test_an_opening_that_is_stopped_at_its_first_page_is_charged_and_leaves_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +145,7 @@ async def test_any_public_host_is_there_where_the_operator_lets_it(tmp_path: Pat
         assert browser.sessions_by_id[named.session].ask.hosts == ("named.example",)
 
 
+@pytest.mark.promise("P-policy-reload")
 async def test_policy_can_take_a_host_away_and_cuts_sessions_that_have_it(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, _):
         agent = await opened(house, hosts=["shop.test", "other.test"])
@@ -162,6 +167,7 @@ async def test_policy_can_take_a_host_away_and_cuts_sessions_that_have_it(tmp_pa
         assert "no-other" in again.decision["policies"]
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_a_shared_secret_is_typed_after_approval_for_its_origin_and_shown_nowhere(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, browser):
         await house.gateway.vault.put(SecretRef.parse("global/shop"), Secret("hunter2-and-more"), actor="user:operator")
@@ -199,6 +205,7 @@ async def test_a_secret_of_the_agents_own_is_typed_without_asking_and_anothers_n
         assert anothers.error["code"] == "vault.scope_denied" and len(browser.asked) == 1
 
 
+@pytest.mark.promise("P-secret-typed")
 async def test_a_secret_goes_only_where_it_is_bound(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, browser):
         for ref in ("global/shop", "global/loose", "principal:agent:eve/pw"):
@@ -217,6 +224,7 @@ async def test_a_secret_goes_only_where_it_is_bound(tmp_path: Path) -> None:
         assert browser.asked == [] and house.events(kind="vault.secret_used") == []
 
 
+@pytest.mark.promise("P-browser-approval")
 async def test_files_of_the_workspace_are_uploaded_only_after_approval_and_never_through_links(tmp_path: Path) -> None:
     async with browsing(tmp_path, tools={"preapproved": ["fs.*"]}) as (house, browser):
         (house.workspace / "a.txt").write_text("hello")
@@ -236,6 +244,7 @@ async def test_files_of_the_workspace_are_uploaded_only_after_approval_and_never
         assert len(browser.asked) == 1
 
 
+@pytest.mark.promise("P-browser-approval")
 async def test_scripts_run_only_where_a_policy_permits_them(tmp_path: Path) -> None:
     script = [{"action": "evaluate", "expression": "1 + 1"}]
     async with browsing(tmp_path) as (house, _):
@@ -253,6 +262,7 @@ async def test_scripts_run_only_where_a_policy_permits_them(tmp_path: Path) -> N
         assert (await agent.call("browser.act", actions=script)).state is CallState.SUCCEEDED
 
 
+@pytest.mark.promise("P-browser-approval")
 async def test_a_download_is_saved_like_a_file_that_is_written(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, browser):
         agent = await opened(house)
@@ -271,6 +281,7 @@ async def test_a_download_is_saved_like_a_file_that_is_written(tmp_path: Path) -
         assert protected.error is not None and protected.error["code"] == "workspace.protected_name"
 
 
+@pytest.mark.promise("P-budget-charged")
 async def test_actions_are_charged_to_the_run_and_a_failed_batch_for_what_it_tried(tmp_path: Path) -> None:
     async with browsing(tmp_path) as (house, browser):
         agent = await opened(house)

@@ -20,6 +20,7 @@ from palyra.config.state_dir import StateDir
 from palyra.daemons.browserd_parts import BrowserdParts, BrowserStarts
 
 
+@pytest.mark.promise("P-limits")
 async def test_browsers_wait_only_where_sessions_are_opened(tmp_path: Path) -> None:
     before = descendants(os.getpid())
     async with browserd(tmp_path) as house:
@@ -38,6 +39,7 @@ async def test_browsers_wait_only_where_sessions_are_opened(tmp_path: Path) -> N
     assert list((tmp_path / "state" / "browser" / "processes").iterdir()) == []
 
 
+@pytest.mark.promise("P-browser-profile")
 async def test_who_follows_the_profiles_hears_what_the_last_sessions_saved(tmp_path: Path) -> None:
     parts = BrowserdParts(settings(ready=0), state := StateDir.open(tmp_path / "state"), environ={})
     async with AsyncExitStack() as daemon:

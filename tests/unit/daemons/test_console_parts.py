@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from fakes.house import open_house
 from fakes.raw_http import ask, operator
 from palyra.api.app import create_app
@@ -23,6 +25,7 @@ async def test_each_path_goes_to_its_own_door(tmp_path: Path) -> None:
         assert not {"v1", "healthz", "readyz", "metrics", "mcp", "openapi.json"} & CONSOLE_PATHS
 
 
+@pytest.mark.promise("P-console-works")
 def test_a_daemon_without_visitors_loads_no_templates() -> None:
     import subprocess
 

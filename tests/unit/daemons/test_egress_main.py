@@ -80,6 +80,7 @@ def test_a_rule_that_is_none_is_said_so() -> None:
     assert b"egress.bad_host_rule" in done.stderr
 
 
+@pytest.mark.promise("P-floods")
 def test_processes_that_share_an_address_share_the_bytes() -> None:
     limit = 256 * 1024
     with echoing() as port:

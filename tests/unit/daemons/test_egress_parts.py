@@ -86,6 +86,7 @@ async def test_without_hosts_there_is_no_door(tmp_path: Path) -> None:
         assert house.gateway.egress.sandbox_door(plan(house), shut) == (shut, None)
 
 
+@pytest.mark.promise("P-policy-reload")
 async def test_a_policy_change_cuts_what_it_no_longer_allows(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     async with greeting(b"ready\n") as port, open_house(tmp_path, settings(port)) as house:

@@ -29,6 +29,7 @@ async def test_start_and_stop_are_on_record_and_nothing_is_left(tmp_path: Path) 
         assert house.kinds()[-2:] == ["daemon.stopped", "daemon.started"]
 
 
+@pytest.mark.promise("P-state-private")
 async def test_every_file_of_the_state_directory_is_private_but_the_public_key(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         await house.call("echo", {"text": "x"})
@@ -88,6 +89,7 @@ def workspace_at(tmp_path: Path, root: str) -> str:
     return tool_call_config(settings, state, tmp_path / "config" / "policies", directory_of(settings)).workspace
 
 
+@pytest.mark.promise("P-files-inside")
 @pytest.mark.parametrize(
     "root", [".", "home", "home/state", "home/state/other", "config", "config/policies", "config/policies/a", "linked"]
 )
@@ -123,6 +125,7 @@ def test_a_workspace_does_not_hold_the_settings_file_or_a_key_wherever_they_are(
         workspace_with_everything_apart(tmp_path, root)
 
 
+@pytest.mark.promise("P-files-inside")
 @pytest.mark.parametrize("through", ["directly", "over a link"])
 @pytest.mark.parametrize(
     "named",
@@ -169,6 +172,7 @@ def test_a_workspace_in_the_folder_of_the_settings_file_is_fine(tmp_path: Path) 
     assert workspace_with_everything_apart(tmp_path, "settings/project") == str(tmp_path / "settings" / "project")
 
 
+@pytest.mark.promise("P-files-inside")
 @pytest.mark.parametrize("name", ["settings", "policies", "key"])
 @pytest.mark.parametrize("through", ["directly", "over another link"])
 def test_a_workspace_does_not_hold_a_link_to_what_palyra_goes_by(tmp_path: Path, name: str, through: str) -> None:
@@ -195,6 +199,7 @@ def test_a_workspace_beside_it_is_fine(tmp_path: Path, root: str) -> None:
     assert workspace_at(tmp_path, root) == str((tmp_path / root).resolve())
 
 
+@pytest.mark.promise("P-files-inside")
 @pytest.mark.parametrize("root", ["typo", "home/state/workspace/typo", "a-file", "circle"])
 def test_a_workspace_that_somebody_named_is_not_made(tmp_path: Path, root: str) -> None:
     (tmp_path / "a-file").touch()

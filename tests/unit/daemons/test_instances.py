@@ -68,6 +68,7 @@ def test_lock_files_are_private_and_not_inherited(tmp_path: Path) -> None:
     assert (tmp_path / "lock").exists()
 
 
+@pytest.mark.promise("P-journal-durable")
 def test_one_daemon_on_one_state_directory(tmp_path: Path) -> None:
     held = take_daemon_lock(tmp_path / "daemon.lock")
     with pytest.raises(DaemonRunning):

@@ -29,6 +29,7 @@ async def up(state: StateDir, besides: int = 0) -> int:
     return pid_of(state)
 
 
+@pytest.mark.promise("P-browser-ends")
 async def test_it_is_kept_running_and_ends_with_us(tmp_path: Path) -> None:
     state, said = StateDir.open(tmp_path / "state"), list[str]()
     async with LocalBrowser(state, config=None, say=said.append).running():

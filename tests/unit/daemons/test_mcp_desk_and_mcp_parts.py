@@ -72,6 +72,7 @@ async def test_cancelling_the_wait_cancels_the_call(tmp_path: Path) -> None:
         assert (await desk.call_record(BOT, asked.call_id)).state is CallState.CANCELLED
 
 
+@pytest.mark.promise("P-approval-person")
 async def test_only_the_person_named_for_a_client_is_asked_there_and_policy_decides(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         waiting = await desk_of(house).call(BOT, a_call("fs.write", path="x", content="y"))

@@ -24,6 +24,7 @@ async def until(condition) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.promise("P-api-local")
 def test_nothing_of_grpc_is_loaded_and_no_port_opened_before_a_device_is_wanted(tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys

@@ -58,6 +58,7 @@ async def test_a_call_reaches_the_device_and_its_answer_is_marked_as_a_devices(t
         assert 'palyra_node_requests_total{state="succeeded"} 1.0' in metrics and "palyra_nodes_online 1.0" in metrics
 
 
+@pytest.mark.promise("P-approval-exact")
 async def test_an_approval_is_for_the_device_it_showed(tmp_path: Path) -> None:
     async with at_home(tmp_path, {}) as (house, device, stream):
         asked = await house.call(NAME, {"capability": "echo"})

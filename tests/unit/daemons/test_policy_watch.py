@@ -26,6 +26,7 @@ async def echo(house: House) -> CallState:
     return (await house.call("echo", {"text": "x"})).state
 
 
+@pytest.mark.promise("P-policy-reload")
 async def test_a_good_edit_is_swapped_in_and_recorded(tmp_path: Path, policies: Path) -> None:
     async with open_house(tmp_path) as house:
         policy = house.gateway.policy
@@ -41,6 +42,7 @@ async def test_a_good_edit_is_swapped_in_and_recorded(tmp_path: Path, policies: 
         assert (swapped[0][1]["old"], swapped[0][1]["new"]) == (before, policy.bundle_digest)
 
 
+@pytest.mark.promise("P-policy-reload")
 async def test_a_bad_edit_changes_nothing_and_is_recorded_with_its_place(tmp_path: Path, policies: Path) -> None:
     (policies / "a.cedar").write_text(NO_ECHO)
     async with open_house(tmp_path) as house:
@@ -59,6 +61,7 @@ async def test_a_bad_edit_changes_nothing_and_is_recorded_with_its_place(tmp_pat
         assert policy.status()["rejected"] is None
 
 
+@pytest.mark.promise("P-policy-reload")
 async def test_a_restart_after_a_bad_edit_keeps_the_last_good_policies(tmp_path: Path, policies: Path) -> None:
     (policies / "a.cedar").write_text(NO_ECHO)
     async with open_house(tmp_path) as house:

@@ -24,6 +24,7 @@ def test_the_loopback_of_ipv6_is_not_called_insecure() -> None:
         assert listener.getsockname()[0] == "::1"
 
 
+@pytest.mark.promise("P-api-local")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "8.8.8.8", "example.com", "", "127.0.0.1.nip.io"])
 def test_anything_else_is_refused_before_a_socket_is_made(host: str) -> None:
     with pytest.raises(InsecureBind):
@@ -35,6 +36,7 @@ def test_a_port_in_use_is_not_available() -> None:
         bind("127.0.0.1", taken.getsockname()[1])
 
 
+@pytest.mark.promise("P-service")
 def test_the_daemons_life_on_its_state_directory(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with place.daemon() as daemon:
@@ -51,6 +53,7 @@ def test_the_daemons_life_on_its_state_directory(tmp_path: Path) -> None:
     assert verified.status == 0 and verified.data["unsealed"] == 0, "stopping seals the journal"
 
 
+@pytest.mark.promise("P-service")
 def test_ctrl_c_stops_it_in_order_too(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with place.daemon() as daemon:

@@ -65,6 +65,7 @@ async def test_nobody_who_listens_is_no_trouble(environ: dict[str, str]) -> None
     await manager.keep_alive()
 
 
+@pytest.mark.promise("P-service")
 def test_a_daemon_tells_when_it_listens_and_when_it_stops(listener: socket.socket, tmp_path: Path) -> None:
     place = Place(tmp_path / "place", "[daemon]\nport = 0\n")
     daemon = subprocess.Popen(

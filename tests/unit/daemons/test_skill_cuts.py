@@ -21,6 +21,7 @@ def cuts(capabilities: str, **settings: dict[str, Any]) -> list[tuple[str, str, 
     return [(one.asked, one.gets, one.setting) for one in found]
 
 
+@pytest.mark.promise("P-skill-approved")
 @pytest.mark.parametrize(
     ("quota", "settings", "gets", "setting"),
     [
@@ -41,6 +42,7 @@ def test_a_quota_beyond_the_settings_is_what_they_give(
     assert cuts(f"quotas = {{ {quota} }}", **settings) == [(f"have the quota {quota}", gets, setting)]
 
 
+@pytest.mark.promise("P-skill-approved")
 def test_hosts_that_the_settings_do_not_allow_are_named() -> None:
     asked = 'http_egress_allowlist = ["a.test", "b.test", "*.c.test"]\nwildcard_opt_in = ["http"]'
     assert cuts(asked, egress={"allowed_hosts": ["a.test", "x.c.test"]}) == [
@@ -60,6 +62,7 @@ def test_an_address_that_no_setting_opens_is_named_with_its_range() -> None:
     ]
 
 
+@pytest.mark.promise("P-skill-approved")
 def test_a_host_that_is_reached_without_tls_is_named_but_for_those_that_get_no_secret() -> None:
     hosts = ["lan.test:8080", "lan.test:9200", "lan.test:80", "pub.test:80", "pub.test:8080", "pub.test"]
     asked = f"http_egress_allowlist = {json.dumps(hosts)}"

@@ -8,6 +8,7 @@ from palyra.egress.rules import HostRule, parse_rules
 PLAIN = parse_rules(("lan.test:8080", "*.lan.test:8080"))
 
 
+@pytest.mark.promise("P-skill-reach")
 @pytest.mark.parametrize(
     ("rule", "target"),
     [
@@ -49,6 +50,7 @@ def test_of_a_line_with_a_star_the_part_that_the_settings_allow_is_reachable(
     assert [str(rule) for rule in reachable((asked,), (allowed,))] == found
 
 
+@pytest.mark.promise("P-skill-reach")
 @pytest.mark.parametrize(
     ("rule", "open_to_all"),
     [("api.test", False), ("api.test:80", True), ("lan.test:8080", False), ("lan.test:80", True)],

@@ -101,6 +101,7 @@ async def test_a_request_carries_the_secret_that_the_guest_never_sees(web: Web, 
         assert house.run(record.run_id).budget[BudgetKind.EGRESS_BYTES].used > 100
 
 
+@pytest.mark.promise("P-skill-reach")
 async def test_a_private_host_gets_no_secret_in_clear_unless_the_operator_says_so(tmp_path: Path) -> None:
     """It listens without TLS, on a port that says nothing: what it hears is the beginning of a handshake."""
     heard: list[bytes] = []
@@ -193,6 +194,7 @@ def sending(path: str, *, attach: bool = True) -> bytes:
 STARRED = 'wildcard_opt_in = ["http"]'
 
 
+@pytest.mark.promise("P-skill-reach")
 async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path) -> None:
     hosts = [f"*.web.test:{web.port}", f"other.test:{web.port}"]
     addresses = {name: ["127.0.0.1"] for name in ("a.web.test", "b.web.test", "web.test", "other.test")}
@@ -228,6 +230,7 @@ async def test_through_a_star_the_guest_names_the_host(web: Web, tmp_path: Path)
     assert len(web.heard) == 1
 
 
+@pytest.mark.promise("P-skill-reach")
 async def test_a_star_reaches_no_further_than_the_settings(web: Web, tmp_path: Path) -> None:
     async with open_house(tmp_path, settings(web) | {"tools": {"preapproved": ["skill.*"]}}) as house:
         starred = wishes(f"*.web.test:{web.port}", more=STARRED)
@@ -238,6 +241,7 @@ async def test_a_star_reaches_no_further_than_the_settings(web: Web, tmp_path: P
     assert web.heard == []
 
 
+@pytest.mark.promise("P-skill-reach")
 async def test_through_a_star_the_guest_names_the_channel(tmp_path: Path) -> None:
     said = {"alerts\nhello": Status.OK, "No Channel\nhello": Status.BAD_REQUEST, "\nhello": Status.BAD_REQUEST}
     async with open_house(tmp_path, {"tools": {"preapproved": ["skill.*"]}}) as house:
@@ -285,6 +289,7 @@ async def refused_to(house: House, version: str, module: bytes, capabilities: st
     return record.error
 
 
+@pytest.mark.promise("P-skill-reach")
 async def test_a_skill_that_fails_tells_its_caller_what_it_was_refused(web: Web, tmp_path: Path) -> None:
     async with open_house(tmp_path, settings(web)) as house:
         await keep(house)
@@ -308,6 +313,7 @@ async def test_a_skill_that_fails_tells_its_caller_what_it_was_refused(web: Web,
         assert error["details"]["refused"] == [{"service": "storage", "code": "wasm.capability_denied"}]
 
 
+@pytest.mark.promise("P-skill-reach")
 async def test_a_refusal_names_the_host_behind_a_star_but_neither_secrets_nor_policies(
     web: Web, tmp_path: Path
 ) -> None:
@@ -544,6 +550,7 @@ async def test_a_secret_is_attached_to_no_header_that_says_more_than_was_judged(
     assert web.heard == []
 
 
+@pytest.mark.promise("P-skill-reach")
 @pytest.mark.parametrize("header", ["X-Amz-Meta-Note", "Cookie", "Authorization-Note", "X-Api-Key"])
 async def test_a_secret_goes_to_no_header_that_was_not_approved(web: Web, tmp_path: Path, header: str) -> None:
     """A server that keeps what a header says would tell the guest the secret with a later request: which headers carry
@@ -562,6 +569,7 @@ async def test_a_secret_goes_to_no_header_that_was_not_approved(web: Web, tmp_pa
     assert f"{header}: {TOKEN}" in web.heard[0]
 
 
+@pytest.mark.promise("P-skill-reach")
 async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Path) -> None:
     module = storing(PUT.format(handle=30000, length=1), text_at(8, "k"), text_at(64, "hello"))
     roots = 'filesystem = { write_roots = ["notes"] }'
@@ -585,6 +593,7 @@ async def test_what_a_removed_skill_stored_stays_until_it_is_purged(tmp_path: Pa
                 await skills.purge(nobody, **who)
 
 
+@pytest.mark.promise("P-skill-reach")
 @pytest.mark.parametrize("purged", [True, False])
 async def test_a_call_that_outlives_its_skill_stores_nothing_more(tmp_path: Path, purged: bool) -> None:
     asked, go_on = threading.Event(), threading.Event()

@@ -91,6 +91,7 @@ def test_the_configuration_is_beside_the_arguments_where_there_is_one() -> None:
         guest_input(active(), {"a": 1, "_config": 2})
 
 
+@pytest.mark.promise("P-recorded")
 @pytest.mark.parametrize(
     ("capabilities", "effect_free"),
     [

@@ -74,6 +74,7 @@ async def test_a_read_only_plan_writes_nothing_and_protected_names_hold(tmp_path
         executor.close()
 
 
+@pytest.mark.promise("P-call-ends")
 async def test_a_cancelled_call_is_told_and_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = FilesExecutor(())
     began, ended = threading.Event(), threading.Event()
@@ -97,6 +98,7 @@ async def test_a_cancelled_call_is_told_and_waited_for(tmp_path: Path, monkeypat
         executor.close()
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("tool", "key", "maximum", "arguments"),
     [

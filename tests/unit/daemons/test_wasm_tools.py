@@ -103,6 +103,7 @@ async def test_a_loop_ends_with_its_fuel_and_the_run_with_its_budget(tmp_path: P
         assert (await house.call(TOOL, {}, run_id=run)).error["code"] == "budget.exhausted"
 
 
+@pytest.mark.promise("P-budget-charged")
 @pytest.mark.parametrize("tool", [TOOL, "plugin.run"])
 async def test_a_guest_that_is_stopped_costs_all_that_it_might_have_burned(tmp_path: Path, tool: str) -> None:
     """Else a caller that stops each call right before its end has all the computing it likes."""

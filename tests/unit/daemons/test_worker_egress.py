@@ -98,6 +98,7 @@ async def made(folder: Path) -> AsyncIterator[Scene]:
             scene.spool.close()
 
 
+@pytest.mark.promise("P-worker-network")
 async def test_a_binding_is_signed_for_its_own_worker_only(tmp_path: Path) -> None:
     async with made(tmp_path) as scene:
         bound = await scene.egress.bind("w1", "the nonce")
@@ -168,6 +169,7 @@ async def test_one_door_of_a_lease_and_none_that_was_not_opened(tmp_path: Path) 
             await scene.connect(at, scene.host)
 
 
+@pytest.mark.promise("P-worker-network")
 @pytest.mark.parametrize("how", ["ended", "whole", "deadline"])
 async def test_after_its_end_a_lease_reaches_nothing_and_later_that_is_a_violation(tmp_path: Path, how: str) -> None:
     async with made(tmp_path) as scene:

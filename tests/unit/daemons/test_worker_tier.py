@@ -173,6 +173,7 @@ async def test_what_would_be_refused_here_is_refused_before_it_is_asked_for(work
     assert worker.asked == [] and worker.checked == ["plugin.run"]
 
 
+@pytest.mark.promise("P-budget-charged")
 @pytest.mark.parametrize("outcome", list(LeaseOutcome))
 async def test_fuel_burned_on_a_worker_is_charged_however_that_ends(worker: Worker, outcome: LeaseOutcome) -> None:
     """A run's fuel is not to be had for nothing by asking for a worker."""

@@ -68,6 +68,7 @@ def not_global(draw: st.DrawFn, networks: list[Network]) -> str:
     return str(network.network_address + (draw(inside(network)) - int(network.network_address)))
 
 
+@pytest.mark.promise("P-net-addresses")
 @settings(max_examples=1_000)
 @given(not_global(NOT_GLOBAL))
 def test_every_address_that_is_not_global_is_refused(address: str) -> None:
@@ -82,6 +83,7 @@ def test_the_edges_of_every_row_are_refused(network: Network) -> None:
     refused(str(network.broadcast_address))
 
 
+@pytest.mark.promise("P-net-addresses")
 @settings(max_examples=1_000)
 @given(not_global([network for network in NOT_GLOBAL if network.version == 4]), st.sampled_from(sorted(FORMS)))
 def test_every_embedded_form_of_it_is_refused_too(address: str, form: str) -> None:

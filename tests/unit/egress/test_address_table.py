@@ -3,11 +3,14 @@ import ipaddress
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from palyra.egress import address_table as table
 
 REGISTRY = Path(__file__).parents[2] / "vectors" / "iana_special_purpose_addresses.csv"
 
 
+@pytest.mark.promise("P-net-addresses")
 def test_every_row_of_the_registries_is_a_row_of_the_table() -> None:
     ours = {prefix for rows in (table.METADATA, table.PRIVATE, table.CLOSED) for prefix, _ in rows}
     ours |= {wrapping.prefix for wrapping in (*table.REFUSED_WRAPPINGS, table.NAT64)}

@@ -33,6 +33,7 @@ async def test_the_account_of_a_door() -> None:
         assert stage.proxy.stats().bytes_up == 10
 
 
+@pytest.mark.promise("P-limits")
 async def test_one_call_gets_so_many_connections_and_no_more() -> None:
     async with server(echo) as port, scene(f"{SITE}:{port}", bounds={"max_tunnels": 2}) as stage:
         first, second = await stage.connect(f"{SITE}:{port}"), await stage.connect(f"{SITE}:{port}")

@@ -115,6 +115,7 @@ def test_an_optional_secret_that_is_missing_is_left_out() -> None:
     assert needles_of(plan, {}) == ()
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize("value", ["short", "x" * (MAX_SECRET_BYTES + 1), "a\r\nX: y--", "naïve-token", "nul\0-token"])
 def test_a_secret_that_is_no_header_is_not_injected(value: str) -> None:
     plan = plan_injection(grant(BEARER), TARGET, "GET", "/v1", ())

@@ -163,6 +163,7 @@ def test_explanations_agree_with_verdicts(
 WIDE = grant("db.example:5432", private=("db.example:5432", "inner.example:80"), any_public_host=True)
 
 
+@pytest.mark.promise("P-net-addresses")
 def test_any_public_host_is_off_unless_a_grant_says_so() -> None:
     assert not GRANT.any_public_host
     assert str(SERVICE.judge_target(WIDE, Target("https", "else.example", 443))) == "else.example:443"
@@ -170,12 +171,14 @@ def test_any_public_host_is_off_unless_a_grant_says_so() -> None:
     assert SERVICE.explain(WIDE, SITE, ("8.8.8.8",)).verdict == "allowed"
 
 
+@pytest.mark.promise("P-net-addresses")
 @pytest.mark.parametrize("port", [22, 25, 8080, 5432])
 def test_any_public_host_opens_the_ports_of_the_web_only(port: int) -> None:
     with pytest.raises(HostNotAllowed):
         SERVICE.judge_target(WIDE, Target("tcp", "else.example", port))
 
 
+@pytest.mark.promise("P-net-addresses")
 @pytest.mark.parametrize(
     "address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "100.100.100.200", "::1", "fe80::1", "9.9.9.9", "0.0.0.0"]
 )

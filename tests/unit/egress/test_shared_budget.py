@@ -73,6 +73,7 @@ print(meter.down)
 """
 
 
+@pytest.mark.promise("P-floods")
 def test_processes_at_once_spend_exactly_all_of_it(file: BudgetFile) -> None:
     command = [sys.executable, "-c", SPENDER, str(TOTAL), str(file.descriptor)]
     spenders = [

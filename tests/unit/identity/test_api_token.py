@@ -56,6 +56,7 @@ def test_other_spellings_are_not_accepted(raw: str) -> None:
         ApiToken.parse(raw)
 
 
+@pytest.mark.promise("P-tokens")
 @pytest.mark.parametrize(
     ("record", "now_ms"),
     [

@@ -48,6 +48,7 @@ async def test_however_many_start_at_once_there_is_one_authority_and_one_key(hou
     assert len(house.events("identity.authority_created")) == 1
 
 
+@pytest.mark.promise("P-device-known")
 async def test_the_private_key_is_nowhere_in_the_state(house: IdentityHouse) -> None:
     manager = house.manager()
     await manager.open()
@@ -75,6 +76,7 @@ def attack(house: IdentityHouse, *statements: str) -> None:
     connection.close()
 
 
+@pytest.mark.promise("P-device-known")
 @pytest.mark.parametrize("place", [0, 1, 12, 13, 40, -1])
 async def test_a_flipped_bit_in_the_stored_key_is_found(house: IdentityHouse, place: int) -> None:
     await house.manager().open()
@@ -111,6 +113,7 @@ async def test_a_whole_foreign_authority_does_not_open(house: IdentityHouse, tmp
     await refused_by_a_new_process(house)
 
 
+@pytest.mark.promise("P-device-known")
 async def test_a_second_authority_cannot_be_added(house: IdentityHouse, tmp_path_factory) -> None:
     """As outgoing it would never sign, only be trusted: that is all an attacker wants."""
     await house.manager().open()
@@ -129,6 +132,7 @@ async def test_a_second_authority_cannot_be_added(house: IdentityHouse, tmp_path
     await refused_by_a_new_process(house)
 
 
+@pytest.mark.promise("P-device-known")
 async def test_the_keys_of_two_authorities_cannot_be_swapped(house: IdentityHouse) -> None:
     manager = house.manager()
     await manager.issue(DeviceKind.NODE, DeviceId.new(), DeviceKey().csr(), actor=ACTOR)

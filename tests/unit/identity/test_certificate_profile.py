@@ -71,6 +71,7 @@ def test_whatever_asks_for_more_is_refused(
         profiles.require_plain(facts)
 
 
+@pytest.mark.promise("P-limits")
 def test_size_and_signature_are_required() -> None:
     profiles.require_csr_size(b"x" * MAX_CSR_BYTES)
     with pytest.raises(CsrTooLarge):

@@ -66,6 +66,7 @@ async def test_the_same_key_gets_the_same_answer_and_another_key_none(house: Ide
     assert len(house.events("identity.certificate_issued")) == 1
 
 
+@pytest.mark.promise("P-device-known")
 async def test_one_request_twice_at_once_is_one_certificate(house: IdentityHouse) -> None:
     one, other, key, device_id = house.manager(), house.manager(), DeviceKey(), DeviceId.new()
     answers = await asyncio.gather(
@@ -74,6 +75,7 @@ async def test_one_request_twice_at_once_is_one_certificate(house: IdentityHouse
     assert len({answer.fingerprint for answer in answers}) == 1
 
 
+@pytest.mark.promise("P-device-known")
 async def test_two_claimants_one_certificate(house: IdentityHouse) -> None:
     manager, device_id = house.manager(), DeviceId.new()
     answers = await asyncio.gather(
@@ -149,6 +151,7 @@ async def test_renewal_goes_on_through_many_lives(house: IdentityHouse) -> None:
     assert house.clock.now > 5 * 60_000
 
 
+@pytest.mark.promise("P-device-known")
 async def test_a_lost_answer_is_given_again_to_the_same_key(house: IdentityHouse) -> None:
     manager, key = house.manager(), DeviceKey()
     peer = await connected(manager, await issued(manager))
@@ -158,6 +161,7 @@ async def test_a_lost_answer_is_given_again_to_the_same_key(house: IdentityHouse
     assert len(house.events("identity.certificate_renewed")) == 1
 
 
+@pytest.mark.promise("P-device-known")
 async def test_a_copied_key_shows(house: IdentityHouse) -> None:
     """The thief renews first and uses it. The owner is refused, tries to renew, and so locks both out."""
     manager, ended = house.manager(), []
@@ -205,6 +209,7 @@ async def test_an_old_number_in_the_message_locks_and_a_new_one_does_not(house: 
     assert manager.device(first.device_id).state == "locked"
 
 
+@pytest.mark.promise("P-device-known")
 async def test_revocation_takes_effect_at_once_and_for_good(house: IdentityHouse) -> None:
     manager, ended, key = house.manager(), [], DeviceKey()
     manager.on_ended.append(lambda device_id, code: ended.append((device_id, code)))
@@ -229,6 +234,7 @@ async def test_revocation_takes_effect_at_once_and_for_good(house: IdentityHouse
         manager.device(DeviceId.new())
 
 
+@pytest.mark.promise("P-device-known")
 async def test_a_revocation_by_another_process_is_seen(house: IdentityHouse) -> None:
     daemon, other, ended = house.manager(), house.manager(), []
     daemon.on_ended.append(lambda device_id, code: ended.append((device_id, code)))
@@ -241,6 +247,7 @@ async def test_a_revocation_by_another_process_is_seen(house: IdentityHouse) -> 
     assert ended == [(made.device_id, "identity.revoked")]
 
 
+@pytest.mark.promise("P-device-known")
 async def test_silent_streams_are_cut_by_the_tending(house: IdentityHouse) -> None:
     """Nobody asks ``identify`` here: the one who keeps watch has to see it."""
     daemon, other, ended = house.manager(), house.manager(), asyncio.Event()
@@ -302,6 +309,7 @@ async def test_a_certificate_ends_by_itself(house: IdentityHouse) -> None:
     assert manager.device(made.device_id).state == "active", "late is not stolen"
 
 
+@pytest.mark.promise("P-limits")
 async def test_a_device_cannot_fill_the_store_with_certificates(house: IdentityHouse) -> None:
     manager = house.manager()
     certificate = await issued(manager)
@@ -313,6 +321,7 @@ async def test_a_device_cannot_fill_the_store_with_certificates(house: IdentityH
     assert manager.device(peer.device_id).state == "active"
 
 
+@pytest.mark.promise("P-limits")
 async def test_devices_are_bounded_and_a_revoked_one_makes_room(
     house: IdentityHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,11 @@
+import pytest
+
 from palyra.config.settings import IdentitySettings
 from palyra.identity import limits
 from palyra.identity.renewal import renewal_due_ms
 
 
+@pytest.mark.promise("P-device-known")
 def test_the_bounds_fit_each_other() -> None:
     assert limits.MIN_CERTIFICATE_SECONDS <= limits.DEFAULT_CERTIFICATE_SECONDS <= limits.MAX_CERTIFICATE_SECONDS
     assert IdentitySettings().certificate_seconds == limits.DEFAULT_CERTIFICATE_SECONDS

@@ -49,6 +49,7 @@ def test_other_spellings_are_refused(raw: str) -> None:
         Principal.parse(raw)
 
 
+@pytest.mark.promise("P-limits")
 def test_length_is_bounded_to_the_character() -> None:
     longest = "user:" + "a" * (MAX_PRINCIPAL_CHARS - 5)
     assert str(Principal.parse(longest)) == longest

@@ -63,6 +63,7 @@ async def test_new_names_need_a_new_certificate(today: IdentityHouse) -> None:
         today.manager(server_names=("a b",))
 
 
+@pytest.mark.promise("P-device-recovers")
 async def test_a_device_that_knows_only_the_old_authority_is_led_to_the_new_one(today: IdentityHouse) -> None:
     """The rotation as a device lives it, with OpenSSL on both sides."""
     manager = today.manager()
@@ -93,6 +94,7 @@ async def test_a_device_that_knows_only_the_old_authority_is_led_to_the_new_one(
         handshake(manager, new.ca_bundle_pem, client=(key, old))
 
 
+@pytest.mark.promise("P-device-recovers")
 async def test_grpc_follows_the_rotation_too(today: IdentityHouse) -> None:
     """BoringSSL looks for paths in a way of its own; the listener asks for its certificate at every handshake."""
     manager = today.manager()

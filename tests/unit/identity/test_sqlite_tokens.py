@@ -36,6 +36,7 @@ def create(store: SqliteStore, ttl_ms: int | None = None) -> tuple[TokenRecord, 
     return record, text.reveal()
 
 
+@pytest.mark.promise("P-tokens")
 def test_only_the_hash_of_a_token_is_kept(house: JournalHouse, store: SqliteStore) -> None:
     _, text = create(store)
     secret = text.rpartition("_")[2].encode() if text.count("_") == 2 else text[31:].encode()

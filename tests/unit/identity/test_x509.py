@@ -46,6 +46,7 @@ def test_a_plain_request_gives_its_key_and_nothing_else() -> None:
     assert accepted_key(DEVICE.csr(common_name="root")) == public_der(DEVICE)
 
 
+@pytest.mark.promise("P-device-known")
 @pytest.mark.parametrize(
     ("extension", "refusal"),
     [
@@ -76,6 +77,7 @@ def test_attributes_are_refused_too() -> None:
         accepted_key(builder.sign(DEVICE.key, hashes.SHA256()).public_bytes(Encoding.DER))
 
 
+@pytest.mark.promise("P-device-known")
 @pytest.mark.parametrize(
     "key",
     [RSA_KEY, ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP256K1())],
@@ -98,6 +100,7 @@ def test_a_dsa_key_is_refused() -> None:
         accepted_key(DeviceKey(dsa.generate_private_key(2048)).csr())
 
 
+@pytest.mark.promise("P-device-known")
 def test_a_request_for_somebody_elses_key_is_refused() -> None:
     """The attacker knows a victim's public key and wants a certificate for it."""
     victim = public_der(DeviceKey())
@@ -105,6 +108,7 @@ def test_a_request_for_somebody_elses_key_is_refused() -> None:
         accepted_key(DEVICE.csr().replace(public_der(DEVICE), victim))
 
 
+@pytest.mark.promise("P-device-known")
 def test_a_huge_request_is_refused_before_it_is_read() -> None:
     with pytest.raises(CsrTooLarge):
         accepted_key(b"\x30\x84\x7f\xff\xff\xff" + b"\x00" * 100_000)
@@ -113,6 +117,7 @@ def test_a_huge_request_is_refused_before_it_is_read() -> None:
         accepted_key(DEVICE.csr(x509.SubjectAlternativeName(many)))
 
 
+@pytest.mark.promise("P-device-known")
 @pytest.mark.parametrize(
     "garbage",
     [

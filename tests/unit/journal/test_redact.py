@@ -22,6 +22,7 @@ def recorded(payload, *known):
     return json.loads(Redactor(Secret(value) for value in known).payload(payload))
 
 
+@pytest.mark.promise("P-journal-clean")
 @pytest.mark.parametrize(
     "key",
     ["password", "Password", "db_password", "dbPassword", "PASS-WORD", "passwd", "token", "access_token", "accessToken",
@@ -96,6 +97,7 @@ def test_fields_are_cleaned_and_cut():
     assert (actor, len(principal), run, call) == (REDACTED, 256, "\\ud800", "é")
 
 
+@pytest.mark.promise("P-limits")
 def test_a_long_string_keeps_its_head_its_length_and_its_digest():
     text = "a" * (MAX_JOURNAL_STRING_CHARS + 1)
     shown = recorded({"text": text})["text"]
@@ -109,6 +111,7 @@ def test_a_secret_at_the_cut_does_not_leave_half_of_itself():
     assert SECRET[:5] not in recorded({"text": text}, SECRET)["text"]
 
 
+@pytest.mark.promise("P-limits")
 def test_the_payload_is_bounded_and_what_fits_stays():
     payload = {"small": "kept", "large": ["x" * 500] * 1000}
     encoded = Redactor().payload(payload)
@@ -215,6 +218,7 @@ def test_many_parts_are_not_too_deep_and_deep_ones_are():
     assert b"[too deep]" in Redactor().payload({"deep": deep})
 
 
+@pytest.mark.promise("P-floods")
 @pytest.mark.parametrize("item", [[], {}, 1, 1.5, None, {"a": 1}, [[]], (1,)])
 def test_more_values_than_an_entry_holds_are_not_looked_through(item, monkeypatch):
     looked_at = []

@@ -53,6 +53,7 @@ def test_each_field_and_fields_together(store: SqliteStore) -> None:
     store.close()
 
 
+@pytest.mark.promise("P-limits")
 def test_a_search_without_an_index_looks_at_a_stretch_and_tells_where_to_go_on(store: SqliteStore) -> None:
     assert seqs(store, text="needle", look_at=10) == ([], 11)
     assert seqs(store, text="needle", look_at=10, before=11) == ([5], None)

@@ -69,6 +69,7 @@ async def test_more_than_the_bound_may_not_wait(house, monkeypatch):
     store.close()
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.timeout(60)
 def test_events_are_sealed_some_time_after_the_first_without_another_one(house):
     store = house.open(clock=SystemClock(), checkpoint_seconds=0.05)
@@ -133,6 +134,7 @@ async def test_a_bug_in_the_writer_reaches_its_callers_and_not_the_thread(house,
     store.close()
 
 
+@pytest.mark.promise("P-recorded")
 async def test_only_the_essential_is_tried_again_with_the_ballast_released(house, monkeypatch):
     store = house.open()
     attempt, tried = store._writer._attempt, []

@@ -38,6 +38,7 @@ async def at_rest(store):
         await asyncio.sleep(0)
 
 
+@pytest.mark.promise("P-journal-durable")
 async def test_work_of_one_who_is_alone_is_done_before_it_is_waited_for(house):
     store = house.open()
     done = store.submit(whose_thread(), alone=True)
@@ -74,6 +75,7 @@ async def test_while_another_unit_is_at_work_it_waits_its_turn(house):
     store.close()
 
 
+@pytest.mark.promise("P-journal-durable")
 async def test_another_process_that_writes_does_not_keep_the_loop(house):
     store = house.open()
     other = sqlite3.connect(house.database, isolation_level=None)
@@ -114,6 +116,7 @@ async def test_an_exception_undoes_the_work_and_nothing_else(house):
     store.close()
 
 
+@pytest.mark.promise("P-journal-durable")
 async def test_after_a_slow_commit_it_is_the_threads_until_enough_were_quick(house):
     store = house.open()
 

@@ -68,6 +68,7 @@ offers = ["tools", "prompts", "resources"]
         yield scene
 
 
+@pytest.mark.promise("P-mcp-servers")
 @pytest.mark.parametrize(("transport", "mode"), list(zip(TRANSPORTS, MODES, strict=True)))
 async def test_what_a_server_offers_beside_tools_is_asked_for_by_calls(scene: Scene, transport: str, mode: str) -> None:
     async with scene.connected("bot", transport, mode) as client:
@@ -90,6 +91,7 @@ async def test_what_a_server_offers_beside_tools_is_asked_for_by_calls(scene: Sc
         assert {"test.prompt.prompt.with.arguments", "test.resource.static-text", "test.resource.data"} <= set(called)
 
 
+@pytest.mark.promise("P-mcp-servers")
 async def test_policy_and_people_decide_about_them_too(scene: Scene) -> None:
     async with scene.connected("bot") as client:
         with pytest.raises(MCPError, match="palyra approvals approve"):
@@ -127,6 +129,7 @@ async def test_arguments_are_completed_from_what_the_session_has(scene: Scene) -
                 await client.complete(ref, {"name": "x", "value": ""})
 
 
+@pytest.mark.promise("P-mcp-servers")
 async def test_a_prompt_that_changes_is_not_given_until_it_is_reviewed(scene: Scene) -> None:
     async with scene.connected("bot") as client:
         assert (await client.get_prompt("test_simple_prompt")).messages

@@ -26,6 +26,7 @@ def spec(*capabilities: ToolCapability, **more: Any) -> ToolSpec:
     )
 
 
+@pytest.mark.promise("P-mcp-client")
 @pytest.mark.parametrize(
     ("capabilities", "read_only", "open_world"),
     [

@@ -145,6 +145,7 @@ def test_the_revisions_are_those_of_the_library() -> None:
     assert HANDSHAKE_REVISIONS == HANDSHAKE_PROTOCOL_VERSIONS and (MODERN_REVISION,) == MODERN_PROTOCOL_VERSIONS
 
 
+@pytest.mark.promise("P-mcp-client")
 async def test_an_opening_is_answered_as_the_library_answers_it_and_the_conversation_goes_on(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         token = await make_token(house, "agent:bot")

@@ -1,3 +1,5 @@
+import pytest
+
 from palyra.mcp import limits
 from palyra.mcp.ports import Visitor
 from palyra.mcp.session_runs import SessionRuns
@@ -7,6 +9,7 @@ def visitor(name: str = "bot", token: str = "T", **more: str) -> Visitor:
     return Visitor(principal=f"agent:{name}", actor=f"agent:{name}", token_id=token, **more)
 
 
+@pytest.mark.promise("P-limits")
 def test_a_session_keeps_its_run_until_it_was_left_alone_too_long() -> None:
     now = 0.0
     runs = SessionRuns(lambda: now)
@@ -26,6 +29,7 @@ def test_another_token_with_the_same_session_has_another_run() -> None:
     assert runs.run_of(visitor(), "s2") != mine
 
 
+@pytest.mark.promise("P-limits")
 def test_sessions_are_bounded_and_a_bound_token_has_its_own_run() -> None:
     runs = SessionRuns(lambda: 0.0)
     for number in range(limits.MAX_SESSIONS * 2):

@@ -23,6 +23,7 @@ def test_a_dot_is_one_underscore_and_an_underscore_two(name: str, shown: str) ->
     assert from_client(shown) == name
 
 
+@pytest.mark.promise("P-mcp-client")
 @given(NAMES)
 def test_every_name_comes_back_as_it_was(name: str) -> None:
     assert from_client(to_client(name)) == name

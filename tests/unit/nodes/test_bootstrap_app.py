@@ -69,6 +69,7 @@ async def test_a_bug_is_not_shown(caplog):
     assert "secret detail" not in json.dumps(document) and "secret detail" in caplog.text
 
 
+@pytest.mark.promise("P-floods")
 async def test_a_body_is_read_up_to_its_bound_only():
     door = Door(ANSWER)
     chunks = [b"x" * 1_000] * (MAX_PAIRING_BODY_BYTES // 1_000 + 50)

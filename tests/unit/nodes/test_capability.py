@@ -55,6 +55,7 @@ def test_descriptions_are_one_bounded_line() -> None:
     assert readable("  a\tb  ", 3) == "a"
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     "bad",
     [

@@ -76,6 +76,7 @@ async def test_a_connections_certificate_is_read_once_and_only_so_many_are_remem
     assert len(scene.gate._known) == MAX_REMEMBERED_CERTIFICATES
 
 
+@pytest.mark.promise("P-device-known")
 async def test_a_refusal_says_one_word_outside_and_everything_inside_once_a_minute() -> None:
     scene = Scene()
     scene.identities.refusal = DeviceRevoked("gone", device=ME)

@@ -106,6 +106,7 @@ async def test_ipv6(scene: NodeScene) -> None:
     await listener.stop(None)
 
 
+@pytest.mark.promise("P-limits")
 def test_connections_are_never_more_than_half_of_the_descriptors() -> None:
     assert connections_within(1024) == 512 and connections_within(1) == 1
     assert connections_within(None) == connections_within(1 << 20) == MAX_CONNECTIONS

@@ -1,3 +1,5 @@
+import pytest
+
 from palyra.nodes import limits
 from palyra.nodes.pairing_code import NAMEPLATE_DIGITS, PIN_DIGITS
 
@@ -10,6 +12,7 @@ def test_a_code_is_guessed_less_than_once_in_ten_million():
     assert limits.MAX_WRONG_GUESSES / 10**PIN_DIGITS < 1e-7
 
 
+@pytest.mark.promise("P-pairing-code")
 def test_the_default_life_of_a_code_is_within_its_bounds():
     assert limits.MIN_CODE_TTL_SECONDS <= limits.DEFAULT_CODE_TTL_SECONDS <= limits.MAX_CODE_TTL_SECONDS
 

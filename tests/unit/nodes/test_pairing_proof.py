@@ -94,6 +94,7 @@ def test_a_false_daemon_cannot_confirm():
         device.conclude(os.urandom(32))
 
 
+@pytest.mark.promise("P-pairing-code")
 @pytest.mark.parametrize("field", list(OTHER))
 def test_whatever_the_two_sides_see_differently_confirms_nothing(field):
     seen_by_daemon = msgspec.structs.replace(BOUND, **{field: OTHER[field]})
@@ -144,6 +145,7 @@ def test_a_changed_bit_in_any_message_confirms_nothing(at):
             daemon.conclude(msgspec.structs.replace(answer, confirmation=flipped(answer.confirmation)), BOUND)
 
 
+@pytest.mark.promise("P-pairing-code")
 def test_a_reflected_message_is_refused():
     _, daemon = both()
     hello = daemon.hello()
@@ -162,6 +164,7 @@ def test_a_devices_own_confirmation_does_not_confirm_the_daemon():
         device.conclude(answer.confirmation)
 
 
+@pytest.mark.promise("P-pairing-code")
 def test_an_answer_replayed_to_another_attempt_confirms_nothing():
     device, daemon = both()
     answer = device.answer(daemon.hello(), BOUND)

@@ -76,6 +76,7 @@ def test_a_code_is_found_by_its_nameplate_and_kind_until_its_time_is_up():
     assert unit.kinds() == ["pairing.code_created"]
 
 
+@pytest.mark.promise("P-limits")
 def test_no_two_codes_have_one_nameplate_and_there_are_only_so_many():
     unit = Unit()
     codes = [add_code(unit) for _ in range(MAX_LIVE_CODES)]
@@ -86,12 +87,14 @@ def test_no_two_codes_have_one_nameplate_and_there_are_only_so_many():
     assert add_code(unit).nameplate not in {code.nameplate for code in codes}
 
 
+@pytest.mark.promise("P-pairing-code")
 @pytest.mark.parametrize("seconds", [0, 29, 86_401, -1])
 def test_a_codes_life_has_bounds(seconds):
     with pytest.raises(BadCodeLife):
         add_code(Unit(), ttl_seconds=seconds)
 
 
+@pytest.mark.promise("P-pairing-code")
 def test_five_wrong_guesses_burn_a_code_and_the_right_one_comes_too_late():
     unit = Unit()
     code = add_code(unit)
@@ -151,6 +154,7 @@ def test_after_the_decision_the_code_that_was_compared_stays():
     assert (again.state, again.comparison_code) == (PairingState.APPROVED, "123456")
 
 
+@pytest.mark.promise("P-limits")
 def test_only_so_many_requests_wait():
     unit = Unit()
     for _ in range(MAX_PENDING_PAIRINGS):
@@ -223,6 +227,7 @@ def test_what_nobody_decided_or_fetched_expires():
     assert unit.kinds().count("pairing.expired") == 2
 
 
+@pytest.mark.promise("P-limits")
 def test_there_is_room_for_so_many_devices_the_revoked_not_counted():
     unit = Unit()
     pairing = claim(unit, add_code(unit))

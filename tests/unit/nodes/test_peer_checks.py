@@ -43,6 +43,7 @@ def test_a_peer_that_passes_all_is_who_its_certificate_says() -> None:
     assert found is PEER
 
 
+@pytest.mark.promise("P-device-known")
 def test_the_order_holds_for_every_combination_of_faults() -> None:
     for bad, wrong_kind, unpaired, claims_other in product((False, True), repeat=4):
         expected = (

@@ -55,6 +55,7 @@ async def test_what_changes_nothing_writes_nothing(house):
     assert house.file.stat() == before
 
 
+@pytest.mark.promise("P-device-recovers")
 async def test_truncated_at_any_byte_it_falls_back_to_the_last_good_copy_and_says_so(house):
     state = await house.state()
     first = await named(state, "first")
@@ -195,6 +196,7 @@ async def test_many_units_of_one_commit_leave_one_document_of_them_all(house):
 STEPS = ["open#1", "fchmod#1", "fsync#1", "open#2", "fsync#2", "link#1", "replace#1", "replace#2"]
 
 
+@pytest.mark.promise("P-device-recovers")
 @pytest.mark.parametrize("step", STEPS)
 async def test_death_before_any_step_of_a_write_leaves_the_file_in_step_with_the_journal(house, step):
     counter = node_record(registered_ms=0)

@@ -43,6 +43,7 @@ def test_the_baseline(
     assert decision.bundle_digest == engine.bundle_digest == engine.bundle.digest
 
 
+@pytest.mark.promise("P-default-deny")
 def test_without_settings_everything_is_denied(engine_of: EngineOf, ask: Ask) -> None:
     empty = EntityDirectory.from_lists()
     engine = engine_of(directory=empty)

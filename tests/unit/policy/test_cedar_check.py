@@ -118,6 +118,7 @@ def test_problems_are_bounded(problems_in: ProblemsIn, monkeypatch: pytest.Monke
     assert len(problems_in(f"{HEAD};" * 10)) == 3
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("limit", "value"),
     [("MAX_POLICY_FILES", 1), ("MAX_BUNDLE_BYTES", 10), ("MAX_POLICY_FILE_BYTES", 10), ("MAX_POLICIES", 3)],
@@ -136,6 +137,7 @@ def test_a_broken_schema_is_shown_too(bundle_of: BundleOf) -> None:
     assert (problem.file, problem.line, problem.column) == ("palyra.cedarschema", 2, 21)
 
 
+@pytest.mark.promise("P-limits")
 def test_a_long_chain_of_conditions_is_refused_with_advice(problems_in: ProblemsIn) -> None:
     for conditions in (410, 700):
         chain = " || ".join(["context.approved"] * conditions)

@@ -87,6 +87,7 @@ _CHANGES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.promise("P-policy-same")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_CONDITIONS, st.lists(_CHANGES, min_size=1, max_size=12))
 def test_memory_and_engine_agree(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,6 +83,7 @@ requests = st.builds(
 )
 
 
+@pytest.mark.promise("P-policy-same")
 @settings(max_examples=150, deadline=None)
 @given(policies, st.lists(requests, min_size=1, max_size=8))
 def test_sliced_and_unsliced_decisions_agree(drawn: list[Any], asked: list[PolicyRequest]) -> None:

@@ -55,6 +55,7 @@ def test_a_directory_reached_through_a_link_is_fine(tmp_path: Path) -> None:
     assert len(load_bundle(tmp_path / "link", NOBODY).files) == 2
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("limit", "value"), [("MAX_POLICY_FILES", 1), ("MAX_BUNDLE_BYTES", 9), ("MAX_POLICY_FILE_BYTES", 4)]
 )

@@ -173,6 +173,7 @@ requests = st.builds(
 )
 
 
+@pytest.mark.promise("P-policy-same")
 @settings(max_examples=120, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["permit", "forbid"]), st.sampled_from(CONDITIONS)), max_size=4),

@@ -81,6 +81,7 @@ def test_refused_shapes_name_the_field(arguments: dict[str, Any], field: str) ->
     assert refusal.value.details["kind"] == "invalid_input"
 
 
+@pytest.mark.promise("P-limits")
 def test_limits_are_inclusive() -> None:
     parsed = parse_command(
         {"command": "x" * limits.MAX_COMMAND_BYTES, "args": ["y" * limits.MAX_ARGUMENT_BYTES] * limits.MAX_ARGUMENTS}

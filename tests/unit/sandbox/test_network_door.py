@@ -83,6 +83,7 @@ def test_hosts_that_nobody_serves_are_refused_by_the_layer() -> None:
     refuse_unserved(profile("a.example", tier=SandboxTier.B, egress=EgressEnforcementMode.PREFLIGHT), served=False)
 
 
+@pytest.mark.promise("P-obligations")
 @pytest.mark.parametrize("served", [True, False])
 def test_hosts_in_tier_b_are_refused_for_the_tier_and_not_for_the_machine(served: bool) -> None:
     names = [f"{letter}.example" for letter in "abcde"]

@@ -20,6 +20,7 @@ from palyra.signing.ed25519 import (
 )
 
 
+@pytest.mark.promise("P-state-private")
 def test_a_new_key_is_private_and_stays_the_same(tmp_path: Path) -> None:
     path = tmp_path / "signing.key"
     old_umask = os.umask(0)
@@ -62,6 +63,7 @@ def test_refuses_to_create_through_a_dangling_symlink(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.promise("P-state-private")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o601])
 def test_refuses_a_key_others_can_touch(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "signing.key"

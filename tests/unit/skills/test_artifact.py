@@ -6,6 +6,7 @@ from palyra.skills.limits import MAX_MODULES
 from palyra.skills.manifest_table import MalformedManifest
 
 
+@pytest.mark.promise("P-skill-origin")
 def test_the_same_entries_give_the_same_bytes_and_digest() -> None:
     parts = entries(assets={"a.txt": b"x", "deep/er/b.txt": b"y"})
     one, other = pack_artifact(parts), pack_artifact(dict(reversed(parts.items())))
@@ -42,6 +43,7 @@ def test_twins_where_case_does_not_count_and_files_that_are_folders_are_refused(
         pack_artifact({**entries(), "assets/a": b"", "assets/A/b": b""})
 
 
+@pytest.mark.promise("P-limits")
 def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palyra.skills.artifact.MAX_ENTRY_BYTES", 50)
     with pytest.raises(EntryTooLarge):

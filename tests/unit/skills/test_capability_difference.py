@@ -1,3 +1,5 @@
+import pytest
+
 from fakes.skill_scene import manifest
 from palyra.skills.capability_difference import capability_difference, capability_lines
 from palyra.skills.manifest import parse_manifest
@@ -15,6 +17,7 @@ NEW = parse_manifest(
 )
 
 
+@pytest.mark.promise("P-skill-reach")
 def test_what_comes_and_what_goes_is_named() -> None:
     difference = capability_difference(NEW, OLD)
     assert difference.compared_with == "1.0.0"

@@ -119,6 +119,7 @@ def line_of(text: str, marker: str) -> int:
     return next(number for number, line in enumerate(text.split("\n"), start=1) if marker in line)
 
 
+@pytest.mark.promise("P-clear-errors")
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
@@ -222,6 +223,7 @@ def test_wildcards_need_their_own_opt_in() -> None:
         parse_manifest(manifest(capabilities=f'{capability}\nwildcard_opt_in = ["{kind}"]'))
 
 
+@pytest.mark.promise("P-limits")
 def test_a_huge_manifest_is_not_even_parsed() -> None:
     with pytest.raises(MalformedManifest, match="larger"):
         parse_manifest(b"#" * (MAX_MANIFEST_BYTES + 1))

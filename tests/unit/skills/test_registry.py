@@ -32,6 +32,7 @@ def states(registry: SkillRegistry) -> dict[str, str]:
     return {one.version: one.state.value for one in registry.index.versions(SKILL)}
 
 
+@pytest.mark.promise("P-skill-approved")
 async def test_installing_is_not_enabling(house: SkillHouse) -> None:
     registry = await house.trusting()
     installed = await registry.install(archive(), actor=ACTOR)
@@ -46,6 +47,7 @@ async def test_installing_is_not_enabling(house: SkillHouse) -> None:
     registry.require_runnable(SKILL, installed.digest)
 
 
+@pytest.mark.promise("P-skill-approved")
 async def test_an_upgrade_runs_the_old_version_until_it_is_approved(house: SkillHouse) -> None:
     registry = await house.trusting()
     old = await house.approved(registry)
@@ -60,6 +62,7 @@ async def test_an_upgrade_runs_the_old_version_until_it_is_approved(house: Skill
         registry.require_runnable(SKILL, old.digest)
 
 
+@pytest.mark.promise("P-skill-approved")
 async def test_rollback_restores_and_goes_forward_again(house: SkillHouse) -> None:
     registry = await house.trusting()
     for version in ("1.0.0", "1.1.0", "1.2.0"):
@@ -75,6 +78,7 @@ async def test_rollback_restores_and_goes_forward_again(house: SkillHouse) -> No
         await registry.rollback(SKILL, "9.9.9", actor=ACTOR)
 
 
+@pytest.mark.promise("P-skill-approved")
 async def test_approval_is_of_exactly_one_digest(house: SkillHouse) -> None:
     registry = await house.trusting()
     installed = await registry.install(archive(), actor=ACTOR)
@@ -218,6 +222,7 @@ async def test_two_first_uses_are_decided_by_the_first_approval(house: SkillHous
         await approve(registry, theirs)
 
 
+@pytest.mark.promise("P-skill-origin")
 async def test_a_revoked_key_stops_what_runs_under_it(house: SkillHouse) -> None:
     registry = await house.trusting("acme", "zeta")
     await house.approved(registry)
@@ -258,6 +263,7 @@ async def test_two_daemons_share_one_truth(house: SkillHouse) -> None:
     assert sum(isinstance(one, SkillVersion) for one in ended) == 1 and await in_use(other) == []
 
 
+@pytest.mark.promise("P-skill-approved")
 async def test_rivals_who_approve_two_versions_at_once_leave_one_in_use(house: SkillHouse) -> None:
     one, other = await house.trusting(), house.registry()
     versions = [await one.install(archive(f"1.{minor}.0"), actor=ACTOR) for minor in range(4)]

@@ -19,6 +19,7 @@ async def test_the_version_meant_is_the_one_that_was_in_use_last(house: SkillHou
         target_of(versions, SKILL, None, SkillEvent.ENABLE)
 
 
+@pytest.mark.promise("P-limits")
 async def test_kept_versions_are_bounded(house: SkillHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palyra.skills.transitions.MAX_VERSIONS_KEPT", 2)
     registry = await house.trusting()

@@ -36,6 +36,7 @@ def test_every_changed_byte_is_refused_or_is_other_content(entries: dict[str, by
     assert read != entries and write_archive(read) == bytes(raw)
 
 
+@pytest.mark.promise("P-limits")
 def test_limits_hold_while_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArchiveTooLarge):
         read_archive(write_archive({f"{number:04}": b"" for number in range(MAX_ENTRIES + 1)}))

@@ -64,6 +64,7 @@ async def test_the_end_of_a_call_is_counted_and_logged_without_its_content(caplo
     assert line["call_id"] == "01CALL" and "PRIVATE" not in json.dumps(line)
 
 
+@pytest.mark.promise("P-journal-clean")
 async def test_a_gateway_logs_its_calls_and_makes_spans_of_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

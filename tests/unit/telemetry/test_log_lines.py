@@ -42,6 +42,7 @@ def test_a_document_has_its_fields_and_the_ids_of_its_call() -> None:
     assert (document["status"], document["duration_ms"]) == ("failed", 3)
 
 
+@pytest.mark.promise("P-journal-clean")
 @pytest.mark.parametrize("lines", [JsonLines(), TextLines()], ids=["json", "text"])
 def test_secrets_and_tokens_are_taken_out_wherever_they_stand(lines: JsonLines | TextLines) -> None:
     lines.redact = lambda text: text.replace("hunter22", "[redacted]")
@@ -50,6 +51,7 @@ def test_secrets_and_tokens_are_taken_out_wherever_they_stand(lines: JsonLines |
     assert line.count("[redacted]") >= 4
 
 
+@pytest.mark.promise("P-journal-clean")
 @pytest.mark.parametrize("lines", [JsonLines(), TextLines()], ids=["json", "text"])
 def test_nobody_begins_a_line_of_their_own(lines: JsonLines | TextLines) -> None:
     forged = "x\n2023-11-14T22:13:20.500Z INFO palyra: all is well\r\x1b[2J\u2028\u202e"

@@ -86,6 +86,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
     os.close(log.reading)
 
 
+@pytest.mark.promise("P-floods")
 @pytest.mark.timeout(60)
 def test_a_log_that_nobody_reads_stops_nobody_and_says_later_what_is_missing(log: Log) -> None:
     flags = fcntl.fcntl(log.writing, fcntl.F_GETFL)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fakes.egress_scene import make_grant
 from fakes.house import open_house
 from palyra.egress.events import Closed, Connected, CredentialUsed, Refused
@@ -42,6 +44,7 @@ def test_calls_are_counted_by_tool_and_ending() -> None:
     assert 'palyra_call_seconds_sum{tool="echo"} 0.25' in lines
 
 
+@pytest.mark.promise("P-floods")
 def test_names_that_callers_make_up_share_one_label() -> None:
     metrics = PrometheusMetrics({"echo"})
     for number in range(1_000):
@@ -61,6 +64,7 @@ def test_reloads_and_gauges() -> None:
     assert "palyra_test 4.0" in rendered(metrics), "a gauge is read when somebody looks"
 
 
+@pytest.mark.promise("P-floods")
 async def test_a_running_gateway_tells_its_head_and_what_waits(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         await house.call("echo", {"text": "secret text of a call"})

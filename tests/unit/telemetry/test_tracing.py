@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -30,6 +31,7 @@ def test_a_span_has_the_name_and_the_ids_of_its_call_and_nothing_of_its_content(
     assert "PRIVATE" not in first.to_json() + second.to_json()
 
 
+@pytest.mark.promise("P-service")
 def test_nothing_is_imported_where_no_sdk_is_set_up() -> None:
     code = (
         "import sys, palyra.daemons.gateway, palyra.telemetry.tracing as t\n"

@@ -48,6 +48,7 @@ def approve(**changes: Any) -> Verdict:
     return Verdict(**{"event": ApprovalEvent.APPROVE, "by": "user:alice", **changes})
 
 
+@pytest.mark.promise("P-approval-ends")
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(ApprovalState, ApprovalEvent)))
 def test_every_pair_is_handled_or_refused(state: ApprovalState, event: ApprovalEvent) -> None:
     approval = an_approval(state=state)
@@ -58,6 +59,7 @@ def test_every_pair_is_handled_or_refused(state: ApprovalState, event: ApprovalE
             approval.after(event)
 
 
+@pytest.mark.promise("P-approval-ends")
 def test_nothing_leads_out_of_an_end() -> None:
     ends = {ApprovalState.DENIED, ApprovalState.EXPIRED, ApprovalState.CONSUMED, ApprovalState.WITHDRAWN}
     assert not ends & {state for state, _ in TRANSITIONS}
@@ -101,6 +103,7 @@ def test_session_scope_needs_a_session() -> None:
         decide_approval(an_approval(session=""), approve(scope=ApprovalScope.SESSION), 10)
 
 
+@pytest.mark.promise("P-approval-exact")
 @pytest.mark.parametrize(
     "change",
     [
@@ -119,6 +122,7 @@ def test_every_scope_binds_all_but_the_arguments(scope: ApprovalScope, change: d
     assert covers(approved, msgspec.structs.replace(BINDING, **change), ARGUMENTS, "s1", 20) is None
 
 
+@pytest.mark.promise("P-approval-exact")
 def test_what_each_scope_covers() -> None:
     other = msgspec.structs.replace(BINDING, argument_digest="d" * 64)
     once = decide_approval(an_approval(), approve(), 10)
@@ -146,6 +150,7 @@ def test_the_meaning_of_a_pattern_names_what_stays_free() -> None:
     assert "whatever its other arguments" in approved.in_words()
 
 
+@pytest.mark.promise("P-approval-exact")
 def test_the_binding_digest_depends_on_every_field() -> None:
     digests = {msgspec.structs.replace(BINDING, **{name: "changed"}).digest for name in BINDING.__struct_fields__} | {
         BINDING.digest
@@ -153,6 +158,7 @@ def test_the_binding_digest_depends_on_every_field() -> None:
     assert len(digests) == len(BINDING.__struct_fields__) + 1
 
 
+@pytest.mark.promise("P-approval-ends")
 @pytest.mark.parametrize(
     ("changed", "because"),
     [

@@ -43,6 +43,7 @@ def test_other_values_must_be_equal_and_of_the_same_kind() -> None:
     assert not pattern.matches({"flags": ["a"]})
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize("raw", [{}, [], "x", None, {f"k{i}": 1 for i in range(33)}, {"k": "x" * 1025}])
 def test_refused_patterns(raw: object) -> None:
     with pytest.raises(InvalidPattern):

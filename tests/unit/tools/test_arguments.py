@@ -12,11 +12,13 @@ def accept(raw: object, spec: ToolSpec = ECHO) -> object:
     return accept_arguments(spec, SchemaCheck(spec.input_schema), raw)  # type: ignore[arg-type]
 
 
+@pytest.mark.promise("P-one-meaning")
 def test_key_order_and_white_space_are_one_call() -> None:
     spec = msgspec.structs.replace(ECHO, input_schema={"type": "object"})
     assert accept('{"b":1,"a":"é"}', spec) == accept(' { "a" : "\\u00e9", "b": 1 } ', spec)
 
 
+@pytest.mark.promise("P-limits", "P-one-meaning")
 @pytest.mark.parametrize(
     ("raw", "code"),
     [
@@ -45,6 +47,7 @@ def test_a_number_has_one_spelling() -> None:
     assert refused.value.code == "json.ambiguous_number"
 
 
+@pytest.mark.promise("P-floods")
 @pytest.mark.parametrize(
     ("raw", "long"),
     [

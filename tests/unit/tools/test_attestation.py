@@ -79,6 +79,7 @@ def raw(document: Any) -> bytes:
     return json.dumps(document).encode()
 
 
+@pytest.mark.promise("P-evidence")
 def test_the_statement_is_in_toto_v1() -> None:
     statement = CALL.to_statement()
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
@@ -92,6 +93,7 @@ def test_the_digest_of_one_execution_never_changes() -> None:
     assert execution_sha256(CALL) == "1b1019f8277b171247ed56439adab46165f87bca41c99542463d9539e1e2dfe7"
 
 
+@pytest.mark.promise("P-evidence")
 def test_every_field_moves_the_digest() -> None:
     changes: dict[str, Any] = {
         "policies": ("base.tools",),
@@ -239,6 +241,7 @@ def test_evidence_is_either_form_and_names_the_signers() -> None:
         verify_evidence(b"not json", known)
 
 
+@pytest.mark.promise("P-evidence")
 def test_the_type_names_are_the_published_ones() -> None:
     assert STATEMENT_TYPE == "https://in-toto.io/Statement/v1"
     assert PAYLOAD_TYPE == "application/vnd.in-toto+json"

@@ -23,6 +23,7 @@ from palyra.tools.ending import conclude
 WRITE = {"path": "a.txt", "content": "hello"}
 
 
+@pytest.mark.promise("P-recorded")
 async def test_an_allowed_call_leaves_its_whole_trace(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         record = await house.call("echo", '{"text":"hi"}')
@@ -40,6 +41,7 @@ async def test_an_allowed_call_leaves_its_whole_trace(tmp_path: Path) -> None:
         assert (account.reserved, account.used) == (0, 1)
 
 
+@pytest.mark.promise("P-budget-charged")
 async def test_unknown_tools_and_bad_arguments_are_refused_on_record_and_cost_nothing(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         run_id = await house.open_run()
@@ -56,6 +58,7 @@ async def test_unknown_tools_and_bad_arguments_are_refused_on_record_and_cost_no
         assert house.run(run_id).budget[BudgetKind.CALLS].used == 0
 
 
+@pytest.mark.promise("P-default-deny", "P-budget-charged")
 async def test_a_denial_names_the_smallest_grant(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"tools": {"allowed": ["sleep"]}}) as house:
         record = await house.call("echo", '{"text":"hi"}')
@@ -84,6 +87,7 @@ async def test_an_approval_lets_the_same_call_run_once(tmp_path: Path) -> None:
         assert third.state is CallState.NEEDS_APPROVAL and third.approval_id != asked.approval_id
 
 
+@pytest.mark.promise("P-approval-answer")
 async def test_a_waiting_caller_is_woken_by_the_decision(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
         waiting = group.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
@@ -97,6 +101,7 @@ async def test_a_waiting_caller_is_woken_by_the_decision(tmp_path: Path) -> None
         assert kinds.count("call.requested") == 1 and kinds[-1] == "call.finished"
 
 
+@pytest.mark.promise("P-approval-answer")
 async def test_a_waiting_caller_is_told_of_a_no(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
         waiting = group.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
@@ -109,6 +114,7 @@ async def test_a_waiting_caller_is_told_of_a_no(tmp_path: Path) -> None:
         assert "not today" in record.error["message"]
 
 
+@pytest.mark.promise("P-call-ends")
 async def test_a_timeout_and_a_cancellation_are_recorded_as_such(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         late = await house.call("sleep", '{"seconds":60}', timeout_ms=20)
@@ -126,6 +132,7 @@ async def test_a_timeout_and_a_cancellation_are_recorded_as_such(tmp_path: Path)
         assert account.reserved == 0 and account.used < 30_000
 
 
+@pytest.mark.promise("P-limits")
 async def test_the_output_limit_and_a_policy_obligation_hold(tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
@@ -143,6 +150,7 @@ async def test_the_output_limit_and_a_policy_obligation_hold(tmp_path: Path) -> 
         assert (await house.call("echo", {"text": "x"})).state is CallState.SUCCEEDED
 
 
+@pytest.mark.promise("P-obligations")
 async def test_what_cannot_be_enforced_is_refused(tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
@@ -169,6 +177,7 @@ async def test_another_principals_run_looks_missing(tmp_path: Path) -> None:
         assert (await house.call("echo", '{"text":"x"}', run_id=fresh)).run_id == fresh
 
 
+@pytest.mark.promise("P-limits")
 async def test_too_many_calls_at_once_are_told_to_come_back(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"tools": {"max_concurrent_calls": 1}}) as house, asyncio.TaskGroup() as group:
         running = group.create_task(house.call("sleep", '{"seconds":60}'))
@@ -180,6 +189,7 @@ async def test_too_many_calls_at_once_are_told_to_come_back(tmp_path: Path) -> N
         await running
 
 
+@pytest.mark.promise("P-call-ends")
 async def test_a_stopping_broker_cancels_what_does_not_end(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
         running = group.create_task(house.call("sleep", '{"seconds":60}'))
@@ -189,6 +199,7 @@ async def test_a_stopping_broker_cancels_what_does_not_end(tmp_path: Path) -> No
         assert (await running).state is CallState.CANCELLED
 
 
+@pytest.mark.promise("P-floods")
 async def test_a_large_result_is_digested_and_signed_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ async def test_sleep_says_how_long_as_it_was_asked() -> None:
     assert (await BuiltinExecutor().execute(plan("sleep", seconds=0))).result == {"seconds": 0}
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize("seconds", [-1, MAX_SLEEP_SECONDS + 1, "1", None, True])
 def test_a_sleep_beyond_its_bounds_does_not_pass_its_schema(seconds: object) -> None:
     with pytest.raises(SchemaMismatch):

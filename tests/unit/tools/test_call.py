@@ -59,6 +59,7 @@ def planned(decision: Decision, asked_timeout_ms: int | None = None, **spec: Any
     )
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("asked", "obliged", "expected"),
     [
@@ -75,11 +76,13 @@ def test_the_strictest_timeout_wins(asked: int | None, obliged: int | None, expe
     assert planned(allowed(timeout_ms=obliged), asked).timeout_ms == expected
 
 
+@pytest.mark.promise("P-obligations")
 @pytest.mark.parametrize(("obliged", "expected"), [(None, 4_096), (10, 10), (999_999, 4_096)])
 def test_an_obligation_lowers_the_output_and_never_raises_it(obliged: int | None, expected: int) -> None:
     assert planned(allowed(max_output_bytes=obliged)).max_output_bytes == expected
 
 
+@pytest.mark.promise("P-obligations")
 @pytest.mark.parametrize(
     "obligation", [{"tier": "c"}, {"memory_bytes": 1}, {"cpu_seconds": 1}, {"egress": "none"}, {"read_only": True}]
 )

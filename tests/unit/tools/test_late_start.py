@@ -25,6 +25,7 @@ ENTRIES = ["call.requested", "call.decided", "call.started", "call.finished"]
 FUEL = {BudgetKind.WASM_FUEL: 1_000}
 
 
+@pytest.mark.promise("P-recorded")
 async def test_a_short_call_is_written_down_once_when_it_has_ended(tmp_path: Path) -> None:
     async with open_house(tmp_path, SETTINGS) as house:
         seen: list[list[str]] = []
@@ -44,6 +45,7 @@ async def test_a_short_call_is_written_down_once_when_it_has_ended(tmp_path: Pat
         assert accounts[BudgetKind.WALL_MS].reserved == 0
 
 
+@pytest.mark.promise("P-call-ends")
 async def test_a_long_call_is_seen_running_and_can_be_stopped(tmp_path: Path) -> None:
     async with open_house(tmp_path, SETTINGS) as house, asyncio.TaskGroup() as group:
 
@@ -116,6 +118,7 @@ async def test_a_call_that_is_stopped_while_it_is_being_written_down_has_an_end(
         assert house.run(run_id).budget[BudgetKind.CALLS].reserved == 0
 
 
+@pytest.mark.promise("P-budget-charged")
 @pytest.mark.parametrize("unrecorded", [600.0, 0.0])
 async def test_what_was_computed_under_other_grants_is_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrecorded: float
@@ -137,6 +140,7 @@ async def test_what_was_computed_under_other_grants_is_computed_again(
         assert house.run(run_id).budget[BudgetKind.CALLS].used == 1
 
 
+@pytest.mark.promise("P-budget-charged")
 @pytest.mark.parametrize("unrecorded", [600.0, 0.0])
 async def test_a_spent_run_gives_no_result_whatever_was_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrecorded: float
@@ -157,6 +161,7 @@ async def test_a_spent_run_gives_no_result_whatever_was_expected(
         assert house.kinds(call=record.call_id) == ["call.requested", "call.decided", "call.refused"]
 
 
+@pytest.mark.promise("P-budget-charged")
 async def test_many_at_once_on_a_small_budget_succeed_as_often_as_it_allows(tmp_path: Path) -> None:
     async with open_house(tmp_path, SETTINGS) as house:
         run_id = await house.open_run(calls=5)

@@ -8,6 +8,7 @@ from palyra.tools.schema_check import MAX_LARGE_PATTERNS, SchemaCheck, SchemaMis
 from palyra.tools.schema_weight import MAX_SCHEMA_PARTS, MAX_SCHEMA_PATTERNS, InvalidSchema, SchemaTooHeavy
 
 
+@pytest.mark.promise("P-one-meaning")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -32,6 +33,7 @@ def test_a_schema_that_makes_no_sense_is_told_where() -> None:
         SchemaCheck({"type": "object", "properties": {"a/b": {"type": "strin"}}})
 
 
+@pytest.mark.promise("P-one-meaning")
 def test_a_mismatch_names_the_place() -> None:
     check = SchemaCheck({"properties": {"a/b": {"items": {"type": "integer"}}}})
     with pytest.raises(SchemaMismatch) as refused:

@@ -10,6 +10,7 @@ def test_tool_names(name: str) -> None:
     assert ToolName.parse(name) == name
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     "name",
     ["", "Echo", "fs.", ".fs", "fs..read", "1a", "a b", "a/b", "a\n", "é", "a.-b", "x" * (MAX_TOOL_NAME_CHARS + 1)],

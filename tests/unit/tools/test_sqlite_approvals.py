@@ -110,6 +110,7 @@ def test_a_standing_yes_is_taken_before_one_that_would_be_used_up(house: Journal
     assert kinds(store)[-1] == "approval.used"
 
 
+@pytest.mark.promise("P-approval-exact")
 @pytest.mark.parametrize(
     "changed",
     [

@@ -14,6 +14,7 @@ from palyra.tools.call import CallState, UnknownCall
 WRITE = {"path": "a.txt", "content": "hello"}
 
 
+@pytest.mark.promise("P-budget-charged")
 async def test_a_call_cut_off_by_a_crash_is_ended_once_and_its_budget_given_back(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         run_id = await house.open_run(calls=3)

@@ -52,6 +52,7 @@ class Counting:
         return self.policy.looks_at(request)
 
 
+@pytest.mark.promise("P-policy-same")
 async def test_the_same_call_again_is_not_decided_again(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         policy = Counting(house)
@@ -69,6 +70,7 @@ async def test_anything_else_about_the_caller_is_a_question_of_its_own(tmp_path:
         assert policy.asked == 2
 
 
+@pytest.mark.promise("P-policy-same")
 async def test_a_policy_that_looks_at_the_length_is_asked_about_every_call(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "a.cedar").write_text(LOOKS_AT_LENGTH)
@@ -78,6 +80,7 @@ async def test_a_policy_that_looks_at_the_length_is_asked_about_every_call(tmp_p
         assert states == ["succeeded", "denied", "succeeded"] and policy.asked == 3
 
 
+@pytest.mark.promise("P-policy-same")
 async def test_a_policy_that_looks_at_the_run_is_too(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "a.cedar").write_text(LOOKS_AT_RUN)
@@ -88,6 +91,7 @@ async def test_a_policy_that_looks_at_the_run_is_too(tmp_path: Path) -> None:
         assert policy.asked == 2
 
 
+@pytest.mark.promise("P-policy-same")
 async def test_new_policies_are_asked_at_the_next_call(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     async with open_house(tmp_path) as house:

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from fakes.house import open_house
 from palyra.tools.approval import ApprovalEvent, ApprovalState, Verdict
 from palyra.tools.call import CallState
@@ -28,6 +30,7 @@ async def test_a_decision_wakes_every_caller_that_waits_for_it_and_no_other(tmp_
         assert (await other).reason == "no"
 
 
+@pytest.mark.promise("P-approval-answer")
 async def test_a_decision_made_elsewhere_is_found_by_looking(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         approval_id = (await house.call("fs.write", WRITE)).approval_id

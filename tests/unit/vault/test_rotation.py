@@ -83,6 +83,7 @@ class DyingStore:
         return await self._inner.transact(cut, essential=essential)
 
 
+@pytest.mark.promise("P-vault-sealed")
 @pytest.mark.parametrize("undone", [True, False], ids=["in a transaction", "after it"])
 async def test_cut_off_at_any_point_everything_opens_and_the_next_rotation_ends_it(
     house: VaultHouse, undone: bool

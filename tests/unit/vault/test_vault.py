@@ -66,6 +66,7 @@ async def test_the_list_is_in_order_by_scope_and_by_page(house: VaultHouse) -> N
     assert [str(info.ref) for info in vault.list(after=page[-1].ref)] == ["global/b", "skill:s/a"]
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("value", "error"), [("", BadValue), ("\ud800", BadValue), ("x" * (MAX_VALUE_BYTES + 1), ValueTooLarge)]
 )

@@ -132,6 +132,7 @@ def test_who_writes_waits_until_room_was_made(folder):
     assert written.is_set()
 
 
+@pytest.mark.promise("P-limits")
 async def test_a_runtime_keeps_its_folder_within_the_bound(tmp_path, caplog):
     caplog.set_level("INFO", logger="palyra.wasm")
     compiled = tmp_path / "compiled"

@@ -62,6 +62,7 @@ def test_an_honest_worker_passes_and_what_it_showed_is_kept(scene: FleetScene) -
     )  # fmt: skip
 
 
+@pytest.mark.promise("P-worker-attested")
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

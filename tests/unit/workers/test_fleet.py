@@ -57,6 +57,7 @@ async def test_an_attestation_on_an_older_connection_changes_nothing(
     assert ledger.worker(WORKER).state is State.REGISTERED
 
 
+@pytest.mark.promise("P-worker-attested")
 async def test_an_attestation_counts_once(ledger: MemoryFleet, scene: FleetScene, clock: StillClock) -> None:
     opened = await done(ledger, scene.open_session())
     statement = scene.present(opened, clock.now)
@@ -95,6 +96,7 @@ async def test_a_reconnect_needs_a_new_attestation(ledger: MemoryFleet, scene: F
     assert ledger.lease(lease.lease_id).state is LeaseState.SETTLED
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_a_crash_during_a_lease_quarantines(ledger: MemoryFleet, scene: FleetScene, clock: StillClock) -> None:
     await scene.ready(ledger, now_ms=clock.now)
     lease = await scene.leased(ledger, now_ms=clock.now)
@@ -106,6 +108,7 @@ async def test_a_crash_during_a_lease_quarantines(ledger: MemoryFleet, scene: Fl
     assert (await done(ledger, scene.open_session(OTHER, boot="boot-2"))).state is State.REGISTERED
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_release_alone_and_an_old_attestation_do_not_suffice(
     ledger: MemoryFleet, scene: FleetScene, clock: StillClock
 ) -> None:

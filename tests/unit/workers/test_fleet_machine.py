@@ -466,6 +466,7 @@ TestSqliteFleet.settings = settings(
 )
 
 
+@pytest.mark.promise("P-worker-once")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_life_keeps_the_promises(seed: int) -> None:
     """Generated examples are short; here the fleet lives long, mostly at work, and sees every kind of mishap."""

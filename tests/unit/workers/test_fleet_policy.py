@@ -12,6 +12,7 @@ def test_the_defaults_are_strict() -> None:
     assert policy.challenge_after_ms() + policy.nonce_life_ms < policy.attestation_interval_ms
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     "changes",
     [

@@ -57,6 +57,7 @@ async def test_the_deadline_is_the_shorter_of_what_was_asked_and_what_is_allowed
     assert long.deadline_ms == long.granted_ms + POLICY.lease_ttl_ms
 
 
+@pytest.mark.promise("P-worker-once")
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
@@ -129,6 +130,7 @@ async def test_a_result_is_taken_once(
     assert ledger.worker(WORKER).state is State.AVAILABLE
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_a_result_for_anothers_lease_condemns_its_sender_only(
     ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
 ) -> None:
@@ -209,6 +211,7 @@ async def test_a_read_only_lease_brings_no_artifacts(
     assert await refused(ledger, message) == "worker_scope.denied"
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_what_was_left_behind_quarantines_but_the_result_counts(
     ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
 ) -> None:
@@ -228,6 +231,7 @@ async def test_a_made_up_cleanup_makes_the_result_worthless(
     assert ledger.lease(lease.lease_id).state is LeaseState.FENCED
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_an_orphans_result_is_refused_and_its_cleanup_counts(
     ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
 ) -> None:
@@ -531,6 +535,7 @@ async def test_a_worker_that_declines_has_done_nothing_and_the_call_goes_elsewhe
     assert await refused(ledger, twice) == "lease.not_retryable"
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_a_lost_call_is_not_repeated_unless_that_is_harmless(
     ledger: MemoryFleet, scene: FleetScene, clock: StillClock, worker: WorkerRecord, lease: WorkerLease
 ) -> None:

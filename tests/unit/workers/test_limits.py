@@ -1,8 +1,11 @@
+import pytest
+
 from palyra.limits import MAX_CALL_TIMEOUT_MS
 from palyra.workers import limits
 from palyra.workers.fleet_policy import WorkerFleetPolicy
 
 
+@pytest.mark.promise("P-limits")
 def test_the_bounds_fit_each_other() -> None:
     assert limits.MAX_LEASE_TTL_MS >= MAX_CALL_TIMEOUT_MS
     assert limits.MAX_ARTIFACT_BYTES <= limits.MAX_ARTIFACTS_BYTES

@@ -35,6 +35,7 @@ def test_another_key_another_type_or_another_payload_is_refused() -> None:
             open_statement(kind, Note, said, key.verifier())
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     "payload",
     [

@@ -104,6 +104,7 @@ async def test_what_is_due_is_found_by_index(store: SqliteStore) -> None:
         assert all("USING INDEX" in str(row[3]) for row in plan), plan
 
 
+@pytest.mark.promise("P-worker-once")
 async def test_open_leases_are_found_without_a_look_at_those_that_ended(store: SqliteStore) -> None:
     asked: list[tuple[str, Any]] = []
 

@@ -53,6 +53,7 @@ def test_a_scope_covers_what_is_beneath_its_paths_and_nothing_beside() -> None:
         everything.require("any/thing", write=True)
 
 
+@pytest.mark.promise("P-limits")
 def test_a_scope_names_a_bounded_number_of_paths() -> None:
     with pytest.raises(ScopeTooLarge):
         WorkerWorkspaceScope.parse("/srv", tuple(f"p{n}" for n in range(limits.MAX_SCOPE_PATHS + 1)))
@@ -66,6 +67,7 @@ def test_artifacts_lie_in_the_scope() -> None:
         require_artifacts((artifact("src/a"),), WorkerWorkspaceScope.parse("/srv", ("src",)), written=True)
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("artifacts", "refusal"),
     [

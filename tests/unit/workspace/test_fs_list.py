@@ -31,6 +31,7 @@ def test_describes_entries(tmp_path: Path) -> None:
         assert refused(workspace, "fs.list", path="x") == "workspace.not_found"
 
 
+@pytest.mark.promise("P-limits")
 def test_bounds_are_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         (tmp_path / f"name{number}").write_text("")

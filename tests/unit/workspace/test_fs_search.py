@@ -48,6 +48,7 @@ def test_finds_by_text_pattern_glob_and_place(tmp_path: Path) -> None:
         assert (result["files_searched"], result["files_skipped"], result["truncated"]) == (5, 1, False)
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(
     ("limit", "value", "stopped_by"),
     [

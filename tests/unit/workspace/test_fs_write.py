@@ -51,6 +51,7 @@ def test_the_expected_digest_guards_the_file(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == ["f"]
 
 
+@pytest.mark.promise("P-limits")
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "d").mkdir()
     with open_workspace(tmp_path, ()) as workspace:

@@ -6,6 +6,7 @@ from palyra.workspace.protected import BadProtectedName, ProtectedName, Protecte
 NAMES = ProtectedNames((".git/hooks", ".env*", "secrets/*.pem", "[ab]x/", "*.key"))
 
 
+@pytest.mark.promise("P-files-protected")
 @pytest.mark.parametrize(
     ("path", "pattern"),
     [

@@ -45,6 +45,7 @@ def test_new_files_obey_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "program").stat().st_mode) == 0o750
 
 
+@pytest.mark.promise("P-files-protected")
 @pytest.mark.parametrize("step", ["write", "fsync", "rename", "link"])
 def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, both_ways: str, step: str
@@ -79,6 +80,7 @@ class CancelAfter(threading.Event):
         return self.looks < 0
 
 
+@pytest.mark.promise("P-files-protected")
 def test_cancelling_at_any_moment_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
     outcomes = set()
     for looks in range(12):

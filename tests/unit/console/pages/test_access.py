@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from fakes.console_house import visitor
 from fakes.house import House, open_house
 from palyra.journal.event import Event, NewEvent
@@ -16,6 +18,7 @@ async def record(house: House, kind: str, **payload: object) -> Event:
     return event
 
 
+@pytest.mark.promise("P-console-guarded")
 async def test_tokens_are_made_and_ended_by_admins(tmp_path: Path) -> None:
     (tmp_path / "policies").mkdir()
     async with open_house(tmp_path) as house:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from fakes.browsing import browsing
 from fakes.console_house import visitor
@@ -79,6 +80,7 @@ async def test_a_refused_call_leads_to_its_run_where_there_is_one_and_never_to_s
         assert listed.count('href="/runs/') == 1 and f'href="/runs/{run}"' in listed
 
 
+@pytest.mark.promise("P-limits")
 async def test_lists_are_documents_with_cursors(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
@@ -106,6 +108,7 @@ async def test_a_call_is_stopped_from_its_page(tmp_path: Path) -> None:
         assert (await running).state is CallState.CANCELLED
 
 
+@pytest.mark.promise("P-evidence")
 async def test_a_call_saved_from_its_page_verifies(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
@@ -148,6 +151,7 @@ async def test_a_request_that_a_yes_would_not_cover_has_no_button_for_it(tmp_pat
         assert (await known.post(decision, {"decision": "deny"})).data["state"] == "denied"
 
 
+@pytest.mark.promise("P-console-works")
 async def test_the_menu_counts_calls_and_skills_that_wait(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         known = await visitor(house)
@@ -192,6 +196,7 @@ async def test_policy_is_explained_and_replayed(tmp_path: Path) -> None:
         assert (await known.data("/console/v1/policy"))["rejected"]["code"] == "policy.bundle_invalid"
 
 
+@pytest.mark.promise("P-skill-approved")
 async def test_skills_change_their_status_and_candidates_are_scaffolds(tmp_path: Path) -> None:
     async with open_house(tmp_path, SETTINGS) as house:
         known = await visitor(house)
@@ -372,6 +377,7 @@ async def test_the_pictures_of_a_session_that_is_no_more_are_over_at_once(tmp_pa
         assert got.status == 200 and got.body.startswith(b"event: over") and b"browser.unknown_session" in got.body
 
 
+@pytest.mark.promise("P-browser-handover")
 async def test_what_a_person_types_into_a_browser_is_not_kept(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"browser": {"enabled": False}}) as house:
         known = await visitor(house)

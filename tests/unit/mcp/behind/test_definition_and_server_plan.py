@@ -97,6 +97,7 @@ def test_a_resource_cannot_be_one_of_palyras_own(kind: DefinitionKind, raw: dict
     assert listing.definitions == () and listing.refused.keys() == {raw["name"]}
 
 
+@pytest.mark.promise("P-limits")
 def test_listings_are_bounded() -> None:
     with pytest.raises(DefinitionRefused):
         read_listing("clock", [(TOOL, told(str(number))) for number in range(MAX_SERVER_TOOLS + 1)])

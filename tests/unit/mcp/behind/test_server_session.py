@@ -78,6 +78,7 @@ async def test_a_server_that_answers_badly_has_failed(answer: Any, error: type[E
                 await session.offered(("tools",))
 
 
+@pytest.mark.promise("P-limits")
 async def test_what_a_server_says_is_bounded_and_greetings_are_passed_over() -> None:
     async def write(_: bytes) -> None: ...
 
@@ -102,6 +103,7 @@ async def test_what_a_server_says_is_bounded_and_greetings_are_passed_over() -> 
         pipes.close()
 
 
+@pytest.mark.promise("P-mcp-servers")
 async def test_what_a_server_tells_unasked_reaches_nobody_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
     told = [{"method": "notifications/message", "params": {"level": "info"}}, {"method": "notifications/\\n"}]
 
@@ -118,6 +120,7 @@ async def test_what_a_server_tells_unasked_reaches_nobody_and_no_log(caplog: pyt
     assert caplog.records == []
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize(("lists", "taken"), [(MAX_SERVER_CONTAINERS // 2, True), (MAX_SERVER_CONTAINERS, False)])
 async def test_an_answer_of_nothing_but_brackets_is_a_flood(lists: int, taken: bool) -> None:
     answer = {"content": [{"type": "text", "text": "[" * lists}], "structuredContent": {"a": [[]] * lists}}
@@ -132,6 +135,7 @@ async def test_an_answer_of_nothing_but_brackets_is_a_flood(lists: int, taken: b
     assert (pipes.failure is None) == taken
 
 
+@pytest.mark.promise("P-limits")
 @pytest.mark.parametrize("listens", [True, False])
 async def test_a_server_that_asks_and_does_not_listen_is_flooding(listens: bool) -> None:
     """Each of its requests would otherwise be kept until it does."""

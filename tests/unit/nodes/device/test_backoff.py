@@ -1,5 +1,6 @@
 """Waiting before the next try."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def test_the_first_try_comes_at_once_and_later_ones_ever_later() -> None:
     assert delays == sorted(delays)
 
 
+@pytest.mark.promise("P-limits")
 @given(st.integers(min_value=1, max_value=10**9), st.floats(min_value=0, max_value=1))
 def test_half_is_sure_and_half_is_chance_however_often_it_failed(failures: int, draw: float) -> None:
     delay = Backoff(failures=failures).delay_ms(draw)

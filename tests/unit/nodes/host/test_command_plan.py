@@ -21,6 +21,7 @@ def test_each_parameter_is_one_word_whatever_it_holds() -> None:
     assert PLAN.words({"file": hostile, "size": "9"}) == ("convert", "--", hostile, "9")
 
 
+@pytest.mark.promise("P-device-consent")
 @given(st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
 def test_a_request_never_changes_how_many_words_there_are_or_which_program_runs(file: str, size: str) -> None:
     try:

@@ -141,6 +141,7 @@ async def test_a_result_that_was_finished_before_the_kill_is_handed_in_by_the_ne
     await again.kill()
 
 
+@pytest.mark.promise("P-device-recovers")
 async def test_certificates_renew_through_five_lifetimes_and_the_device_is_never_offline(tmp_path: Path) -> None:
     """Ten seconds of certificate pass in one: more than the skew would be needed for TLS to notice."""
 

@@ -90,6 +90,7 @@ def test_a_lost_connection_is_tried_again_later_and_later_until_it_stands() -> N
     assert keeper.next_wake_ms(at(wake)) == wake + FIRST_DELAY_MS, "it begins anew"
 
 
+@pytest.mark.promise("P-device-recovers")
 def test_heartbeats_go_out_and_silence_is_a_lost_connection() -> None:
     keeper = connected()
     assert tick(keeper, BEAT - 1) == [] and tick(keeper, BEAT) == [SendHeartbeat(1, 0)]
@@ -175,6 +176,7 @@ def test_news_of_authorities_renew_at_once() -> None:
     assert tick(keeper, 1) == [RequestRenewal(1)]
 
 
+@pytest.mark.promise("P-device-recovers")
 def test_a_clock_that_is_set_back_does_not_put_the_renewal_off() -> None:
     """By the device's own clock there are hours left; by the daemon's there are not."""
     keeper = connected()
@@ -192,6 +194,7 @@ def test_an_ended_certificate_ends_the_host() -> None:
     assert keeper.next_wake_ms(at(0)) is None
 
 
+@pytest.mark.promise("P-limits")
 def test_a_daemon_that_says_no_again_and_again_is_believed() -> None:
     keeper = LinkKeeper(FIRST, lambda: 0.0)
     said: list[Command] = []

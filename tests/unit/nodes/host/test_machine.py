@@ -1,5 +1,6 @@
 """Lives of a device, as transcripts: the connection and the work together."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,6 +182,7 @@ class World:
                 self.follow(machine.tick(now))
 
 
+@pytest.mark.promise("P-device-once")
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2)), max_size=60))
 def test_no_work_is_ever_begun_twice_whatever_happens_in_whatever_order(events: list[tuple[int, int]]) -> None:
     world = World()

@@ -162,6 +162,7 @@ def test_after_a_kill_what_may_be_done_twice_is_done_again_when_it_is_sent_again
     assert book.dispatched(asked(capability="echo"), 1)[-1] == Begin(asked(capability="echo"), 1_000)
 
 
+@pytest.mark.promise("P-limits")
 def test_what_is_not_offered_and_what_is_too_much_is_answered_not_begun() -> None:
     book = WorkBook(OFFERED)
     book.dispatched(asked(capability="rm"), 0)
@@ -198,6 +199,7 @@ def test_a_report_under_way_is_awaited() -> None:
     assert book.tick(5 + limits.RESULT_KEPT_MS) == [] and book.open_ids == ("R1",)
 
 
+@pytest.mark.promise("P-device-once")
 def test_finished_ids_are_remembered_up_to_a_bound() -> None:
     book = WorkBook(OFFERED)
     for number in range(limits.MAX_REMEMBERED + 1):

@@ -225,6 +225,7 @@ async def test_a_certificate_is_renewed_while_a_lease_runs(tmp_path: Path) -> No
         assert told.answer == "" and told.statement.outcome is LeaseOutcome.SUCCEEDED, "signed with the new key"
 
 
+@pytest.mark.promise("P-worker-quarantine")
 async def test_a_lease_that_never_arrived_is_disclaimed_and_one_that_did_is_settled(tmp_path: Path) -> None:
     async with worker_scene(tmp_path) as scene, scene.running():
         await scene.online()

@@ -175,6 +175,7 @@ async def test_a_lease_that_was_stopped_before_it_began_does_not_begin(tmp_path:
     assert end.outcome is LeaseOutcome.CANCELLED and not house.calls.begun.is_set() and end.cleanup.workspace == ""
 
 
+@pytest.mark.promise("P-call-ends")
 async def test_a_lease_that_is_stopped_while_its_place_is_made_does_not_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ async def test_a_packet_brings_its_descriptors() -> None:
             assert got.getsockname() == sent.getsockname() and got.gettimeout() == 0.0
 
 
+@pytest.mark.promise("P-limits")
 async def test_too_long_or_too_many_is_refused_and_leaks_nothing() -> None:
     with pair() as (left, right):
         before = len(os.listdir("/proc/self/fd"))

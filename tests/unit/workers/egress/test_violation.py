@@ -31,6 +31,7 @@ def test_what_was_never_allowed_counts_at_any_time(access: LeaseAccess) -> None:
     assert held_against(access, refused("", AddressForbidden, 0), 1_001) == Held("egress.address_forbidden", "", 0)
 
 
+@pytest.mark.promise("P-worker-network")
 def test_traffic_of_an_ended_lease_is_a_violation_once_its_worker_had_time() -> None:
     assert held_against(OVER, refused("ok.example"), LATE - 1) is None
     assert held_against(OVER, refused("ok.example"), LATE) == Held(LEASE_OUTLIVED, "ok.example", 443)
@@ -45,6 +46,7 @@ def test_a_door_asked_for_long_after_the_end_is_one_too() -> None:
     assert opened_late(OVER, LATE) == Held(LEASE_OUTLIVED, "", 0)
 
 
+@pytest.mark.promise("P-limits")
 def test_each_kind_is_told_once_and_a_flood_is_cut() -> None:
     told = TellOnce()
     first = Held("egress.host_not_allowed", "a.example", 443)
