@@ -59,6 +59,12 @@ def test_each_marker_names_a_promise() -> None:
     assert {path: marked - set(IDS) for path, marked in MARKED.items() if marked - set(IDS)} == {}
 
 
+def test_the_pages_name_promises_that_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    named = {name for page in pages for name in re.findall(r"`(P-[a-z-]+)`", page.read_text(encoding="utf-8"))}
+    assert named == set(IDS)
+
+
 def test_markers_are_found_on_tests_and_modules_only() -> None:
     source = """
 import pytest
