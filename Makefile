@@ -5,6 +5,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-for-tests
 PYTEST_WORKERS ?= 4
 CHECKS := $(VENV)/checks.txt
+SECOND_TRIES := $(VENV)/second-tries.txt
 MINUTES ?= 30
 
 .PHONY: help run demo test check bench soak soak-tests clean lock format
@@ -43,18 +44,16 @@ check: $(TEST_STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# The checks use one processor and tests wait for half of their time: they run beside each other, and what the checks say
-# comes last. The tests are collected once, with bytecode written, so that not each worker has to take every file's
-# assertions apart again.
+# The checks use one processor and tests wait for half of their time, so they run beside each other. The checks print
+# after the tests, and the tests that needed a second try come last. The tests are collected once, with bytecode written,
+# so that not each worker has to take every file's assertions apart again.
 test: $(TEST_STAMP)
 	@$(BIN)/python -m compileall -q src tests/fakes
 	@$(MAKE) --no-print-directory check >$(CHECKS) 2>&1 & checks=$$!; \
 	  PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -q -m "not soak" >/dev/null 2>&1; \
-	  $(BIN)/pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not soak" || \
-	  { echo "Once more, alone: what failed beside the others. It must pass, and its race is worth mending."; \
-	    $(BIN)/pytest --last-failed --last-failed-no-failures none -m "not soak"; }; tested=$$?; \
-	  wait $$checks && echo "Lint, types and import contracts are as they must be." || { cat $(CHECKS); exit 1; }; \
-	  exit $$tested
+	  $(BIN)/python scripts/run_tests.py --workers $(PYTEST_WORKERS) --report $(SECOND_TRIES); tested=$$?; \
+	  wait $$checks && echo "Lint, types and import contracts are as they must be." || { cat $(CHECKS); tested=1; }; \
+	  cat $(SECOND_TRIES); exit $$tested
 
 bench: $(TEST_STAMP)
 	@sh scripts/bench_peers.sh $(BIN)/python
