@@ -1,12 +1,11 @@
 """The skills in use, in step with the registry: their tools in the catalog, their modules compiled once.
 
-The registry's revision is looked at before every call of a skill's tool and every listing, unless that was done just
-before: a change of this process is seen at once, one of another process within milliseconds.
+Reads the registry's revision before every call of a skill's tool and every listing, so that a change is seen at once,
+also one that another process made.
 """
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -22,8 +21,6 @@ from palyra.wasm.runtime import CompiledModule
 _LOG = logging.getLogger("palyra.skills")
 GROUP: Final = "skills"
 _NEVER: Final = -1
-# A change that another process made is seen after this time at most; one of this process at once.
-FRESH_SECONDS: Final = 0.01
 Compile = Callable[[bytes], Awaitable[CompiledModule]]
 
 
@@ -37,9 +34,6 @@ class ActiveSkills:
         self._egress = egress
         self._actor = actor
         self._revision = _NEVER
-        # Until when what is known here counts as looked up, and the registry's count of changes at that look.
-        self._fresh_until = 0.0
-        self._changes = _NEVER
         self._changing = asyncio.Lock()
         self._tools: dict[str, ActiveTool] = {}
         # By digest of the module: its bytes until it is compiled, then what the runtime knows it by.
@@ -47,12 +41,8 @@ class ActiveSkills:
         self._compiled: dict[str, CompiledModule] = {}
 
     async def freshen(self) -> None:
-        """Nothing to do but one small read when nothing has changed."""
-        if not self._wasm.enabled or self._is_fresh():
-            return
-        until, changes = time.monotonic() + FRESH_SECONDS, self._registry.changes
-        if self._registry.index.revision() == self._revision:
-            self._fresh_until, self._changes = until, changes
+        """Read the registry again if it has changed; nearly always one small read says that it has not."""
+        if not self._wasm.enabled or self._registry.index.revision() == self._revision:
             return
         async with self._changing:
             revision = self._registry.index.revision()
@@ -71,16 +61,12 @@ class ActiveSkills:
         self._compiled = {digest: module for digest, module in self._compiled.items() if digest in kept}
         self._bytes = {digest: data for digest, data in kept.items() if digest not in self._compiled}
 
-    def _is_fresh(self) -> bool:
-        return self._registry.changes == self._changes and time.monotonic() < self._fresh_until
-
     def tool(self, name: str, digest: str) -> ActiveTool:
         """The tool as it was decided on: of exactly this archive, which must still be the one in use."""
         active = self._tools.get(name)
         if active is None or active.module.digest != digest:
             raise NotRunnable(f"{name} is not in use any more as it was decided on", digest=digest)
-        if not self._is_fresh():
-            self._registry.require_runnable(active.module.skill_id, digest)
+        self._registry.require_runnable(active.module.skill_id, digest)
         return active
 
     def module_of(self, skill_id: str, name: str) -> ResolvedInstalledSkillModule:
@@ -114,7 +100,7 @@ class ActiveSkills:
     def forget_compiled(self) -> None:
         """The runtime is another, or lost what it had compiled: archives are read and verified again."""
         self._compiled.clear()
-        self._revision = self._changes = _NEVER
+        self._revision = _NEVER
 
     async def prepare(self, compile_module: Compile) -> None:
         """Has everything compiled before somebody waits for it. What fails then fails again where it is called."""

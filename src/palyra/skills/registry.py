@@ -96,8 +96,6 @@ class SkillRegistry:
         self._first_use = trust_on_first_use
         self._sweeping = Sweeping(files, self.index)
         self._judging = asyncio.Semaphore(MAX_JUDGED_AT_ONCE)
-        # Counts what this process has changed, or tried to.
-        self.changes = 0
         # Told after every change that this process made.
         self.on_change: Callable[[], None] = _nobody
 
@@ -287,7 +285,6 @@ class SkillRegistry:
         try:
             return await self._store.transact(work)
         finally:
-            self.changes += 1
             self.on_change()
 
     def _opened(self, raw: bytes) -> tuple[SkillArtifact, VerifiedSignature]:

@@ -135,7 +135,6 @@ class ComponentGuests:
         except UnicodeDecodeError as problem:
             raise GuestEnded("trap", "the input is not text, which is all a component takes") from problem
         self._wasi.begin(call.clock_ms, call.random_seed)
-        self._desk.clear()
         store = GuestStore(self._engine_address, call, loaded.facts)
         begin()
         try:
@@ -143,7 +142,7 @@ class ComponentGuests:
             well, text = self._run(loaded, entry, store.context, call)
         finally:
             meter.stop(store.fuel_used())
-            self._desk.leave(store)
+            store.close()
         if not well:
             raise GuestEnded("failed", text.decode("utf-8", "replace")[: call.max_log_line_chars + 1])
         if len(text) > call.max_output_bytes:

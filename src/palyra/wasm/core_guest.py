@@ -26,10 +26,7 @@ _MOST_VALUES: Final = 4
 class LoadedCore:
     """A module with its imports resolved. Instantiating it again and again costs little."""
 
-    def __init__(
-        self, home: "CoreGuests", engine: wasmtime.Engine, linker: CoreLinker, compiled: bytes, facts: ModuleFacts
-    ) -> None:
-        self.home = home
+    def __init__(self, engine: wasmtime.Engine, linker: CoreLinker, compiled: bytes, facts: ModuleFacts) -> None:
         self.facts = facts
         module = wasmtime.Module.deserialize(engine, compiled)
         self._pre = linker.linker.instantiate_pre(module)
@@ -37,8 +34,6 @@ class LoadedCore:
         initialize = facts.export(INITIALIZE)
         self.initializes = initialize is not None and initialize.type == "() -> ()"
         self.one_memory = facts.shows_its_memory
-        # An instance of it does nothing before it is called, and says itself how much memory it has.
-        self.waits_still = self.one_memory and not facts.has_start
         self._forms: dict[str, EntryForm] = {}
 
     def form(self, entry: str) -> EntryForm:
@@ -52,7 +47,7 @@ class CoreGuests:
 
     def __init__(self, engine: wasmtime.Engine, desk: Desk) -> None:
         self._engine = engine
-        self.engine_address = libwasmtime.address_of(engine)
+        self._engine_address = libwasmtime.address_of(engine)
         self._desk = desk
         self._max_request_bytes = 0
         self.functions = CoreHostFunctions(desk, lambda: self._max_request_bytes)
@@ -63,7 +58,6 @@ class CoreGuests:
         self._instance = libwasmtime.Instance()
         # An instance may only be asked with the store it lives in: the engine ends the process otherwise.
         self._lives = False
-        self._ready: tuple[LoadedCore, GuestStore] | None = None
         # Whether its exported memory was found: host functions look at the same one.
         self._has_memory = False
         self._extern = libwasmtime.Extern()
@@ -75,7 +69,7 @@ class CoreGuests:
         self._trap_reference = ctypes.byref(self._trap)
 
     def load(self, compiled: bytes, facts: ModuleFacts) -> LoadedCore:
-        return LoadedCore(self, self._engine, self.linker, compiled, facts)
+        return LoadedCore(self._engine, self.linker, compiled, facts)
 
     def run(self, loaded: LoadedCore, call: Call, meter: RunMeter, begin: Callable[[], None]) -> bytes | int:
         """The output, or ``GuestEnded``. ``meter`` is told of fuel and memory either way. ``begin`` starts the clock:
@@ -84,9 +78,8 @@ class CoreGuests:
         self._max_request_bytes = call.max_request_bytes
         self.functions.begin()
         self.wasi.begin(call.clock_ms, call.random_seed)
-        self._has_memory = False
-        self._desk.clear()
-        store = self._moved_in(loaded, call)
+        self._has_memory = self._lives = False
+        store = GuestStore(self._engine_address, call, loaded.facts)
         begin()
         try:
             meter.start(exact=loaded.one_memory)
@@ -95,48 +88,11 @@ class CoreGuests:
             if self._lives and loaded.one_memory and self._in_memory(store.context):
                 meter.memory_bytes = self._desk.memory.size
             meter.stop(store.fuel_used())
-            self._desk.leave(store)
-
-    def make_ready(self, loaded: LoadedCore, call: Call) -> None:
-        """After a guest: a new place for the next one, if that is of the same module and gets the same bounds. Nothing
-        of the module runs in it before it is called."""
-        self.forget_ready()
-        if not loaded.waits_still:
-            return
-        store = GuestStore(self.engine_address, call, loaded.facts)
-        try:
-            self._instantiate(loaded, store.context)
-        except GuestEnded:
-            # Told to the one who calls it.
             store.close()
-        else:
-            self._ready = loaded, store
-
-    def forget_ready(self) -> None:
-        if self._ready is not None:
-            (_, store), self._ready = self._ready, None
-            store.close()
-
-    def _moved_in(self, loaded: LoadedCore, call: Call) -> GuestStore:
-        """A store that nobody has used. ``_lives`` says whether an instance is in it already."""
-        self._lives = False
-        if self._ready is not None:
-            waits, store = self._ready
-            if waits is loaded and store.bounds == (call.memory_bytes, call.table_elements):
-                self._ready = None
-                store.grant(call.fuel)
-                self._lives = True
-                return store
-            self.forget_ready()
-        return GuestStore(self.engine_address, call, loaded.facts)
-
-    def _instantiate(self, loaded: LoadedCore, context: int) -> None:
-        self._judge(libwasmtime.instantiate(loaded.address, context, self._instance_reference, self._trap_reference))
 
     def _run(self, loaded: LoadedCore, form: EntryForm, context: int, call: Call) -> bytes | int:
-        if not self._lives:
-            self._instantiate(loaded, context)
-            self._lives = True
+        self._judge(libwasmtime.instantiate(loaded.address, context, self._instance_reference, self._trap_reference))
+        self._lives = True
         if loaded.initializes:
             self._call(context, INITIALIZE, ())
         if form is EntryForm.MINIMAL:

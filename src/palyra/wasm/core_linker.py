@@ -14,7 +14,6 @@ import wasmtime
 from palyra.wasm import libwasmtime
 from palyra.wasm.abi import core_types
 from palyra.wasm.guest_memory import GuestMemory
-from palyra.wasm.guest_store import GuestStore
 from palyra.wasm.host_calls import HostCalls
 
 _TYPES: Final = {"i32": wasmtime.ValType.i32, "i64": wasmtime.ValType.i64}
@@ -30,7 +29,6 @@ class Desk:
         self.fault: BaseException | None = None
         # Set by a function that ends the guest, with the reason.
         self.ended: str | None = None
-        self._left: GuestStore | None = None
 
     def begin(self, calls: HostCalls | None) -> None:
         """Before a guest, and after it with None: nothing of the last one is left."""
@@ -38,15 +36,6 @@ class Desk:
         self.result = b""
         if calls is not None:
             self.fault = self.ended = None
-
-    def leave(self, store: GuestStore) -> None:
-        """Where a guest lived that has ended. It is cleared when its answer is on the way, or before the next one."""
-        self._left = store
-
-    def clear(self) -> None:
-        if self._left is not None:
-            store, self._left = self._left, None
-            store.close()
 
 
 Implementation = Callable[..., int | None]

@@ -3,14 +3,13 @@
 import os
 import platform
 import resource
-from typing import Any, Final
+from typing import Final
 
 import wasmtime
 from wasmtime import _ffi
 
 from palyra.limits import KIB, MIB
 from palyra.wasm.limits import MAX_WASM_STACK_BYTES
-from palyra.wasm.module_facts import CORE, ModuleFacts
 
 # What a guest is compiled with. A change here makes every cached module another one.
 SETTINGS: Final[dict[str, bool | int | str]] = {
@@ -52,64 +51,15 @@ def _settings() -> dict[str, bool | int | str]:
     return SETTINGS if unlimited else SETTINGS | SMALL_RESERVATION
 
 
-# A place that is kept for the memory and the table of a guest: mapping and unmapping them anew is a third of what a
-# small guest costs. One guest runs at a time, so there is one of each.
-SLOT: Final[dict[str, int]] = {
-    "total_core_instances": 1,
-    "total_memories": 1,
-    "total_tables": 1,
-    "total_component_instances": 0,
-    "total_stacks": 0,
-    "total_gc_heaps": 0,
-    # All that a module of 32 bits can address: limits are the store's.
-    "max_memory_size": 4096 * MIB,
-    "table_elements": 10_000,
-    "max_core_instance_size": 16 * MIB,
-    # Up to here memory is overwritten with zeros, beyond it given back and taken anew, which is slower for a little.
-    "linear_memory_keep_resident": 256 * KIB,
-    "table_keep_resident": 64 * KIB,
-}
-
-
 def make_engine(*, parallel: bool = False) -> wasmtime.Engine:
     """``parallel`` lets compilation use threads; a process that forks must not have them."""
-    return wasmtime.Engine(_config(parallel=parallel))
-
-
-def make_slot_engine() -> wasmtime.Engine | None:
-    """For guests that fit into a slot; it runs what the other engine compiles. None where address space is limited."""
-    if _settings() is not SETTINGS:
-        return None
-    config = _config(parallel=False)
-    slot = _ffi.wasmtime_pooling_allocation_config_new()
-    try:
-        for name, value in SLOT.items():
-            setting: Any = getattr(_ffi, f"wasmtime_pooling_allocation_config_{name}_set")
-            setting(slot, value)
-        _ffi.wasmtime_pooling_allocation_strategy_set(config.ptr(), slot)
-    finally:
-        _ffi.wasmtime_pooling_allocation_config_delete(slot)
-    return wasmtime.Engine(config)
-
-
-def fits_into_slot(facts: ModuleFacts) -> bool:
-    """One memory that shows how large it is, and a table that cannot outgrow its place."""
-    return (
-        facts.form == CORE
-        and facts.shows_its_memory
-        and len(facts.tables) <= SLOT["total_tables"]
-        and all(table.maximum is not None and table.maximum <= SLOT["table_elements"] for table in facts.tables)
-    )
-
-
-def _config(*, parallel: bool) -> wasmtime.Config:
     config = wasmtime.Config()
     for name, value in _settings().items():
         setattr(config, name, value)
     config.parallel_compilation = parallel
     # Guests speak and are called synchronously; streams and tasks between components have no host here.
     _ffi.wasmtime_config_wasm_component_model_async_set(config.ptr(), False)
-    return config
+    return wasmtime.Engine(config)
 
 
 def _version() -> str:

@@ -12,17 +12,12 @@ class GuestStore:
     def __init__(self, engine_address: int, call: Call, facts: ModuleFacts) -> None:
         self._store = libwasmtime.store_new(engine_address, None, None)
         self.context: int = libwasmtime.store_context(self._store)
-        self.bounds = (call.memory_bytes, call.table_elements)
         libwasmtime.store_limiter(
-            *(self._store, *self.bounds, MAX_CORE_INSTANCES),
+            *(self._store, call.memory_bytes, call.table_elements, MAX_CORE_INSTANCES),
             *(len(facts.tables), len(facts.memories)),
         )
-        self.grant(call.fuel)
-
-    def grant(self, fuel: int) -> None:
-        """Before anything of the guest runs."""
-        self._budget = fuel
-        libwasmtime.set_fuel(self.context, fuel)
+        self._budget = call.fuel
+        libwasmtime.set_fuel(self.context, call.fuel)
         # The deadline's timer moves the epoch on by one.
         libwasmtime.set_epoch_deadline(self.context, 1)
 

@@ -1,6 +1,5 @@
 """What a worker process does all day: loads modules, runs guests, passes their questions on. One guest at a time."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +13,6 @@ from palyra.wasm.component_guest import ComponentGuests, LoadedComponent
 from palyra.wasm.core_guest import CoreGuests, LoadedCore
 from palyra.wasm.core_linker import Desk
 from palyra.wasm.deadline import Deadline
-from palyra.wasm.engine import fits_into_slot
 from palyra.wasm.host_calls import HostCalls
 from palyra.wasm.module_facts import CORE
 from palyra.wasm.run_meter import GuestEnded, ProcessMemory, RunMeter
@@ -28,24 +26,17 @@ _MS_PER_SECOND: Final = 1_000
 
 
 class Guests:
-    """Both kinds of guests. Made before the fork, used after it. ``slot_engine`` runs those that fit into a place that
-    is kept for them, faster."""
+    """Both kinds of guests. Made before the fork, used after it."""
 
-    def __init__(self, engine: wasmtime.Engine, slot_engine: wasmtime.Engine | None = None) -> None:
+    def __init__(self, engine: wasmtime.Engine) -> None:
         self.engine = engine
         self.desk = Desk()
         self.core = CoreGuests(engine, self.desk)
-        self.in_slot = None if slot_engine is None else CoreGuests(slot_engine, self.desk)
         self.components = ComponentGuests(engine, self.desk)
 
     def load(self, form: str, compiled: bytes, frame: Load) -> LoadedCore | LoadedComponent:
-        if form != CORE:
-            return self.components.load(compiled, frame.facts)
-        if self.in_slot is not None and fits_into_slot(frame.facts):
-            # What does not fit after all, for reasons that only the engine knows, is loaded as any other.
-            with contextlib.suppress(wasmtime.WasmtimeError):
-                return self.in_slot.load(compiled, frame.facts)
-        return self.core.load(compiled, frame.facts)
+        home = self.core if form == CORE else self.components
+        return home.load(compiled, frame.facts)
 
     def run(
         self,
@@ -55,18 +46,8 @@ class Guests:
         begin: Callable[[], None] = lambda: None,
     ) -> bytes | int:
         if isinstance(loaded, LoadedCore):
-            return loaded.home.run(loaded, call, meter, begin)
+            return self.core.run(loaded, call, meter, begin)
         return self.components.run(loaded, call, meter, begin)
-
-    def clear_up(self, loaded: LoadedCore | LoadedComponent, call: Call) -> None:
-        """When the answer is on its way: where the guest lived is cleared, and the slot made ready for the next."""
-        self.desk.clear()
-        if self.in_slot is not None and isinstance(loaded, LoadedCore) and loaded.home is self.in_slot:
-            self.in_slot.make_ready(loaded, call)
-
-    def forget_ready(self) -> None:
-        if self.in_slot is not None:
-            self.in_slot.forget_ready()
 
 
 class Worker:
@@ -75,7 +56,6 @@ class Worker:
         self._guests = guests
         self._memory = memory
         self._deadline = Deadline(libwasmtime.address_of(guests.engine))
-        self._in_slot = None if guests.in_slot is None else Deadline(guests.in_slot.engine_address)
         self._loaded: dict[bytes, LoadedCore | LoadedComponent] = {}
         self._ends_at = 0.0
         self._answer_seconds = 0.0
@@ -87,11 +67,9 @@ class Worker:
             match frame:
                 case Call():
                     self._channel.send(self._run(frame))
-                    self._guests.clear_up(self._loaded[frame.digest], frame)
                 case Load():
                     self._channel.send(self._load(frame))
                 case Unload():
-                    self._guests.forget_ready()
                     self._loaded.pop(frame.digest, None)
                 case _:  # an answer that came too late
                     continue
@@ -114,10 +92,10 @@ class Worker:
         kind = message = ""
         faulty = False
         output: bytes | int = b""
-        loaded = self._loaded[call.digest]
-        deadline = self._deadline_of(loaded)
         try:
-            output = self._guests.run(loaded, call, meter, lambda: deadline.arm(call.timeout_us))
+            output = self._guests.run(
+                self._loaded[call.digest], call, meter, lambda: self._deadline.arm(call.timeout_us)
+            )
         except GuestEnded as end:
             kind, message = classify.with_memory(end.kind, meter.memory_bytes, call.memory_bytes), end.message
         except PalyraError as problem:
@@ -126,7 +104,7 @@ class Worker:
             # A value that could not be passed between guest and host. Nothing of it may reach the next guest.
             kind, message, faulty = "trap", f"a host function could not answer: {type(fault).__name__}", True
         finally:
-            spent = deadline.disarm() or faulty
+            spent = self._deadline.disarm() or faulty
             desk.begin(None)
         calls.finish_printing()
         if not kind and calls.failure is not None:
@@ -147,11 +125,6 @@ class Worker:
             logs_dropped=calls.logs_dropped,
             spent=spent,
         )
-
-    def _deadline_of(self, loaded: LoadedCore | LoadedComponent) -> Deadline:
-        """Each engine has an epoch of its own."""
-        in_slot = isinstance(loaded, LoadedCore) and loaded.home is self._guests.in_slot
-        return self._in_slot if in_slot and self._in_slot is not None else self._deadline
 
     def _ask(self, question: Ask) -> Answer:
         """Sends a guest's question on and waits. A guest whose time is over gets no answer."""

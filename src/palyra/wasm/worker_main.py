@@ -19,7 +19,7 @@ import wasmtime
 
 from palyra.wasm import confinement
 from palyra.wasm.compiler import compile_one
-from palyra.wasm.engine import engine_name, make_engine, make_slot_engine
+from palyra.wasm.engine import engine_name, make_engine
 from palyra.wasm.limits import COMPILE_MEMORY_BYTES, WORKER_MEMORY_BYTES
 from palyra.wasm.module_facts import CORE, module_facts
 from palyra.wasm.run_meter import ProcessMemory, RunMeter
@@ -49,7 +49,6 @@ def warm_up(guests: Guests) -> None:
     loaded = guests.load(CORE, compiled, frame)
     memory = ProcessMemory()
     guests.run(loaded, _warm_call(), RunMeter(memory))
-    guests.desk.clear()
     memory.close()
 
 
@@ -176,7 +175,7 @@ def main(arguments: list[str], exit_process: Callable[[int], object] = os._exit)
     confinement.hide()
     confinement.name_process(b"palyra-nursery")
     os.chdir("/")
-    guests = Guests(make_engine(), make_slot_engine())
+    guests = Guests(make_engine())
     warm_up(guests)
     gc.collect()
     # A collection would touch, and so copy, every page a fork shares.

@@ -6,7 +6,7 @@ import wasmtime
 
 from fakes.wasm_guests import ECHO, imported, minimal, text_at, wasm
 from palyra.wasm import libwasmtime
-from palyra.wasm.engine import make_engine, make_slot_engine
+from palyra.wasm.engine import make_engine
 from palyra.wasm.guest_memory import GuestMemory
 from palyra.wasm.guest_store import GuestStore
 from palyra.wasm.host_calls import HostCalls
@@ -21,9 +21,9 @@ CALL = msgspec.structs.replace(
 )
 
 
-@pytest.fixture(params=["mapped anew", "in a slot"])
-def guests(request):
-    return Guests(make_engine(), make_slot_engine() if request.param == "in a slot" else None)
+@pytest.fixture
+def guests():
+    return Guests(make_engine())
 
 
 @pytest.fixture
@@ -111,85 +111,45 @@ GROWS = """(loop $more (br_if $more (i32.ne (memory.grow (i32.const 1)) (i32.con
 PAGE = 65_536
 
 
-class InARow:
-    """Guests one after the other, as a worker has them: cleared up after each."""
-
-    def __init__(self, memory):
-        self.guests = Guests(make_engine(), make_slot_engine())
-        self.memory = memory
-
-    def load(self, module):
-        compiled = bytes(wasmtime.Module(self.guests.engine, module).serialize())
-        frame = Load(digest=b"", form=CORE, size=len(compiled), facts=module_facts(module))
-        loaded = self.guests.load(CORE, compiled, frame)
-        assert loaded.home is self.guests.in_slot
-        return loaded
-
-    def run(self, loaded, **changed):
-        call = msgspec.structs.replace(CALL, **changed)
-        self.guests.desk.begin(HostCalls(call, lambda ask: Answer(number=ask.number, status=0)))
-        meter = RunMeter(self.memory)
-        try:
-            return self.guests.run(loaded, call, meter), meter
-        finally:
-            self.guests.desk.begin(None)
-            self.guests.clear_up(loaded, call)
+def _run_many(guests, memory, module, calls):
+    """The outputs, and what each run used: one loaded module, called again and again as a worker does."""
+    compiled = bytes(wasmtime.Module(guests.engine, module).serialize())
+    loaded = guests.load(CORE, compiled, Load(digest=b"", form=CORE, size=len(compiled), facts=module_facts(module)))
+    outputs, used = [], []
+    for call in calls:
+        guests.desk.begin(HostCalls(call, lambda ask: Answer(number=ask.number, status=0)))
+        meter = RunMeter(memory)
+        outputs.append(guests.run(loaded, call, meter))
+        used.append((meter.fuel_used, meter.memory_bytes))
+    guests.desk.begin(None)
+    return outputs, used
 
 
-def test_an_instance_that_was_made_ready_is_as_new(memory):
-    row = InARow(memory)
-    loaded = row.load(minimal("(call $count)", before=COUNTS))
-    used = set()
-    for _ in range(4):
-        output, meter = row.run(loaded)
-        assert output == 2
-        used.add((meter.fuel_used, meter.memory_bytes))
-    assert len(used) == 1
+def test_every_call_finds_the_module_as_new(guests, memory):
+    outputs, used = _run_many(guests, memory, minimal("(call $count)", before=COUNTS), [CALL] * 4)
+    assert outputs == [2] * 4
+    assert len(set(used)) == 1
 
 
-def test_it_gets_the_fuel_and_the_bounds_of_its_own_call(memory):
-    row = InARow(memory)
-    endless = row.load(minimal("(loop $l (br $l)) (i32.const 0)"))
+def test_every_call_has_its_own_fuel_and_bounds(guests, memory):
+    endless = minimal("(loop $l (br $l)) (i32.const 0)")
     for fuel in (1_000, 9_000, 500):
         with pytest.raises(GuestEnded) as ended:
-            row.run(endless, fuel=fuel)
+            _run(guests, memory, endless, msgspec.structs.replace(CALL, fuel=fuel))
         assert ended.value.kind == "fuel_exhausted"
-    grows = row.load(minimal(GROWS))
-    assert [row.run(grows, memory_bytes=pages * PAGE)[0] for pages in (3, 3, 5, 2, 2)] == [3, 3, 5, 2, 2]
+    calls = [msgspec.structs.replace(CALL, memory_bytes=pages * PAGE) for pages in (3, 3, 5, 2, 2)]
+    assert _run_many(guests, memory, minimal(GROWS), calls)[0] == [3, 3, 5, 2, 2]
 
 
-def test_another_module_does_not_get_it(memory):
-    row = InARow(memory)
-    one, other = row.load(minimal("(i32.const 1)")), row.load(minimal("(i32.const 2)"))
-    assert [row.run(which)[0] for which in (one, one, other, one, other, other)] == [1, 1, 2, 1, 2, 2]
-    row.guests.forget_ready()
-    assert row.run(other)[0] == 2
-
-
-def test_what_would_run_before_it_is_called_is_not_made_ready(memory):
-    row = InARow(memory)
-    text = f"""(module {imported("log", 3)} (memory (export "memory") 1) {text_at(0, "early")}
-      (func $s (drop (call $log (i32.const 1) (i32.const 0) (i32.const 5)))) (start $s)
-      (func (export "run") (result i32) (i32.const 0)))"""
-    loaded = row.load(wasm(text))
-    for _ in range(2):
-        row.run(loaded)
-        assert row.guests.in_slot is not None and row.guests.in_slot._ready is None
-
-
-def test_what_cannot_be_made_ready_fails_where_it_is_called(memory):
-    row = InARow(memory)
-    bad = row.load(
-        wasm(
-            '(module (memory (export "memory") 1) (data (i32.const 70000) "x")'
-            ' (func (export "run") (result i32) (i32.const 0)))'
-        )
+def test_a_module_that_cannot_be_instantiated_harms_no_other(guests, memory):
+    bad = wasm(
+        '(module (memory (export "memory") 1) (data (i32.const 70000) "x")'
+        ' (func (export "run") (result i32) (i32.const 0)))'
     )
-    good = row.load(minimal("(i32.const 7)"))
     for _ in range(2):
         with pytest.raises(GuestEnded):
-            row.run(bad)
-        assert row.run(good)[0] == 7
+            _run(guests, memory, bad)
+        assert _run(guests, memory, minimal("(i32.const 7)"))[0] == 7
 
 
 @pytest.mark.parametrize("named", ['(func (export "memory"))', '(global (export "memory") i32 (i32.const 5))'])

@@ -11,8 +11,7 @@ import wasmtime
 from palyra.wasm import engine as engine_module
 from palyra.wasm import libwasmtime
 from palyra.wasm.deadline import Deadline
-from palyra.wasm.engine import SETTINGS, SLOT, engine_name, fits_into_slot, make_engine, make_slot_engine
-from palyra.wasm.module_facts import module_facts
+from palyra.wasm.engine import SETTINGS, engine_name, make_engine
 
 
 def test_the_timer_ends_a_guest_and_says_that_it_went_off():
@@ -71,36 +70,3 @@ print(before != engine_name())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.stdout == b"True\n", done.stderr
-
-
-@pytest.mark.parametrize(
-    ("body", "fits"),
-    [
-        ('(memory (export "memory") 1)', True),
-        ('(memory (export "memory") 1) (table 10 10 funcref)', True),
-        ("(memory 1)", False),
-        ("", False),
-        ('(memory (export "memory") 1) (memory 1)', False),
-        ('(memory (export "memory") 1) (table 10 funcref)', False),
-        (f'(memory (export "memory") 1) (table 10 {SLOT["table_elements"] + 1} funcref)', False),
-        ('(memory (export "memory") 1) (table 1 1 funcref) (table 1 1 funcref)', False),
-    ],
-)
-def test_a_module_fits_into_a_slot_that_it_cannot_outgrow(body, fits):
-    module = bytes(wasmtime.wat2wasm(f"(module {body})"))
-    assert fits_into_slot(module_facts(module)) is fits
-    slot = make_slot_engine()
-    assert slot is not None
-    if fits:
-        wasmtime.Module.deserialize(slot, bytes(wasmtime.Module(make_engine(), module).serialize()))
-
-
-def test_an_engine_with_a_slot_needs_address_space():
-    program = """
-import resource
-from palyra.wasm.engine import make_slot_engine
-resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
-print(make_slot_engine())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert done.stdout == b"None\n", done.stderr

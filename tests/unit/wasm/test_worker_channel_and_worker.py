@@ -11,9 +11,11 @@ from wasmtime import _func
 from wasmtime.component import _enter
 
 from fakes.wasm_guests import ECHO, imported, minimal, wasm
+from palyra.wasm import core_guest
 from palyra.wasm.abi import Status
 from palyra.wasm.cache import filled_memory_file
-from palyra.wasm.engine import make_engine, make_slot_engine
+from palyra.wasm.engine import make_engine
+from palyra.wasm.guest_store import GuestStore
 from palyra.wasm.module_facts import module_facts
 from palyra.wasm.run_meter import ProcessMemory
 from palyra.wasm.wire import Answer, Ask, Assembler, Done, Load, Loaded, Unload, packets, read_from_worker
@@ -31,7 +33,7 @@ class Desk:
 
     def __init__(self):
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.guests = Guests(make_engine(), make_slot_engine())
+        self.guests = Guests(make_engine())
         self.memory = ProcessMemory()
         worker = Worker(WorkerChannel(theirs), self.guests, self.memory)
         self._theirs = theirs
@@ -141,17 +143,13 @@ def test_a_host_function_that_raises_leaves_nothing_in_the_packages_globals(desk
 
 
 def test_a_deadline_that_is_over_before_the_guest_has_its_place_holds_all_the_same(desk, monkeypatch):
-    """The timer runs while the place for another guest is cleared, or while the process has to wait for a processor."""
-    desk.load(wasm(ECHO), b"e")
-    desk.load(minimal("(loop $l (br $l)) (i32.const 0)"), b"l")
-    desk.send(msgspec.structs.replace(CALL, digest=b"e"))
-    assert desk.receive().kind == ""
-    cleared = desk.guests.in_slot.forget_ready
+    """The process may have to wait for a processor while it makes the guest's store."""
+    desk.load(minimal("(loop $l (br $l)) (i32.const 0)"))
 
-    def slowly():
-        cleared()
+    def slowly(*given):
         time.sleep(0.02)
+        return GuestStore(*given)
 
-    monkeypatch.setattr(desk.guests.in_slot, "forget_ready", slowly)
-    desk.send(msgspec.structs.replace(CALL, digest=b"l", timeout_us=1_000, fuel=50_000_000, memory_bytes=2 << 20))
+    monkeypatch.setattr(core_guest, "GuestStore", slowly)
+    desk.send(msgspec.structs.replace(CALL, digest=b"d", timeout_us=1_000, fuel=50_000_000))
     assert desk.receive().kind == "timed_out"
