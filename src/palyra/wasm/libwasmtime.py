@@ -1,7 +1,9 @@
-"""The C interface of wasmtime, for the few calls that every run of a guest makes.
+"""Binds the C functions of wasmtime that every run of a guest calls.
 
-The package's public classes ask for types and convert values on each call, and keep the last exception of any host
-function in a global of the process; a run through them takes four times as long. Declarations here follow
+The package's public API stays out of the way of host functions for two reasons. It looks up types and converts values
+on each call: a guest that makes 10,000 calls takes 62 ms through it and 7 ms here (``http-count``), or 146 and 41 ms
+where each call also reads a text and keeps it (``log``). And it keeps the last exception of any host function in
+a global of the process, where the next trap raises it, whoever caused it. Declarations here follow
 ``wasmtime._bindings``; a test runs every one of them.
 """
 
