@@ -83,7 +83,6 @@ ADAPTERS = {
         "http_forward",
         "injected_exchange",
         "own_addresses",
-        "pipes",
         "proxy",
         "readiness",
         "relay",

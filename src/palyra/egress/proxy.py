@@ -110,8 +110,6 @@ class EgressProxy:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        if self._engine is not None:
-            self._engine.close()
 
     # What doors do with it.
 

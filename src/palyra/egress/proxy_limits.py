@@ -30,14 +30,6 @@ HANDSHAKE_READ_BYTES: Final = 16 * KIB
 RELAY_READ_BYTES: Final = 256 * KIB
 # Copies of a body inside an HTTP conversation, which Python has to look at.
 BODY_READ_BYTES: Final = 128 * KIB
-# Pipes carry bulk traffic through the kernel. Their size is the largest that an ordinary user may ask for.
-PIPE_BYTES: Final = 1 * MIB
-# Pipes kept for the next tunnel; one is held only while bytes are in it.
-MAX_SPARE_PIPES: Final = 8
-# Beyond these the relay copies: an ordinary user's pipes share 64 MiB.
-MAX_PIPES: Final = 48
-# Full reads in a row that make a flow bulk traffic, worth a pipe.
-BULK_AFTER_FULL_READS: Final = 2
 # Rounds of one flow before other tunnels get their turn.
 ROUNDS_PER_TURN: Final = 4
 # Sockets looked at before the loop does something else.
@@ -53,7 +45,7 @@ DEFER_ACCEPT_SECONDS: Final = 5
 LOOPBACK_CONGESTION: Final = b"reno"
 # When the process has no descriptor left a listener rests this long instead of spinning.
 ACCEPT_PAUSE_SECONDS: Final = 0.1
-# Descriptors for everything that is no tunnel: listeners, pipes, files, the resolver's sockets.
+# Descriptors for everything that is no tunnel: listeners, files, the resolver's sockets.
 SPARE_DESCRIPTORS: Final = 512
 # What is asked for at the start: two for each tunnel and the spare ones.
 WANTED_DESCRIPTORS: Final = 2 * 12_000 + SPARE_DESCRIPTORS

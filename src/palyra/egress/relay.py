@@ -1,25 +1,20 @@
 """Passing bytes between two sockets in both directions until both have ended.
 
 Each direction is a flow. It reads into one buffer that all flows of a loop share, so an idle tunnel holds no memory for
-bytes; after a few full reads it moves the bytes through a pipe inside the kernel instead. A flow that cannot be written
-stops reading: no flow runs ahead of its slower side. The end of a stream is passed on as a half-close; when both have
-ended the caller closes.
+bytes. A flow that cannot be written stops reading: no flow runs ahead of its slower side. The end of a stream is passed
+on as a half-close; when both have ended the caller closes.
 
 The first bytes that a client sends may stand before a gate: what it refuses never reaches the server.
 """
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Callable
 
 from palyra.egress.meter import Meter
-from palyra.egress.pipes import Pipe, PipePool
 from palyra.egress.proxy_limits import (
-    BULK_AFTER_FULL_READS,
     HANDSHAKE_READ_BYTES,
-    PIPE_BYTES,
     RELAY_READ_BYTES,
     ROUNDS_PER_TURN,
 )
@@ -32,17 +27,13 @@ Gate = Callable[[bytes], bytes | None]
 
 
 class RelayEngine:
-    """What the relays of one loop share: the buffer, the pipes, and who tells which socket is ready."""
+    """What the relays of one loop share: the buffer, and who tells which socket is ready."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.readiness = readiness_of(loop)
-        self.pipes = PipePool()
         self.buffer = bytearray(RELAY_READ_BYTES)
         self.view = memoryview(self.buffer)
-
-    def close(self) -> None:
-        self.pipes.close()
 
 
 class Relay:
@@ -98,10 +89,8 @@ class _Flow:
     __slots__ = (
         "_count",
         "_engine",
-        "_full_reads",
         "_gate",
         "_left",
-        "_pipe",
         "_relay",
         "_source",
         "_stopped",
@@ -119,8 +108,6 @@ class _Flow:
         self._count = count
         self._gate: Gate | None = None
         self._unsent: memoryview | None = None
-        self._pipe: Pipe | None = None
-        self._full_reads = 0
         self._stopped = False
         self.ended = False
 
@@ -148,16 +135,13 @@ class _Flow:
         self._source.on_readable = None
         self._target.on_writable = None
         self._unsent = None
-        if self._pipe is not None:
-            self._engine.pipes.give_back(self._pipe)
-            self._pipe = None
 
     def _pump(self) -> None:
         try:
             for _ in range(ROUNDS_PER_TURN):
                 if self._stopped or self.ended:
                     return
-                if (self._unsent is not None or self._pipe is not None) and not self._flushed():
+                if self._unsent is not None and not self._flushed(self._unsent):
                     return
                 if not self._read():
                     return
@@ -168,16 +152,11 @@ class _Flow:
         except Exception as error:
             self._relay.fail(error)
 
-    def _flushed(self) -> bool:
+    def _flushed(self, unsent: memoryview) -> bool:
         """Sends what was read and not yet sent; False as long as the target takes no more."""
-        try:
-            if self._pipe is not None:
-                self._drain(self._pipe)
-            elif self._unsent is not None:
-                self._unsent = self._unsent[self._target.sock.send(self._unsent) :] or None
-        except (BlockingIOError, InterruptedError):
-            pass
-        if self._pipe is None and self._unsent is None:
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            self._unsent = unsent[self._target.sock.send(unsent) :] or None
+        if self._unsent is None:
             return True
         self._target.on_writable = self._pump
         self._target.watch_writing()
@@ -190,8 +169,6 @@ class _Flow:
             data = self._source.sock.recv(asked)
             self._admit(data)
             return self._may_have_more(len(data) == asked)
-        if self._full_reads >= BULK_AFTER_FULL_READS and (self._pipe or self._borrow()):
-            return self._splice()
         return self._copy()
 
     def _affordable(self, most: int) -> int:
@@ -231,8 +208,6 @@ class _Flow:
         if not got:
             self._end()
             return False
-        # A read that fills a good part of the buffer is a sign of bulk traffic.
-        self._full_reads = self._full_reads + 1 if got * 4 >= RELAY_READ_BYTES else 0
         self._count(got)
         self._send(engine.view[:got])
         return self._may_have_more(got == asked)
@@ -249,40 +224,6 @@ class _Flow:
         if sent < len(data):
             # The shared buffer is another flow's in a moment.
             self._unsent = memoryview(bytes(data[sent:]))
-
-    def _borrow(self) -> bool:
-        self._pipe = self._engine.pipes.borrow()
-        return self._pipe is not None
-
-    def _splice(self) -> bool:
-        """Moves bytes through a pipe inside the kernel; the pipe is kept only while bytes are in it."""
-        pipe = self._pipe
-        assert pipe is not None
-        try:
-            got = os.splice(self._source.fd, pipe.write_fd, self._affordable(PIPE_BYTES), flags=os.SPLICE_F_NONBLOCK)
-            if got:
-                pipe.held += got
-                self._count(got)
-                with contextlib.suppress(BlockingIOError, InterruptedError):
-                    self._drain(pipe)
-            else:
-                self._end()
-        finally:
-            if self._pipe is not None and not pipe.held:
-                self._release(pipe)
-        return True
-
-    def _drain(self, pipe: Pipe) -> None:
-        while pipe.held:
-            pipe.held -= os.splice(
-                pipe.read_fd, self._target.fd, pipe.held, flags=os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
-            )
-        self._release(pipe)
-
-    def _release(self, pipe: Pipe) -> None:
-        if self._pipe is pipe:
-            self._pipe = None
-            self._engine.pipes.give_back(pipe)
 
     def _end(self) -> None:
         self.ended = True

@@ -9,7 +9,3 @@ def test_a_descriptor_for_every_tunnel_is_asked_for() -> None:
 def test_a_handshake_is_looked_at_several_times_before_its_time_is_over() -> None:
     limits = ProxyLimits()
     assert limits.sweep_seconds * 10 <= limits.handshake_seconds < limits.idle_seconds
-
-
-def test_pipes_of_an_ordinary_user_fit_what_the_kernel_gives_one() -> None:
-    assert proxy_limits.MAX_PIPES * proxy_limits.PIPE_BYTES <= 64 * 1024 * 1024

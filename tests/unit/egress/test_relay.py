@@ -17,7 +17,7 @@ from palyra.egress.socket_stream import SocketStream
 
 
 class Wired:
-    """client <-> relay <-> server, over TCP: splice wants real sockets."""
+    """client <-> relay <-> server, over TCP."""
 
     def __init__(self, limit: int = 1 << 40) -> None:
         loop = asyncio.get_running_loop()
@@ -43,7 +43,6 @@ class Wired:
         self.server.close()
         for stream in self.inner:
             stream.close()
-        self.engine.close()
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
