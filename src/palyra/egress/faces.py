@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from palyra.egress.http_forward import HttpConversation, status_of
-from palyra.egress.http_proxy import ESTABLISHED, error_reply, refusal_body
-from palyra.egress.plain_connect import connect_target, plain_connect
+from palyra.egress.http_forward import HttpConversation
+from palyra.egress.http_proxy import ESTABLISHED
 from palyra.egress.refusal import EgressRefused, HostNotAllowed, MalformedTraffic, NameUnresolved, Unreachable
 from palyra.egress.socks5 import Connect, Reject, Reply, ReplyCode, Socks5Server
 from palyra.egress.target import Target
@@ -24,20 +23,8 @@ async def serve_proxy(tunnel: Tunnel) -> None:
         tunnel.face = "socks5"
         await _serve_socks(tunnel, first)
         return
-    target = plain_connect(first)
-    if target is None:
-        tunnel.client.unread(first)
-        await _serve_http(tunnel)
-        return
-    tunnel.face = "connect"
-    try:
-        await _open(tunnel, target)
-    except EgressRefused as refused:
-        answer = error_reply(status_of(refused), refusal_body(type(refused), refused.message))
-        await tunnel.farewell(answer, refused)
-        raise
-    await tunnel.client.write(ESTABLISHED)
-    await _carry(tunnel, target)
+    tunnel.client.unread(first)
+    await _serve_http(tunnel)
 
 
 async def serve_transparent(tunnel: Tunnel, name_at: Callable[[str], str | None]) -> None:
@@ -106,6 +93,12 @@ async def _serve_http(tunnel: Tunnel) -> None:
         raise await conversation.refuse(refused) from None
     await tunnel.client.write(ESTABLISHED)
     await _carry(tunnel, target)
+
+
+def connect_target(authority: str) -> Target:
+    """The target of a tunnel, in the scheme of its port. Raises what refuses its spelling."""
+    target = Target.from_authority(authority, scheme="tcp")
+    return Target(scheme_of(target.port), target.host, target.port)
 
 
 async def _open(tunnel: Tunnel, target: Target) -> None:

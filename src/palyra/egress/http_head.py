@@ -1,6 +1,6 @@
 """Heads of HTTP/1 requests and responses, read so strictly that no other program can read them differently.
 
-By hand, because h11 takes 27 us for a CONNECT head where this takes 3, and accepts bare LF, folded lines, repeated
+By hand, because h11 takes 7.6 us for a CONNECT head where this takes 3, and accepts bare LF, folded lines, repeated
 lengths and lengths beside chunks: a check strict enough to stand before it would already be this parser.
 
 A head that is refused is refused for its first fault, wherever the network cut it into pieces.

@@ -17,9 +17,6 @@ MAX_CONTENT_LENGTH_DIGITS: Final = 15
 MAX_INTERIM_RESPONSES: Final = 8
 # Clients write Connection in a handful of ways; strangers' ways push each other out.
 REMEMBERED_OPTIONS: Final = 64
-# Programs ask for the same tunnel again in the same words: so many of them, none longer, are not read twice.
-REMEMBERED_CONNECTS: Final = 256
-MAX_REMEMBERED_CONNECT_BYTES: Final = 512
 
 # Chunked bodies. Eight digits, and a value that fits a signed 32-bit integer, overflow nobody.
 MAX_CHUNK_SIZE_DIGITS: Final = 8

@@ -7,7 +7,10 @@ import pytest
 
 from fakes.egress_scene import SITE, echo, hello_for, say_what_was_asked, scene, server, use_ports
 from palyra.egress.door import Listener
+from palyra.egress.faces import connect_target
+from palyra.egress.refusal import OddTarget
 from palyra.egress.synthetic_names import SyntheticNames
+from palyra.egress.target import Target
 
 
 async def test_connect_and_socks_reach_the_server() -> None:
@@ -148,3 +151,11 @@ async def test_on_the_http_port_each_request_names_its_host(monkeypatch: pytest.
             assert b" 403 " in await reader.readuntil(b"\r\n\r\n")
             writer.close()
             assert stage.recorder.codes() == ["egress.host_header_mismatch"]
+
+
+def test_the_scheme_of_a_tunnel_is_that_of_its_port() -> None:
+    assert connect_target("example.com:443") == Target("https", "example.com", 443)
+    assert connect_target("example.com:80").scheme == "http"
+    assert connect_target("example.com:8443").scheme == "tcp"
+    with pytest.raises(OddTarget):
+        connect_target("example.com")
