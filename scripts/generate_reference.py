@@ -5,9 +5,7 @@ With ``--check`` nothing is written; the exit status says whether the pages on d
 """
 
 import importlib
-import os
 import pkgutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +27,6 @@ from palyra.errors import PalyraError
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 WIDTH = 100
-# As wide as click makes a help text.
-HELP_WIDTH = 80
 GENERATED = "<!-- Written by scripts/generate_reference.py; change the program, then run it again. -->"
 BRANCHES = {
     "Failed": "the work was attempted and did not succeed",
@@ -56,16 +52,6 @@ def cli_page() -> str:
     for context in _contexts(top):
         lines += ["", f"## `{context.command_path}`", "", "```text", context.get_help().rstrip(), "```"]
     return "\n".join(lines) + "\n"
-
-
-def root_help_module() -> str:
-    words = [sys.executable, "-m", "palyra.cli.main", "--help"]
-    environment = {**os.environ, "COLUMNS": str(HELP_WIDTH)}
-    printed = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
-    return (
-        '"""The help of the whole program on a terminal of 80 columns or more. Written by generate_reference.py."""\n\n'
-        f'TEXT = """\\\n{printed}"""\n'
-    )
 
 
 def _contexts(context: click.Context) -> Iterator[click.Context]:
@@ -171,7 +157,6 @@ def _cell(text: str) -> str:
 
 
 PAGES = {
-    "../../src/palyra/cli/root_help.py": root_help_module,
     "cli.md": cli_page,
     "errors.md": errors_page,
     "configuration.md": configuration_page,
@@ -195,7 +180,6 @@ def main(arguments: list[str]) -> int:
         stale.append(name)
         if not arguments:
             REFERENCE.mkdir(parents=True, exist_ok=True)
-            path.parent.resolve().mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if arguments and stale:
         print(f"stale: {', '.join(stale)}; run scripts/generate_reference.py", file=sys.stderr)

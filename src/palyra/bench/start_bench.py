@@ -27,16 +27,9 @@ def run() -> list[Row]:
         lambda: subprocess.run(plain, check=True),
         SAMPLES,
     )
-    version, plain_again = alternately(
-        lambda: subprocess.run([*program, "--version"], check=True, stdout=subprocess.DEVNULL),
-        lambda: subprocess.run(plain, check=True),
-        SAMPLES,
-    )
     weights = sorted(_weight() for _ in range(WEIGHED))
     return [
         row("palyra --help", "ms", ours, "python -c pass", theirs, bars.CLI_START),
-        # Its help is answered from a text made ahead; this is what any other command waits for.
-        row("palyra --version", "ms", version, "python -c pass", plain_again, None),
         {
             "name": "idle embedded stack without Chromium",
             "unit": "MiB",

@@ -8,19 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-def begin() -> None:
-    gc.disable()
-
-
-def end() -> None:
-    gc.freeze()
-    gc.enable()
-
-
 @contextmanager
 def made_to_stay() -> Iterator[None]:
-    begin()
+    gc.disable()
     try:
         yield
     finally:
-        end()
+        gc.freeze()
+        gc.enable()

@@ -1,6 +1,7 @@
 """``palyra up``: everything embedded, in the foreground, until Ctrl-C."""
 
 import asyncio
+import gc
 import os
 import shutil
 import sys
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from palyra.cli import made_to_stay
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
 from palyra.cli.output import printable
 
@@ -62,7 +62,8 @@ def run_daemon(
     for_agents: bool = False,
     as_service: bool = False,
 ) -> None:
-    made_to_stay.begin()
+    # As ``made_to_stay``: until the daemon listens.
+    gc.disable()
     import uvloop
 
     from palyra.config.merge import OriginKind
@@ -84,7 +85,8 @@ def run_daemon(
         }
         invocation.output.data(started, _greeting)
         invocation.output.flush()
-        made_to_stay.end()
+        gc.freeze()
+        gc.enable()
 
     def say(text: str) -> None:
         log.say(printable(text))
