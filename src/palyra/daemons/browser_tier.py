@@ -16,18 +16,14 @@ from palyra.policy.entities import Entity, EntityDirectory
 from palyra.policy.port import PolicyPort
 from palyra.tools.call import tool_entity
 from palyra.tools.spec import ToolSpec
-from palyra.when_used import when_used
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from palyra.daemons import browser_desk, browser_opening, browser_parts, browser_supply, browser_tools
-else:
-    browser_desk = when_used("palyra.daemons.browser_desk")
-    browser_opening = when_used("palyra.daemons.browser_opening")
-    browser_parts = when_used("palyra.daemons.browser_parts")
-    browser_supply = when_used("palyra.daemons.browser_supply")
-    browser_tools = when_used("palyra.daemons.browser_tools")
+    from palyra.daemons.browser_desk import BrowserDesk
+    from palyra.daemons.browser_parts import BrowserParts
+    from palyra.daemons.browser_supply import RevealsSecrets
+    from palyra.daemons.browser_tools import BrowserTools
 
 
 class BrowserTier:
@@ -54,7 +50,7 @@ class BrowserTier:
         store: SqliteStore,
         policy: PolicyPort,
         directory: EntityDirectory,
-        secrets: "Callable[[], browser_supply.RevealsSecrets]",
+        secrets: "Callable[[], RevealsSecrets]",
         serving: bool,
         actor: str,
     ) -> None:
@@ -66,8 +62,10 @@ class BrowserTier:
         self._actor = actor
 
     @cached_property
-    def parts(self) -> "browser_parts.BrowserParts":
-        return browser_parts.BrowserParts(
+    def parts(self) -> "BrowserParts":
+        from palyra.daemons.browser_parts import BrowserParts
+
+        return BrowserParts(
             self._settings.browser,
             self.ceiling,
             self.book,
@@ -81,12 +79,16 @@ class BrowserTier:
         )
 
     @cached_property
-    def tools(self) -> "browser_tools.BrowserTools":
+    def tools(self) -> "BrowserTools":
+        from palyra.daemons.browser_opening import SessionOpening
+        from palyra.daemons.browser_supply import BrowserSupply
+        from palyra.daemons.browser_tools import BrowserTools
+
         act = next(spec for spec in self.specs if spec.name == ACT)
-        return browser_tools.BrowserTools(
+        return BrowserTools(
             self.parts,
-            browser_opening.SessionOpening(self.parts, self._policy, self._directory),
-            browser_supply.BrowserSupply(
+            SessionOpening(self.parts, self._policy, self._directory),
+            BrowserSupply(
                 self._settings.browser,
                 self._secrets(),
                 self._settings.workspace.protected_names,
@@ -95,8 +97,10 @@ class BrowserTier:
         )
 
     @cached_property
-    def desk(self) -> "browser_desk.BrowserDesk":
-        return browser_desk.BrowserDesk(self.parts)
+    def desk(self) -> "BrowserDesk":
+        from palyra.daemons.browser_desk import BrowserDesk
+
+        return BrowserDesk(self.parts)
 
     def policy_changed(self) -> None:
         """Sessions that a new policy does not allow any more end; where none was ever opened there are none."""

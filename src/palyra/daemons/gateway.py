@@ -36,17 +36,9 @@ from palyra.tools import builtin, sqlite_calls
 from palyra.tools.broker import Broker
 from palyra.tools.execution import Executor
 from palyra.tools.spec import WORKER_EXECUTOR
-from palyra.when_used import when_used
 
 if TYPE_CHECKING:
-    from palyra.daemons import approval_expiry, node_tool, worker_hosts, worker_tier
-    from palyra.telemetry import prometheus
-else:
-    approval_expiry = when_used("palyra.daemons.approval_expiry")
-    node_tool = when_used("palyra.daemons.node_tool")
-    prometheus = when_used("palyra.telemetry.prometheus")
-    worker_hosts = when_used("palyra.daemons.worker_hosts")
-    worker_tier = when_used("palyra.daemons.worker_tier")
+    from palyra.telemetry.prometheus import PrometheusMetrics
 
 DATABASE: Final = "palyra.db"
 SIGNING_KEY: Final = "signing.key"
@@ -75,7 +67,7 @@ class Gateway(GatewayParts):
         self.catalog = builtin_catalog(
             settings.sandbox, settings.egress, settings.wasm, lambda: self.nodes.devices(), self.browser.specs
         )
-        self.metrics = UnreadMetrics() if channel == "cli" else prometheus.PrometheusMetrics(self.catalog)
+        self.metrics = self._new_metrics()
         signer = Ed25519Signer.load_or_create(state.path(SIGNING_KEY))
         self.store = SqliteStore.open(
             state.path(DATABASE),
@@ -115,7 +107,7 @@ class Gateway(GatewayParts):
                     FETCH_EXECUTOR: lambda: self.fetch,
                     WASM_EXECUTOR: lambda: self.wasm,
                     MCP_EXECUTOR: lambda: self.mcp.servers,
-                    NODE_EXECUTOR: lambda: node_tool.NodeTool(self.nodes.devices),
+                    NODE_EXECUTOR: self._node_tool,
                     BROWSER_EXECUTOR: lambda: self.browser.tools,
                     WORKER_EXECUTOR: self._worker_tier,
                 }
@@ -146,12 +138,27 @@ class Gateway(GatewayParts):
         self.metrics.watch(names.EGRESS_TUNNELS, "Connections of calls that are open.", self._tunnels)
         self.metrics.watch(names.NODES_ONLINE, "Devices connected now.", lambda: len(self.nodes.registry))
 
+    def _new_metrics(self) -> "PrometheusMetrics | UnreadMetrics":
+        if self.channel == "cli":
+            return UnreadMetrics()
+        from palyra.telemetry.prometheus import PrometheusMetrics
+
+        return PrometheusMetrics(self.catalog)
+
+    def _node_tool(self) -> Executor:
+        from palyra.daemons.node_tool import NodeTool
+
+        return NodeTool(self.nodes.devices)
+
     def _worker_tier(self) -> Executor:
-        return worker_tier.WorkerTier(
+        from palyra.daemons.worker_hosts import HostsOnWorkers
+        from palyra.daemons.worker_tier import WorkerTier
+
+        return WorkerTier(
             lambda: self.workers,
             self.catalog,
             protected=self.settings.workspace.protected_names,
-            hosts=worker_hosts.HostsOnWorkers(self.settings.sandbox, self.egress),
+            hosts=HostsOnWorkers(self.settings.sandbox, self.egress),
             check=self.wasm.require_runnable,
         )
 
@@ -180,6 +187,8 @@ async def running_gateway(
     settings: Settings, state: StateDir, policy_dir: Path, settings_file: Path | None = None
 ) -> AsyncIterator[Gateway]:
     """A gateway with everything that runs beside the calls: recovery, policy watching, expiry; and an orderly end."""
+    from palyra.daemons.approval_expiry import expire_approvals
+
     gateway = Gateway(settings, state, policy_dir, channel="api", settings_file=settings_file)
     try:
         gateway.make_all()
@@ -195,9 +204,7 @@ async def running_gateway(
         )
         failure: Exception | None = None
         gateway.workers.join(gateway.nodes, gateway.metrics)
-        expiry = approval_expiry.expire_approvals(
-            gateway.store, gateway.clock, gateway.broker.waiting_room, actor=ACTOR
-        )
+        expiry = expire_approvals(gateway.store, gateway.clock, gateway.broker.waiting_room, actor=ACTOR)
         async with gateway.nodes.running(), gateway.workers.running(), asyncio.TaskGroup() as beside:
             tasks = [
                 beside.create_task(gateway.policy.watch(), name="policy watch"),

@@ -25,49 +25,25 @@ from palyra.tools.broker import Broker
 from palyra.tools.catalog import Catalog
 from palyra.tools.execution import Executor
 from palyra.version import VERSION
-from palyra.when_used import when_used
 
 if TYPE_CHECKING:
-    from palyra.api import service as api_service
-    from palyra.daemons import (
-        active_skills,
-        channel_hub,
-        egress_journal,
-        egress_parts,
-        fetch_tool,
-        identity_parts,
-        mcp_parts,
-        node_parts,
-        node_tool,
-        skill_calls,
-        skill_cuts,
-        skill_parts,
-        vault_parts,
-        wasm_tools,
-        worker_parts,
-    )
+    from palyra.api.service import ApiService
+    from palyra.daemons.active_skills import ActiveSkills
+    from palyra.daemons.channel_hub import ChannelHub
+    from palyra.daemons.egress_parts import EgressParts
+    from palyra.daemons.fetch_tool import FetchTool
+    from palyra.daemons.mcp_parts import McpParts
+    from palyra.daemons.node_parts import NodeParts
+    from palyra.daemons.vault_parts import DecidedSecrets
+    from palyra.daemons.wasm_tools import WasmTools
+    from palyra.daemons.worker_parts import WorkerParts
     from palyra.identity.identity_manager import IdentityManager
+    from palyra.skills.capabilities import Capabilities
+    from palyra.skills.capability_difference import GetsLess
     from palyra.skills.registry import SkillRegistry
     from palyra.telemetry.prometheus import PrometheusMetrics
     from palyra.vault.key_source import KeySource
     from palyra.vault.vault import Vault
-else:
-    api_service = when_used("palyra.api.service")
-    active_skills = when_used("palyra.daemons.active_skills")
-    channel_hub = when_used("palyra.daemons.channel_hub")
-    egress_journal = when_used("palyra.daemons.egress_journal")
-    egress_parts = when_used("palyra.daemons.egress_parts")
-    fetch_tool = when_used("palyra.daemons.fetch_tool")
-    identity_parts = when_used("palyra.daemons.identity_parts")
-    mcp_parts = when_used("palyra.daemons.mcp_parts")
-    node_parts = when_used("palyra.daemons.node_parts")
-    node_tool = when_used("palyra.daemons.node_tool")
-    skill_calls = when_used("palyra.daemons.skill_calls")
-    skill_cuts = when_used("palyra.daemons.skill_cuts")
-    skill_parts = when_used("palyra.daemons.skill_parts")
-    vault_parts = when_used("palyra.daemons.vault_parts")
-    wasm_tools = when_used("palyra.daemons.wasm_tools")
-    worker_parts = when_used("palyra.daemons.worker_parts")
 
 ACTOR: Final = "palyrad"
 
@@ -119,7 +95,9 @@ class GatewayParts:
 
     @cached_property
     def key_sources(self) -> "Mapping[str, KeySource]":
-        return vault_parts.key_sources(
+        from palyra.daemons.vault_parts import key_sources
+
+        return key_sources(
             self.settings.vault,
             state=self.state,
             config_dir=self.policy_dir.parent,
@@ -129,23 +107,28 @@ class GatewayParts:
 
     @cached_property
     def vault(self) -> "Vault":
-        return vault_parts.make_vault(
-            self.settings.vault, store=self.store, sources=self.key_sources, learn=self.redactor.register
-        )
+        from palyra.daemons.vault_parts import make_vault
+
+        return make_vault(self.settings.vault, store=self.store, sources=self.key_sources, learn=self.redactor.register)
 
     @cached_property
-    def secrets(self) -> "vault_parts.DecidedSecrets":
-        return vault_parts.DecidedSecrets(self.vault, self.policy, self.directory, self.store, actor=ACTOR)
+    def secrets(self) -> "DecidedSecrets":
+        from palyra.daemons.vault_parts import DecidedSecrets
+
+        return DecidedSecrets(self.vault, self.policy, self.directory, self.store, actor=ACTOR)
 
     @cached_property
-    def egress(self) -> "egress_parts.EgressParts":
-        return egress_parts.EgressParts(
+    def egress(self) -> "EgressParts":
+        from palyra.daemons.egress_journal import JournalObserver
+        from palyra.daemons.egress_parts import EgressParts
+
+        return EgressParts(
             self.settings.egress,
             policy=self.policy,
             directory=self.directory,
             catalog=self.catalog,
             secrets=self.secrets,
-            observer=egress_journal.JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
+            observer=JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
         )
 
     @cached_property
@@ -153,8 +136,10 @@ class GatewayParts:
         return FilesExecutor(self.settings.workspace.protected_names)
 
     @cached_property
-    def fetch(self) -> "fetch_tool.FetchTool":
-        made = fetch_tool.FetchTool(
+    def fetch(self) -> "FetchTool":
+        from palyra.daemons.fetch_tool import FetchTool
+
+        made = FetchTool(
             self.settings.egress,
             spec=self.catalog.entry(FETCH).spec,
             directory=self.directory,
@@ -167,12 +152,16 @@ class GatewayParts:
         return made
 
     @cached_property
-    def channels(self) -> "channel_hub.ChannelHub":
-        return channel_hub.ChannelHub(self.store, actor=ACTOR)
+    def channels(self) -> "ChannelHub":
+        from palyra.daemons.channel_hub import ChannelHub
+
+        return ChannelHub(self.store, actor=ACTOR)
 
     @cached_property
     def skills(self) -> "SkillRegistry":
-        made = skill_parts.make_skills(self.settings.skills, store=self.store, state=self.state)
+        from palyra.daemons.skill_parts import make_skills
+
+        made = make_skills(self.settings.skills, store=self.store, state=self.state)
         made.on_change = self._skills_changed
         return made
 
@@ -181,14 +170,17 @@ class GatewayParts:
             self.wasm.skills_changed()
 
     @cached_property
-    def skills_in_use(self) -> "active_skills.ActiveSkills":
-        return active_skills.ActiveSkills(
-            self.skills, self.catalog, self.settings.wasm, self.settings.egress, actor=ACTOR
-        )
+    def skills_in_use(self) -> "ActiveSkills":
+        from palyra.daemons.active_skills import ActiveSkills
+
+        return ActiveSkills(self.skills, self.catalog, self.settings.wasm, self.settings.egress, actor=ACTOR)
 
     @cached_property
-    def wasm(self) -> "wasm_tools.WasmTools":
-        calls = skill_calls.SkillCalls(
+    def wasm(self) -> "WasmTools":
+        from palyra.daemons.skill_calls import SkillCalls
+        from palyra.daemons.wasm_tools import WasmTools
+
+        calls = SkillCalls(
             self.settings.egress,
             self.state,
             egress=self.egress,
@@ -198,7 +190,7 @@ class GatewayParts:
             redactor=self.redactor,
             require_kept=self.skills.index.require_kept,
         )
-        return wasm_tools.WasmTools(
+        return WasmTools(
             self.settings.wasm,
             self.state,
             skills=self.skills_in_use,
@@ -210,8 +202,10 @@ class GatewayParts:
         )
 
     @cached_property
-    def mcp(self) -> "mcp_parts.McpParts":
-        return mcp_parts.McpParts(
+    def mcp(self) -> "McpParts":
+        from palyra.daemons.mcp_parts import McpParts
+
+        return McpParts(
             self.settings,
             self.state,
             lambda: self.service,
@@ -223,14 +217,17 @@ class GatewayParts:
         )
 
     @cached_property
-    def nodes(self) -> "node_parts.NodeParts":
-        return node_parts.NodeParts(
+    def nodes(self) -> "NodeParts":
+        from palyra.daemons.node_parts import NodeParts
+        from palyra.daemons.node_tool import DeviceCalls
+
+        return NodeParts(
             self.settings.nodes,
             store=self.store,
             state=self.state,
             clock=self.clock,
             identity=lambda: self.identity,
-            calls=node_tool.DeviceCalls(lambda: self.broker),
+            calls=DeviceCalls(lambda: self.broker),
             learn=self.redactor.register,
             instance=self.instance,
             metrics=self.metrics,
@@ -239,19 +236,24 @@ class GatewayParts:
 
     @cached_property
     def identity(self) -> "IdentityManager":
-        return identity_parts.make_identity(
+        from palyra.daemons.identity_parts import make_identity
+        from palyra.daemons.node_parts import advertised_names
+
+        return make_identity(
             self.settings.identity,
             store=self.store,
             clock=self.clock,
             sources=self.key_sources,
             source=self.settings.vault.key_source,
             actor=ACTOR,
-            server_names=node_parts.advertised_names(self.settings.nodes),
+            server_names=advertised_names(self.settings.nodes),
         )
 
     @cached_property
-    def workers(self) -> "worker_parts.WorkerParts":
-        return worker_parts.WorkerParts(
+    def workers(self) -> "WorkerParts":
+        from palyra.daemons.worker_parts import WorkerParts
+
+        return WorkerParts(
             self.settings.workers,
             store=self.store,
             state=self.state,
@@ -266,14 +268,16 @@ class GatewayParts:
         await (await self.nodes.opened()).desk.revoke(device_id, reason=reason, actor=actor)
 
     @cached_property
-    def service(self) -> "api_service.ApiService":
-        return api_service.ApiService(
+    def service(self) -> "ApiService":
+        from palyra.api.service import ApiService
+
+        return ApiService(
             store=self.store,
             broker=self.broker,
             vault=lambda: self.vault,
             skills=lambda: self.skills,
             prepare_skills=lambda: self.wasm.prepare(),
-            gets_less=lambda asked: skill_cuts.gets_less(asked, self.settings),
+            gets_less=self._gets_less,
             identity=lambda: self.identity,
             nodes=lambda: self.nodes.opened(),
             workers=lambda: self.workers,
@@ -289,6 +293,11 @@ class GatewayParts:
             on_rejected=self.metrics.token_rejected,
             channel=self.channel,
         )
+
+    def _gets_less(self, asked: "Capabilities") -> "tuple[GetsLess, ...]":
+        from palyra.daemons.skill_cuts import gets_less
+
+        return gets_less(asked, self.settings)
 
     def status(self) -> dict[str, Any]:
         return {

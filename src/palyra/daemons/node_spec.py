@@ -8,14 +8,10 @@ from palyra.limits import MAX_CALL_TIMEOUT_MS
 from palyra.nodes import rpc_limits
 from palyra.policy.entities import Entity, EntityRef
 from palyra.tools.spec import DeviceOfCall, ToolCapability, ToolMetadata, ToolName, ToolSpec, Touches
-from palyra.when_used import when_used
 
 if TYPE_CHECKING:
-    from palyra.nodes import capability as capabilities
     from palyra.nodes.dispatcher import Ask
     from palyra.nodes.records import NodeRecord
-else:
-    capabilities = when_used("palyra.nodes.capability")
 
 NAME: Final = "node.invoke"
 NODE_EXECUTOR: Final = "node"
@@ -100,13 +96,15 @@ def _as_typed(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _completed(devices: Devices, arguments: dict[str, Any]) -> dict[str, Any]:
     """The call with its device named by id and its input checked: whoever approves it approves that device."""
+    from palyra.nodes.capability import choose_device, find_device, require_capability, require_input
+
     nodes, name = devices.nodes(), arguments["capability"]
     if "device" in arguments:
-        node = capabilities.find_device(nodes, arguments["device"])
+        node = find_device(nodes, arguments["device"])
     else:
-        node = capabilities.choose_device(nodes, devices.online(), name)
+        node = choose_device(nodes, devices.online(), name)
     given = arguments.get("input", {})
-    capabilities.require_input(capabilities.require_capability(node, name), given)
+    require_input(require_capability(node, name), given)
     return {**arguments, "device": str(node.id), "input": given}
 
 
@@ -116,12 +114,16 @@ def _touches(arguments: Mapping[str, Any]) -> Touches:
 
 def _touches_of(devices: Devices, arguments: Mapping[str, Any]) -> Touches:
     """With the name as well: it is a person who reads it."""
-    node = capabilities.find_device(devices.nodes(), arguments["device"])
+    from palyra.nodes.capability import find_device
+
+    node = find_device(devices.nodes(), arguments["device"])
     return Touches(devices=(f"{node.name} ({node.id})",))
 
 
 def _device_of(devices: Devices, arguments: Mapping[str, Any]) -> DeviceOfCall:
-    node = capabilities.find_device(devices.nodes(), arguments["device"])
+    from palyra.nodes.capability import find_device
+
+    node = find_device(devices.nodes(), arguments["device"])
     return DeviceOfCall(entity=node_entity(node), capability=arguments["capability"])
 
 
