@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 from palyra.errors import Failed, InvalidInput, Tampered, Unavailable
 from palyra.limits import KIB
 from palyra.signing.dsse import BadSignature
-from palyra.signing.ed25519_pem import private_key_in, private_pem, public_key_in, public_pem
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -92,12 +91,17 @@ class Ed25519Signer:
     def __repr__(self) -> str:
         return f"<Ed25519Signer {self._key_id}>"
 
+    def _public_pem(self) -> bytes:
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        return self._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
     def _publish_beside(self, path: Path) -> None:
         public_path = public_path_of(path)
         try:
             known = Ed25519Verifier.from_pem_file(public_path)
         except KeyUnavailable:
-            temporary = _write_new_beside(public_path, public_pem(self._public), _PUBLIC_MODE)
+            temporary = _write_new_beside(public_path, self._public_pem(), _PUBLIC_MODE)
             os.replace(temporary, public_path)
             _sync_directory(public_path.parent)
             return
@@ -121,9 +125,6 @@ class Ed25519Verifier:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> Self:
-        raw = public_key_in(pem)
-        if raw is not None:
-            return cls.from_public_bytes(raw)
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -197,8 +198,9 @@ def _read_private(path: Path) -> bytes | None:
 
 def _create_private(path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    pem = private_pem(Ed25519PrivateKey.generate().private_bytes_raw())
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     temporary = _write_new_beside(path, pem, _PRIVATE_MODE)
     try:
         # Linking a finished file either puts the whole key in place or finds another's: no half-written key is seen.
@@ -234,12 +236,8 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _parse_private(raw: bytes, path: Path) -> "Ed25519PrivateKey":
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    seed = private_key_in(raw)
-    if seed is not None:
-        return Ed25519PrivateKey.from_private_bytes(seed)
     from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:

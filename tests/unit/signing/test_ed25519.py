@@ -33,6 +33,13 @@ def test_a_new_key_is_private_and_stays_the_same(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["signing.key", "signing.pub"]
 
 
+def test_a_key_with_other_line_ends_is_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "signing.key"
+    signer = Ed25519Signer.load_or_create(path)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert Ed25519Signer.load_or_create(path).key_id == signer.key_id
+
+
 def test_the_public_half_verifies_and_another_does_not(tmp_path: Path) -> None:
     signer = Ed25519Signer.load_or_create(tmp_path / "signing.key")
     verifier = Ed25519Verifier.from_pem_file(tmp_path / "signing.pub")
