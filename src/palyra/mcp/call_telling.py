@@ -7,9 +7,9 @@ import anyio
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from palyra.mcp.instructions import NAME
 from palyra.mcp.limits import PROGRESS_SECONDS
 from palyra.mcp.log_levels import level_of
-from palyra.mcp.opening import NAME
 from palyra.mcp.ports import News, ToolCall
 from palyra.mcp.tool_names import to_client
 

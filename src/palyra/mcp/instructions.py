@@ -1,7 +1,9 @@
-"""The short guide that every client gets as the server's instructions."""
+"""What every client hears of the server: its name, and a short guide."""
 
 from typing import Final
 
+NAME: Final = "palyra"
+TITLE: Final = "Palyra"
 INSTRUCTIONS: Final = """\
 Palyra runs tools in sandboxes, under policies that the user wrote, and records every call.
 

@@ -13,7 +13,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.server.lowlevel.server import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
-from palyra.errors import Failed
 from palyra.mcp.limits import MAX_MESSAGE_BYTES, MESSAGES_AHEAD
 
 Lines = MemoryObjectReceiveStream[bytes | None]
@@ -39,11 +38,6 @@ def _error(request_id: str | int | None, code: int, message: str) -> dict[str, A
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
 
 
-class OpeningRefused(Failed):
-    code = "mcp.opening_refused"
-    hint = "connect again; the client's own version of the protocol may be at fault"
-
-
 class MessageStream:
     """One conversation. ``request`` is what its messages come with: who speaks is read from there."""
 
@@ -51,36 +45,21 @@ class MessageStream:
         self._server = server
         self._request = request
         self._write_line = write
-        # Answers that the client has already had.
-        self._given: dict[str | int, anyio.Event] = {}
 
-    async def serve(self, replay: tuple[bytes, ...], lines: Lines) -> None:
+    async def serve(self, lines: Lines) -> None:
         to_server, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](MESSAGES_AHEAD)
         outbound, from_server = anyio.create_memory_object_stream[SessionMessage](MESSAGES_AHEAD)
         async with anyio.create_task_group() as group:
-            group.start_soon(self._read, replay, lines, to_server)
+            group.start_soon(self._read, lines, to_server)
             group.start_soon(self._write, from_server)
             await self._server.run(inbound, outbound, self._server.create_initialization_options())
             # Nothing more will be answered: who still reads what the client says need not.
             group.cancel_scope.cancel()
 
-    async def _read(
-        self, replay: tuple[bytes, ...], lines: Lines, to_server: MemoryObjectSendStream[SessionMessage | Exception]
-    ) -> None:
+    async def _read(self, lines: Lines, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:
-            for line in replay:
-                await self._repeat(line, to_server)
             async for each in lines:
                 await self._take(each, to_server)
-
-    async def _repeat(self, line: bytes, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        if isinstance(message, types.JSONRPCRequest):
-            answered = self._given[message.id] = anyio.Event()
-            await to_server.send(self._carried(message))
-            await answered.wait()
-        else:
-            await to_server.send(self._carried(message))
 
     async def _take(self, line: bytes | None, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         if line is not None:
@@ -93,22 +72,10 @@ class MessageStream:
                 return
         await self._write_line(json.dumps(refusal_of(line)).encode())
 
-    def _require_accepted(self, answer: types.JSONRPCResponse | types.JSONRPCError) -> None:
-        if isinstance(answer, types.JSONRPCError):
-            # The client was told otherwise: better it begins again than goes on with half a handshake.
-            raise OpeningRefused(f"the client's first words are not of the protocol: {answer.error.message}")
-
     def _carried(self, message: Any) -> SessionMessage:
         return SessionMessage(message, ServerMessageMetadata(request_context=self._request))
 
     async def _write(self, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
         async with from_server:
             async for each in from_server:
-                message = each.message
-                if self._given and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                    given = None if message.id is None else self._given.pop(message.id, None)
-                    if given is not None:
-                        self._require_accepted(message)
-                        given.set()
-                        continue
-                await self._write_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                await self._write_line(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode())

@@ -61,6 +61,24 @@ def offered(spec: ToolSpec) -> OfferedTool:
     )
 
 
+def tool_document(tool: OfferedTool) -> dict[str, Any]:
+    """The tool in the protocol's own form."""
+    document: dict[str, Any] = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "annotations": {
+            "title": tool.title,
+            "readOnlyHint": tool.hints.read_only,
+            "destructiveHint": tool.hints.destructive,
+            "idempotentHint": tool.hints.idempotent,
+            "openWorldHint": tool.hints.open_world,
+        },
+    }
+    return document if tool.output_schema is None else {**document, "outputSchema": tool.output_schema}
+
+
 def client_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
     """The schema of the structured content, which is an object and holds no image. What a server behind Palyra
     structures is its own."""

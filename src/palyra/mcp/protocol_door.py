@@ -1,7 +1,6 @@
 """The protocol's two doors into a daemon: streamable HTTP, and the lines that `palyra mcp` carries.
 
-The library behind them takes a second to load. It is loaded by the first client, or ahead of one in a thread; a client
-on stdio has its tools before that.
+The library behind them takes half a second to load. It is loaded by the first client, or ahead of one in a thread.
 """
 
 import asyncio
@@ -13,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from palyra.errors import LimitExceeded
 from palyra.mcp.door_request import CONNECTION, DoorRequest, speaks_for, token_of
 from palyra.mcp.limits import MAX_MESSAGE_BYTES, MAX_SESSIONS, SESSION_IDLE_SECONDS
-from palyra.mcp.offered_tool import OfferedTool, offered
-from palyra.mcp.opening import Opening
 from palyra.mcp.ports import Desk, Visitor
 from palyra.mcp.session_runs import SessionRuns
 from palyra.mcp.stdio_client import Library, Lines, StdioClient, Write
@@ -107,15 +104,11 @@ class ProtocolDoor:
         """A client on stdio, for as long as it is there."""
         request.scope[CONNECTION] = connection
 
-        async def tools() -> list[OfferedTool]:
-            return [offered(spec) for spec in await self._desk.tools(self.admit(request))]
-
         async def library() -> Library:
             await self.prepare()
-            return lambda replay, lines, write: self._answered(request, replay, lines, write)
+            return lambda lines, write: self._answered(request, lines, write)
 
-        opening = Opening(self._version) if self._server is None else None
-        stream = StdioClient(receive, send, opening=opening, tools=tools, library=library)
+        stream = StdioClient(receive, send, library)
         self._streams.add(stream)
         self._moved.set()
         try:
@@ -124,11 +117,11 @@ class ProtocolDoor:
             self._streams.discard(stream)
             self._moved.set()
 
-    async def _answered(self, request: DoorRequest, replay: tuple[bytes, ...], lines: Lines, write: Write) -> None:
+    async def _answered(self, request: DoorRequest, lines: Lines, write: Write) -> None:
         from palyra.mcp.message_stream import MessageStream
 
         assert self._server is not None
-        await MessageStream(self._server.protocol, request, write).serve(replay, lines)
+        await MessageStream(self._server.protocol, request, write).serve(lines)
 
     async def left_alone(self, seconds: float) -> None:
         """Returns when there has been no client on stdio for this long."""

@@ -22,11 +22,10 @@ from palyra.mcp.call_telling import CallTelling
 from palyra.mcp.completion import NothingToComplete, is_own, suggestions
 from palyra.mcp.continuation import FORM, QUESTION, Answer, after_a_no, how_to_go_on, question_for, read_answer
 from palyra.mcp.door_request import console_of, session_of, speaks_for, token_of
-from palyra.mcp.instructions import INSTRUCTIONS
+from palyra.mcp.instructions import INSTRUCTIONS, NAME, TITLE
 from palyra.mcp.limits import ELICITATION_SECONDS, MAX_LISTED_CALLS
 from palyra.mcp.log_levels import REQUEST_LEVEL, LogLevels, SessionKey
-from palyra.mcp.offered_tool import offered
-from palyra.mcp.opening import NAME, TITLE, tool_document
+from palyra.mcp.offered_tool import offered, tool_document
 from palyra.mcp.ports import Desk, ToolCall, Visitor
 from palyra.mcp.resource_uri import SCHEME
 from palyra.mcp.resources import listed_resources, read_contents, resource_templates
