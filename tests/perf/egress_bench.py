@@ -95,7 +95,7 @@ def run() -> list[dict[str, Any]]:
                 [(tinyproxy, bars.EGRESS_MANY_TINYPROXY), (mitmproxy, bars.EGRESS_MANY_MITMPROXY)],
             ),
             *_rates(load, MANY, EACH_OF_MANY, cores, [(tinyproxy, None)]),
-            *_rates(load, MANY, EACH_OF_MANY, alone_socks, [(dante, None)]),
+            *_rates(load, MANY, EACH_OF_MANY, alone_socks, [(dante, bars.EGRESS_MANY_DANTE)]),
             _crowded(load, alone),
         ]
 

@@ -40,21 +40,16 @@ def run() -> list[dict[str, Any]]:
 
 async def _measure(folder: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for subject, call_bar, extism_bar in (
-        (json_csv(folder), bars.SKILL_CALL, bars.SKILL_EXTISM),
-        (smallest(), None, None),
-    ):
+    for subject, call_bar in ((json_csv(folder), bars.SKILL_CALL), (smallest(), None)):
         place = folder / subject.tool_id
         place.mkdir()
         async with open_house(place, MANY) as house:
             await subject.put_in_use(house.gateway)
-            rows += await _rows_of(house, subject, place, call_bar, extism_bar)
+            rows += await _rows_of(house, subject, place, call_bar)
     return rows
 
 
-async def _rows_of(
-    house: House, subject: Subject, folder: Path, call_bar: Any, extism_bar: Any
-) -> list[dict[str, Any]]:
+async def _rows_of(house: House, subject: Subject, folder: Path, call_bar: Any) -> list[dict[str, Any]]:
     run_id = await house.open_run(**MANY["budget"])
     bare = _bare(subject)
 
@@ -82,7 +77,7 @@ async def _rows_of(
     name_of_rows = f"{subject.name}, {IN_A_ROW} calls in a row"
     return [
         _row(name, mine, theirs, "bare wasmtime, same module", call_bar),
-        against_extism(name, mine, [] if peer is None else peers, extism_bar),
+        against_extism(name, mine, [] if peer is None else peers),
         _row(f"{name}, calmest quarter", *_calmest(mine, theirs), "bare wasmtime, same module", None),
         _row(f"{subject.name}, each call opening a run", opening, theirs, "bare wasmtime, same module", None),
         _row(name, mine, ours, "the tool echo, whole pipeline", None),
