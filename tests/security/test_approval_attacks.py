@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.house import House, open_house
+from fakes.pondering import SETTINGS, TOOL, give_tool
 from fakes.raw_http import ask, operator
 from palyra.api.app import create_app
 from palyra.daemons.tool_set import FilesExecutor

@@ -82,17 +82,10 @@ def skill_spec(
         skill=SkillOfTool(entity=module.entity(), entrypoint=tool.id, digest=module.digest),
         max_input_bytes=MAX_PLUGIN_TOOL_INPUT_BYTES,
         idempotent=tool.idempotent,
-        effect_free=is_effect_free(asked),
         enforceable=ENFORCEABLE,
         touches=lambda _arguments: touches,
         reserves=lambda _arguments: reserved,
     )
-
-
-def is_effect_free(asked: Capabilities) -> bool:
-    """A guest that is granted nothing has nothing to act on: it computes and writes log lines, which are part of its
-    result. The clock and random numbers are given to it and tell nobody anything."""
-    return not tool_capabilities(asked)
 
 
 def tool_capabilities(asked: Capabilities) -> frozenset[ToolCapability]:

@@ -141,7 +141,7 @@ class WasmTools:
             return await self._run_active(plan, self._skills.tool(plan.tool, plan.skill))
 
     async def _run_active(self, plan: ExecutionPlan, active: ActiveTool) -> Outcome:
-        if active.spec.effect_free:
+        if not active.spec.metadata.capabilities:
             return await self._run_with(plan, active, self._calls.log_only)
         services = self._calls.services(plan, active)
         if not active.asked.http_egress_allowlist:

@@ -1,7 +1,6 @@
 """Disk space held back, so that work which already ran can be recorded as finished when the disk fills up."""
 
 import contextlib
-import math
 import os
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from palyra.clock import Clock
 # A full disk is asked again at most this often.
 _RETRY_SECONDS = 1.0
 _BYTES_PER_BLOCK = 512
-_LOOK_SECONDS = 0.01
 
 
 class Ballast:
@@ -21,7 +19,6 @@ class Ballast:
         self._size = size
         self._clock = clock
         self._next_attempt = 0.0
-        self._looked_at = -math.inf
 
     def held(self) -> bool:
         try:
@@ -29,15 +26,6 @@ class Ballast:
         except OSError:
             return False
         return status.st_size >= self._size and status.st_blocks * _BYTES_PER_BLOCK >= self._size
-
-    def held_lately(self, now: float) -> bool:
-        """The same, by a look that may be a few milliseconds old: for who comes again and again."""
-        if now - self._looked_at < _LOOK_SECONDS:
-            return True
-        if not self.held():
-            return False
-        self._looked_at = now
-        return True
 
     def secure(self) -> bool:
         """Whether the space is held, after trying to take it where it is not."""

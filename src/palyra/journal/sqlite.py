@@ -10,7 +10,6 @@ from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
 from palyra.journal.event import Event, NewEvent, Redacted
 from palyra.journal.forms import Form
-from palyra.journal.head_start import HeadStart
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_reader import JournalReader
 from palyra.journal.sqlite_schema import open_writer
@@ -102,37 +101,16 @@ class SqliteStore:
         return await self._hand_over(work, essential=essential, sure=False, alone=alone)
 
     def submit(
-        self,
-        work: Callable[[Transaction], T],
-        *,
-        essential: bool = False,
-        alone: bool = False,
-        head_start: HeadStart | None = None,
+        self, work: Callable[[Transaction], T], *, essential: bool = False, alone: bool = False
     ) -> asyncio.Future[T]:
         """Hands ``work`` over at once, and returns what ``transact`` would wait for. It is done also when the one who
         waits is cancelled meanwhile."""
-        return self._hand_over(work, essential=essential, sure=True, alone=alone, head_start=head_start)
-
-    def head_start(self, first: Callable[[Transaction], Any]) -> HeadStart | None:
-        """Does the first part of a unit of work now, for who is alone and still waits for what the rest is about. None
-        if it cannot be. Then ``submit`` the whole with it, soon: its work goes on after the first part if that still
-        stands, with what it returned in ``Transaction.head_start``, or else does everything. Or ``let_go`` of it."""
-        return self._writer.start_here(first)
-
-    def let_go(self, head_start: HeadStart) -> None:
-        """Takes back what was done ahead and not handed over. Does nothing where it was."""
-        self._writer.let_go(head_start)
+        return self._hand_over(work, essential=essential, sure=True, alone=alone)
 
     def _hand_over(
-        self,
-        work: Callable[[Transaction], T],
-        *,
-        essential: bool,
-        sure: bool,
-        alone: bool,
-        head_start: HeadStart | None = None,
+        self, work: Callable[[Transaction], T], *, essential: bool, sure: bool, alone: bool
     ) -> asyncio.Future[T]:
-        unit = Unit(work, asyncio.get_running_loop(), essential=essential, sure=sure, head_start=head_start)
+        unit = Unit(work, asyncio.get_running_loop(), essential=essential, sure=sure)
         if alone:
             self._writer.submit_here(unit)
         else:

@@ -70,14 +70,11 @@ def read_head(connection: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 class Transaction:
-    """Valid only while the work it is given to runs. ``now_ms`` is one instant for the whole unit; but for one whose
-    first part was done ahead, it is one for each part."""
+    """Valid only while the work it is given to runs. ``now_ms`` is one instant for the whole unit."""
 
     def __init__(self, group: Group) -> None:
         self.now_ms = group.now_ms
         self.fault: PalyraError | None = None
-        # What the first part of this unit returned, if it was done ahead in this very transaction.
-        self.head_start: Any = None
         self._group: Group | None = group
         self._before = (group.seq, group.hash, len(group.events))
         self._rows_before = len(group.rows)
@@ -130,12 +127,6 @@ class Transaction:
     def changed(self) -> int:
         """How many rows the last statement inserted, updated or deleted."""
         return max(self._changed, 0)
-
-    def write(self) -> None:
-        """Inserts what was appended so far, as a statement would."""
-        group = self._live()
-        self._enter_savepoint(group)
-        group.flush()
 
     def finish(self) -> None:
         """Keeps what the unit did, as part of its group."""

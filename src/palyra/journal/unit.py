@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from palyra.journal.head_start import HeadStart
 from palyra.journal.transaction import Transaction
 
 Work = Callable[[Transaction], Any]
@@ -49,7 +48,7 @@ class Unit:
     """One caller's work and the future it waits on; ``loop`` is None for a caller that blocks its thread. What is
     ``sure`` is done also when nobody waits for it any more."""
 
-    __slots__ = ("essential", "future", "head_start", "loop", "seal", "sure", "work")
+    __slots__ = ("essential", "future", "loop", "seal", "sure", "work")
 
     def __init__(
         self,
@@ -59,12 +58,10 @@ class Unit:
         essential: bool = False,
         seal: bool = False,
         sure: bool = False,
-        head_start: HeadStart | None = None,
     ) -> None:
         self.work = work
         self.essential = essential
         self.seal = seal
         self.sure = sure
-        self.head_start = head_start
         self.loop = loop
         self.future: asyncio.Future[Any] | Wait = Wait() if loop is None else loop.create_future()

@@ -6,9 +6,6 @@ the next ones gather, so groups grow with the load and vanish without it.
 Two threads waking each other take a third of the time of a lone commit. So who has nothing else to do may commit in its
 own thread, the event loop's: only when nothing waits or is being written, only one unit, only while the disk is quick,
 and never what takes longer than a commit. All else goes to the thread.
-
-Who waits for something else before its unit is complete may have the first part of it done meanwhile: the transaction
-stays open until the rest comes, and whoever wants the connection sooner takes it back.
 """
 
 import asyncio
@@ -25,7 +22,6 @@ from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.event_ids import EventIds
 from palyra.journal.gathering import LOOK, Waiting, gathered
-from palyra.journal.head_start import HeadStart
 from palyra.journal.outcomes import Committed, all_failed, perform_unit
 from palyra.journal.pace import Pace
 from palyra.journal.redact import Redactor
@@ -35,13 +31,11 @@ from palyra.journal.sqlite_schema import begin
 from palyra.journal.subscription import Subscription
 from palyra.journal.telling import Teller
 from palyra.journal.transaction import Group, Transaction, read_head
-from palyra.journal.unit import Outcome, Unit, Work
+from palyra.journal.unit import Outcome, Unit
 from palyra.signing.dsse import Signer
 
 # Beyond this the disk is not keeping up, and a caller is better told than queued.
 MAX_WAITING_UNITS = 8192
-# For so long after another process wrote, nothing is written ahead.
-_OTHERS_SECONDS = 1.0
 # One unit has a handful of events. So close to the next checkpoint a unit goes to the thread, which makes it.
 _EVENTS_OF_A_UNIT = 32
 
@@ -80,14 +74,8 @@ class Writer:
         # Whoever commits, or otherwise uses the connection, has it: the thread of this number.
         self._turn = threading.Lock()
         self._at_work: int | None = None
-        # A transaction that was left open for the rest of its unit. Who has the turn finds it, and goes on with it or
-        # takes it back.
-        self._early: HeadStart | None = None
         self._pace = Pace()
         head = read_head(connection)[0]
-        # As this process last saw it, and when it last saw that another had moved it.
-        self._head = head
-        self._others_wrote: float | None = None
         self._teller = Teller(head)
         # Up to here everything is sealed: at least, for another process may have sealed more.
         self._sealed = sealed_through(connection)
@@ -116,7 +104,6 @@ class Writer:
         self._at_work = threading.get_ident()
         try:
             done = self._nothing_in_the_way() and self._commit_here(unit)
-            self._take_back()
         finally:
             self._at_work = None
             self._turn.release()
@@ -124,48 +111,6 @@ class Writer:
             self.submit(unit)
         elif self._pace.move_due():
             self._queue.put(LOOK)
-
-    def start_here(self, first: Work) -> HeadStart | None:
-        """Does the first part of a unit now, in this thread, if that is soon done. None where it is not, or failed."""
-        if not self._turn.acquire(blocking=False):
-            return None
-        self._at_work = threading.get_ident()
-        try:
-            if self._early is not None:
-                # Two callers that are alone are not. Neither has one.
-                self._take_back()
-                return None
-            since = self._clock.monotonic()
-            if not self._nothing_in_the_way() or self._others_write(since):
-                return None
-            if not self._ballast.held_lately(since):
-                return None
-            begin(self._connection, patiently=False)
-            self._early = HeadStart(self._new_group(patient=False), first)
-            self._early.seconds = self._clock.monotonic() - since
-            self._found(self._early.first_head)
-            return self._early
-        except Exception:
-            return None
-        finally:
-            if self._early is None:
-                self._roll_back()
-            self._at_work = None
-            self._turn.release()
-
-    def let_go(self, early: HeadStart) -> None:
-        """Takes it back if it is still open. Who has the turn meanwhile does so by himself."""
-        if self._early is early and self._turn.acquire(blocking=False):
-            try:
-                if self._early is early:
-                    self._take_back()
-            finally:
-                self._turn.release()
-
-    def _take_back(self) -> None:
-        if self._early is not None:
-            self._early = None
-            self._roll_back()
 
     def _roll_back(self) -> None:
         # What stands in the way of that stands in the way of the next transaction, and is told there.
@@ -185,16 +130,11 @@ class Writer:
 
     def _commit_here(self, unit: Unit) -> bool:
         """False, and nothing done, if anything is in the way: the thread tries again, and knows what to do then."""
-        early = self._early
-        if early is None or early is not unit.head_start or not early.stands():
-            self._take_back()
-            early = None
-            if not unit.essential and not self._ballast.held():
-                return False
-        self._early = None
-        since = self._clock.monotonic() - (0.0 if early is None else early.seconds)
+        if not unit.essential and not self._ballast.held():
+            return False
+        since = self._clock.monotonic()
         try:
-            group = self._attempt([unit], seal_now=False, patient=False, early=early)
+            group = self._attempt([unit], seal_now=False, patient=False)
         except Exception:
             self._roll_back()
             return False
@@ -203,16 +143,6 @@ class Writer:
         if sealing is None and self._seal_at is not None:
             self._queue.put(LOOK)
         return True
-
-    def _others_write(self, now: float) -> bool:
-        """Whether another process has lately written the same file. It would wait for as long as a head start stands,
-        and callers that come one after the other leave little time between."""
-        return self._others_wrote is not None and now - self._others_wrote < _OTHERS_SECONDS
-
-    def _found(self, head: int) -> None:
-        """The head of the chain as a transaction of ours found it."""
-        if head != self._head:
-            self._others_wrote = self._clock.monotonic()
 
     def close(self) -> None:
         """Commits what waits, seals what is unsealed, and ends the thread."""
@@ -237,7 +167,6 @@ class Writer:
                 with self._turn:
                     self._serve(units, seal_now=seal_now)
         with self._turn:
-            self._take_back()
             self._connection.close()
 
     def _serve(self, units: list[Unit], *, seal_now: bool) -> None:
@@ -246,7 +175,6 @@ class Writer:
         live = [unit for unit in units if unit.sure or not unit.future.cancelled()]
         self._at_work = threading.get_ident()
         try:
-            self._take_back()
             if live or seal_now:
                 self._commit(live, seal_now=seal_now)
             if self._pace.move_due():
@@ -304,17 +232,14 @@ class Writer:
         group.outcomes += all_failed([unit for unit in units if not unit.essential], fault).outcomes
         return group
 
-    def _attempt(
-        self, units: Sequence[Unit], *, seal_now: bool, patient: bool = True, early: HeadStart | None = None
-    ) -> Committed:
+    def _attempt(self, units: Sequence[Unit], *, seal_now: bool, patient: bool = True) -> Committed:
         connection = self._connection
         try:
-            if early is None:
-                if connection.in_transaction:
-                    self._roll_back()
-                begin(connection, patiently=patient)
+            if connection.in_transaction:
+                self._roll_back()
+            begin(connection, patiently=patient)
             try:
-                group = self._perform(units, seal_now=seal_now, patient=patient, early=early)
+                group = self._perform(units, seal_now=seal_now, patient=patient)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -327,21 +252,12 @@ class Writer:
             raise fault from error
         return group
 
-    def _new_group(self, *, patient: bool) -> Group:
-        return Group(self._connection, self._redactor, self._ids, self._clock.now_ms(), patient=patient)
-
-    def _perform(self, units: Sequence[Unit], *, seal_now: bool, patient: bool, early: HeadStart | None) -> Committed:
+    def _perform(self, units: Sequence[Unit], *, seal_now: bool, patient: bool) -> Committed:
         connection = self._connection
-        if early is None:
-            group = self._new_group(patient=patient)
-            group.alone = len(units) == 1
-            first_head = group.seq
-            self._found(first_head)
-            outcomes = [perform_unit(unit, Transaction(group)) for unit in units]
-        else:
-            group, transaction = early.resumed(self._clock.now_ms())
-            first_head = early.first_head
-            outcomes = [perform_unit(unit, transaction) for unit in units]
+        group = Group(connection, self._redactor, self._ids, self._clock.now_ms(), patient=patient)
+        group.alone = len(units) == 1
+        first_head = group.seq
+        outcomes = [perform_unit(unit, Transaction(group)) for unit in units]
         group.flush()
         sealed, checkpoint = self._sealed, None
         due = self._seal_at is not None and self._clock.monotonic() >= self._seal_at
@@ -362,7 +278,6 @@ class Writer:
 
     def _after(self, group: Committed) -> None:
         if group.last_head:
-            self._head = group.last_head
             self._sealed = group.sealed
             self._note_unsealed(group.last_head - group.sealed)
         elif self._seal_at is not None:

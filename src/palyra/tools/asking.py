@@ -61,8 +61,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     run_budget: RunBudget
     instance: str
     executor: str
-    # When it began to compute, for a call that did so before it was written down.
-    started_ms: int | None = None
 
     def answered(self) -> Answered:
         """Each question as it is put about this very call, with its answer."""

@@ -1,8 +1,7 @@
 """Drives every call along the one path: intake, decision, approval, reservation, execution, receipt, record.
 
-Nothing that has an effect runs before the entry that says it starts is on the disk, and nothing is reported before the
-entry that says how it ended is. A call without effects may compute sooner: until it is reported, it is as if it had not
-been.
+Nothing runs before the entry that says it starts is on the disk, and nothing is reported before the entry that says how
+it ended is.
 """
 
 import asyncio
@@ -21,7 +20,6 @@ from palyra.tools import sqlite_calls
 from palyra.tools.approval_wait import ApprovalWait
 from palyra.tools.arguments import MAX_QUICK_BYTES, Arguments, accept_arguments, may_take_long
 from palyra.tools.asking import Asked, Asking, CallRequest
-from palyra.tools.budget import BudgetKind
 from palyra.tools.call import (
     CallDenied,
     CallState,
@@ -33,13 +31,11 @@ from palyra.tools.call import (
 )
 from palyra.tools.catalog import Catalog, CatalogEntry
 from palyra.tools.ending import Booked, Ended, conclude
-from palyra.tools.execution import Executor, execute, never_seen, to_the_end, told_to_stop, with_grants
-from palyra.tools.forecast import Forecast
-from palyra.tools.late_start import LateStart
-from palyra.tools.ports import CallObserver, CallStore, Transaction
+from palyra.tools.execution import Executor, execute, to_the_end, with_grants
+from palyra.tools.ports import CallObserver, Store, Transaction
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import SKILL_TOOLS, WORKER_EXECUTOR
-from palyra.tools.sqlite_calls import GrantsChanged, Started
+from palyra.tools.sqlite_calls import Started
 from palyra.tools.waiting import WaitingRoom
 
 R = TypeVar("R")
@@ -53,7 +49,7 @@ class Broker:
         catalog: Catalog,
         executors: Mapping[str, Executor],
         policy: PolicyPort,
-        store: CallStore,
+        store: Store,
         signer: Signer,
         clock: Clock,
         instance: str,
@@ -83,7 +79,6 @@ class Broker:
         # Calls whose start is being written, and those among them whose caller waits for a person.
         self._beginning: set[str] = set()
         self._waiting = self._approval_wait.waiting
-        self._forecast = Forecast()
         self._accepting = True
 
     async def freshen_catalog(self) -> None:
@@ -151,10 +146,6 @@ class Broker:
         busy = len(self._running) + len(self._beginning - self._waiting.keys())
         if busy >= self.config.max_concurrent_calls and not known:
             return await self._refuse(record, TooManyCalls(f"{busy} calls are running"))
-        if plan.effect_free and not known and asked.decision["outcome"] == Verdict.ALLOW.value:
-            expected = self._forecast.grants(request.run_id, asked.run_budget, asked.reserve)
-            if expected is not None:
-                return await self._task(plan, self._compute(asked, entry, plan, expected))
         self._beginning.add(record.call_id)
         try:
             if asked.decision["outcome"] == Verdict.ALLOW.value:
@@ -169,7 +160,6 @@ class Broker:
             return begun
         if known:
             self._waiting.pop(record.call_id, None)
-        self._forecast.note(record.run_id, begun.left)
         return await self._task(plan, self._run(begun, entry, plan))
 
     async def _accepted(self, entry: CatalogEntry, raw: str | bytes | dict[str, Any]) -> Arguments:
@@ -207,48 +197,6 @@ class Broker:
         known = {"approved": begun.approved, "approval_id": begun.record.approval_id or ""}
         ended = await self._execute(entry, with_grants(plan, begun.granted, **known))
         return await self._finish(begun, _executor_of(entry, plan), ended)
-
-    async def _compute(
-        self, asked: Asked, entry: CatalogEntry, plan: ExecutionPlan, expected: dict[BudgetKind, int]
-    ) -> CallRecord:
-        """A call without effects, under the grants that its run will hardly deny it: it computes at once and is written
-        down when it has ended; or as started, if that takes a while. What it computed under other grants than the
-        ledger has for it nobody ever sees: it is computed again."""
-        asked = msgspec.structs.replace(asked, started_ms=self._clock.now_ms())
-        started = msgspec.structs.replace(asked.record, started_ms=asked.started_ms)
-        late = LateStart(self._store, asked, started, expected, alone=self._alone())
-        try:
-            try:
-                ended = await self._execute(entry, with_grants(plan, expected))
-            finally:
-                late.computed()
-            if late.begun is None:
-                if ended.result_bytes > MAX_QUICK_BYTES:
-                    late.let_go()
-                record, booked = await self._concluded(started, entry.spec.executor, ended)
-                try:
-                    done = await to_the_end(
-                        self._store.submit(
-                            lambda tx: sqlite_calls.start_and_finish(tx, asked, record, expected, booked, late.entries),
-                            alone=self._alone(),
-                            head_start=late.ahead,
-                        )
-                    )
-                    self._forecast.note(record.run_id, done.left)
-                    return record
-                except GrantsChanged:
-                    begun = await to_the_end(self._store.submit(lambda tx: sqlite_calls.start(tx, asked)))
-            else:
-                begun = await to_the_end(late.begun)
-        except (LimitExceeded, InvalidInput) as error:
-            return await self._refuse(asked.record, error, asked)
-        finally:
-            late.let_go()
-        if begun.granted != expected and ended.state is not CallState.CANCELLED:
-            if not told_to_stop():
-                return await self._run(begun, entry, plan)
-            ended = never_seen(plan)
-        return await self._finish(begun, entry.spec.executor, ended)
 
     async def _execute(self, entry: CatalogEntry, plan: ExecutionPlan) -> Ended:
         executor = self._executors[_executor_of(entry, plan)]

@@ -15,7 +15,6 @@ ECHO = ToolSpec(
     executor=EXECUTOR,
     other_tiers=frozenset({ToolTier.WORKER}),
     idempotent=True,
-    effect_free=True,
     input_schema={
         "type": "object",
         "properties": {"text": {"type": "string", "description": "What to return."}},

@@ -202,7 +202,6 @@ class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     max_output_bytes: int
     tier: ToolTier = ToolTier.BUILTIN
-    effect_free: bool = False
     obligations: Obligations = Obligations()
     principal: str = ""
     channel: str = ""
@@ -265,8 +264,6 @@ def compile_plan(
         timeout_ms=timeout,
         max_output_bytes=output,
         tier=spec.tier if obligations.tier is None else ToolTier(obligations.tier),
-        # Somebody else's machine is an effect.
-        effect_free=spec.effect_free and not on_worker,
         on_worker=on_worker,
         principal=principal,
         channel=channel,

@@ -92,12 +92,6 @@ async def execute(
     )
 
 
-def never_seen(plan: ExecutionPlan) -> Ended:
-    """The end of a call that was stopped after it had computed something that does not count."""
-    error = CallCancelled(f"{plan.tool} was cancelled").as_dict()
-    return Ended(state=CallState.CANCELLED, error=error, used={BudgetKind.CALLS: 1})
-
-
 async def to_the_end(handed_over: Awaitable[R]) -> R:
     """What was handed over to be written, waited for whatever happens. A call is stopped while it runs: while its start
     or its end is being written, it is too late for that."""
@@ -110,12 +104,6 @@ async def to_the_end(handed_over: Awaitable[R]) -> R:
         except asyncio.CancelledError:
             if writing.cancelled():
                 raise
-
-
-def told_to_stop() -> bool:
-    """Whether this task was cancelled at any time, also where it had to go on."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _state_after(error: PalyraError) -> CallState:

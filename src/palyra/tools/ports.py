@@ -25,10 +25,6 @@ class Transaction(Protocol):
 
     def changed(self) -> int: ...
 
-    @property
-    def head_start(self) -> Any:
-        """What the first part of this work returned, if it was done ahead and still stands."""
-
 
 class Store(Protocol):
     async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False, alone: bool = False) -> T:
@@ -41,27 +37,7 @@ class Store(Protocol):
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
 
-class HeadStart(Protocol):
-    """The first part of a unit of work, done before the whole is handed over."""
-
-
 class CallStore(Store, Protocol):
-    def submit(
-        self,
-        work: Callable[[Transaction], T],
-        *,
-        essential: bool = False,
-        alone: bool = False,
-        head_start: Any = None,
-    ) -> Awaitable[T]:
-        """With a ``head_start``, the work goes on where that ended, if it still stands, and else does everything."""
-
-    def head_start(self, first: Callable[[Transaction], Any]) -> HeadStart | None:
-        """Does the first part of a unit of work now, for who is alone. None if it cannot be."""
-
-    def let_go(self, head_start: Any) -> None:
-        """Takes back what was done ahead and not handed over. Does nothing where it was."""
-
     def ahead(self, event: NewEvent) -> NewEvent:
         """The event with the work done that need not wait for its transaction."""
 

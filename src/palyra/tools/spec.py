@@ -153,9 +153,6 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     complete: Callable[[dict[str, Any]], dict[str, Any]] = as_they_are
     max_input_bytes: int = MAX_TOOL_INPUT_BYTES
     idempotent: bool = False
-    # A call of it changes nothing and reaches nobody: all that ever comes of it is its result. Its start need not be on
-    # disk before it computes, only before it is answered.
-    effect_free: bool = False
     # A call of it changes something that its capabilities do not tell of, such as ending a program.
     changes_state: bool = False
     # The obligations, besides its tier, that policy may put on this tool and its executor then holds it to.

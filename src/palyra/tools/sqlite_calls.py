@@ -1,15 +1,14 @@
 """The call ledger in SQL: what starts, ends or is cut off moves the call, its budget, its approval and the journal
 in one transaction."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from palyra.journal.event import NewEvent
 from palyra.tools import sqlite_approvals, sqlite_runs
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalScope
 from palyra.tools.asking import Asked
-from palyra.tools.budget import Account, BudgetKind, reserve
+from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, UnknownCall
 from palyra.tools.call_entries import (
     call_entry,
@@ -49,12 +48,6 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     record: CallRecord
     granted: dict[BudgetKind, int]
     approved: bool = False
-    # What the run has left of what this call reserved, after it.
-    left: dict[BudgetKind, int] = {}
-
-
-class GrantsChanged(Exception):
-    """What a call was expected to be granted is not what its run has for it. Nothing was written."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,55 +96,10 @@ def start(tx: Transaction, asked: Asked, *, known: bool = False) -> Started:
         note_asked(tx, asked)
     accounts = sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
     granted = sqlite_runs.reserve_budget(tx, record.run_id, asked.reserve, accounts)
-    started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=asked.started_ms or tx.now_ms)
+    started = msgspec.structs.replace(record, state=CallState.RUNNING, started_ms=tx.now_ms)
     _put(tx, started, instance=asked.instance, reserved=granted)
     tx.append_all([entry_started(asked, started, granted)] if known else entries_of_start(asked, started, granted))
-    return Started(record=started, granted=granted, left=_left(accounts, granted))
-
-
-def start_and_finish(
-    tx: Transaction,
-    asked: Asked,
-    ended: CallRecord,
-    expected: dict[BudgetKind, int],
-    booked: Booked,
-    entries: Sequence[NewEvent],
-) -> Started:
-    """A call without effects that has ended by now: its budget is spent without having been reserved, and all its
-    entries are written, those up to its start now or ahead. ``GrantsChanged`` as in ``start_ahead``."""
-    accounts: dict[BudgetKind, Account] | None = tx.head_start
-    if accounts is None:
-        accounts = _found_as_expected(tx, asked, expected)
-    else:
-        entries = ()
-    # Asked first and changed then: SQLite takes five times as long to return what it changes.
-    spent = {kind: booked.used.get(kind, 0) for kind in expected}
-    sqlite_runs.spend_budget(tx, asked.record.run_id, spent)
-    _put(tx, ended, instance="", reserved={})
-    tx.append_all((*entries, entry_finished(ended, booked)))
-    return Started(record=ended, granted=expected, left=_left(accounts, expected))
-
-
-def start_ahead(
-    tx: Transaction, asked: Asked, expected: dict[BudgetKind, int], entries: Sequence[NewEvent]
-) -> dict[BudgetKind, Account]:
-    """The part of ``start_and_finish`` that need not wait for the end. ``GrantsChanged`` when the run has something
-    else for the call than was ``expected``. ``entries`` are those up to its start."""
-    accounts = _found_as_expected(tx, asked, expected)
-    tx.append_all(entries)
-    return accounts
-
-
-def _found_as_expected(tx: Transaction, asked: Asked, expected: dict[BudgetKind, int]) -> dict[BudgetKind, Account]:
-    record = asked.record
-    accounts = sqlite_runs.ensure_run(tx, record.run_id, record.principal, record.actor, asked.run_budget)
-    if reserve(accounts, asked.reserve) != expected:
-        raise GrantsChanged("the run has something else left than was expected")
-    return accounts
-
-
-def _left(accounts: Mapping[BudgetKind, Account], granted: dict[BudgetKind, int]) -> dict[BudgetKind, int]:
-    return {kind: accounts[kind].left - amount for kind, amount in granted.items()}
+    return Started(record=started, granted=granted)
 
 
 def start_approved_or_wait(

@@ -108,16 +108,6 @@ def settle_budget(
     )
 
 
-def spend_budget(tx: Transaction, run_id: str, used: Mapping[BudgetKind, int]) -> None:
-    """Books what was used without having been reserved."""
-    tx.execute(_spending(len(used)), (*_pairs(used), run_id))
-
-
-@lru_cache(maxsize=len(BudgetKind))
-def _spending(kinds: int) -> str:
-    return f"UPDATE run_budgets SET used = used + {_amounts(kinds)} WHERE run_id = ?"  # noqa: S608
-
-
 @lru_cache(maxsize=len(BudgetKind))
 def _amounts(kinds: int) -> str:
     """Question marks for an amount by its kind. One statement changes all of a run's accounts, most of them by nothing:

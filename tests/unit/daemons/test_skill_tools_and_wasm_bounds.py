@@ -89,21 +89,3 @@ def test_the_configuration_is_beside_the_arguments_where_there_is_one() -> None:
     assert guest_input(configured, {"a": 1, "_config": 2}) == b'{"a":1,"_config":{"n":1}}'
     with pytest.raises(ConfigurationGiven):
         guest_input(active(), {"a": 1, "_config": 2})
-
-
-@pytest.mark.promise("P-recorded")
-@pytest.mark.parametrize(
-    ("capabilities", "effect_free"),
-    [
-        ("", True),
-        ('wasi = ["clocks", "random", "stdio"]', True),
-        ("quotas = { fuel_budget = 5 }", True),
-        ('http_egress_allowlist = ["api.test"]', False),
-        ('secrets = ["token"]', False),
-        ('channels = ["alerts"]', False),
-        ('filesystem = { read_roots = ["notes"] }', False),
-        ('filesystem = { write_roots = ["notes"] }', False),
-    ],
-)
-def test_only_a_skill_that_is_granted_nothing_is_without_effects(capabilities: str, effect_free: bool) -> None:
-    assert active(capabilities).spec.effect_free is effect_free

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.house import open_house
+from fakes.pondering import SETTINGS, TOOL, give_tool
 from palyra.daemons import node_tool
 from palyra.daemons.node_tool import DeviceCalls
 from palyra.identity.device import DeviceId

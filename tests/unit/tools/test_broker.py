@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import json
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from fakes.house import open_house
 from palyra.canonical import digest_of
 from palyra.ids import CallId, RunId
+from palyra.journal.sqlite_faults import JournalClosed
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.tools import broker
 from palyra.tools.approval import ApprovalEvent
@@ -240,3 +242,43 @@ async def test_a_call_that_is_stopped_while_its_result_is_digested_has_ended_alr
         await stopping
         assert (await calling).state.value == "succeeded"
         assert house.kinds(call=str(call_id))[-1] == "call.finished"
+
+
+async def test_many_at_once_on_a_small_budget_succeed_as_often_as_it_allows(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        run_id = await house.open_run(calls=5)
+        records = await asyncio.gather(*(house.call("echo", {"text": "x"}, run_id=run_id) for _ in range(40)))
+        assert sum(record.state is CallState.SUCCEEDED for record in records) == 5
+        assert all(record.result is None for record in records if record.state is not CallState.SUCCEEDED)
+        account = house.run(run_id).budget[BudgetKind.CALLS]
+        assert (account.used, account.reserved) == (5, 0)
+
+
+async def test_a_call_whose_end_cannot_be_recorded_is_not_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_given: Any, **_how: Any) -> Any:
+        raise JournalClosed("the journal is closed")
+
+    async with open_house(tmp_path) as house:
+        broken: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: broken.append(context))
+        with monkeypatch.context() as patch:
+            patch.setattr(house.gateway.store, "submit", closed)
+            with pytest.raises(JournalClosed):
+                await house.call("echo", {"text": "x"})
+        assert not broken and house.gateway.broker.running() == 0
+
+
+async def test_a_call_leaves_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    """A reference cycle would stay until the collector runs, which is seldom."""
+    async with open_house(tmp_path) as house:
+        await house.call("echo", {"text": "x"})
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                assert (await house.call("echo", {"text": "x"})).error is None
+            assert gc.collect() < 20
+        finally:
+            gc.enable()

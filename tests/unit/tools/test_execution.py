@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fakes.effect_free import Pondering
+from fakes.pondering import Pondering
 from palyra.clock import SystemClock
 from palyra.errors import InvalidInput
 from palyra.tools.budget import BudgetKind

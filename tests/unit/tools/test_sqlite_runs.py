@@ -10,9 +10,8 @@ from fakes.journal_house import JournalHouse
 from palyra.ids import RunId
 from palyra.journal.sqlite import SqliteStore
 from palyra.tools import sqlite_runs
-from palyra.tools.budget import Account, BudgetExhausted, BudgetKind, RunBudget
+from palyra.tools.budget import BudgetExhausted, BudgetKind, RunBudget
 from palyra.tools.call import UnknownRun
-from palyra.tools.ports import Transaction
 
 RUN = RunId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 ASKED = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 1_000}
@@ -109,37 +108,3 @@ def test_what_was_charged_too_much_is_given_back_on_record_and_never_more(store:
     assert account(store, kind) == (1_000, 0, 100)
     told = [event for event in store.events_since(0, 10) if event.kind == "run.budget_returned"]
     assert [(event.call, event.payload_value()) for event in told] == [("c1", {"budget": kind.value, "amount": 500})]
-
-
-def spend(store: SqliteStore, principal: str, used: dict[BudgetKind, int]) -> dict[BudgetKind, Account]:
-    def work(tx: Transaction) -> dict[BudgetKind, Account]:
-        accounts = sqlite_runs.ensure_run(tx, RUN, principal, "user:op", RunBudget(calls=7))
-        sqlite_runs.spend_budget(tx, RUN, used)
-        return accounts
-
-    return store.transact_blocking(work)
-
-
-def test_what_is_spent_in_a_run_that_is_not_there_opens_it(store: SqliteStore) -> None:
-    before = spend(store, "agent:bot", {BudgetKind.CALLS: 1})
-    assert before[BudgetKind.CALLS] == Account(cap=7)
-    assert account(store, BudgetKind.CALLS) == (7, 0, 1)
-    assert [event.kind for event in store.events_since(0, 10)] == ["run.opened"]
-
-
-def test_nothing_is_spent_in_somebody_elses_run(store: SqliteStore) -> None:
-    open_run(store, calls=2)
-    with pytest.raises(UnknownRun):
-        spend(store, "agent:mallory", {BudgetKind.CALLS: 1})
-    assert account(store, BudgetKind.CALLS) == (2, 0, 0)
-
-
-def test_what_was_not_reserved_can_be_spent(store: SqliteStore) -> None:
-    open_run(store, calls=2)
-    used = {BudgetKind.CALLS: 1, BudgetKind.WALL_MS: 9}
-    before = spend(store, "agent:bot", used)
-    assert before[BudgetKind.CALLS] == Account(cap=2)
-    assert before[BudgetKind.WALL_MS].used == 0
-    assert account(store, BudgetKind.CALLS) == (2, 0, 1)
-    assert account(store, BudgetKind.WALL_MS)[1:] == (0, 9)
-    assert account(store, BudgetKind.WASM_FUEL)[1:] == (0, 0)

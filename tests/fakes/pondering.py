@@ -1,4 +1,4 @@
-"""A tool without effects whose computing a test can look into."""
+"""A tool whose computing a test can look into."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -37,7 +37,6 @@ def give_tool(house: House, think: Callable[[ExecutionPlan], Awaitable[Any]], **
         input_schema={"type": "object"},
         output_schema={"type": "object"},
         executor=_EXECUTOR,
-        effect_free=True,
         **spec,
     )
     house.gateway.catalog.replace_group("pondering", [tool])
