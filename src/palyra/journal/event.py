@@ -25,18 +25,8 @@ class InvalidEvent(InvalidInput):
     hint = "an event kind is dotted lower-case words such as call.finished"
 
 
-class Redacted(msgspec.Struct, frozen=True):
-    """A payload as it will be recorded, made ahead of time, and how many secrets were known then."""
-
-    payload: bytes
-    known: int
-
-
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event before it has a place. The payload may hold anything JSON can say, and secrets: those are redacted.
-
-    ``redacted`` spares the writer that work, unless a secret has become known since. It may be there without a payload.
-    """
+    """An event before it has a place. The payload may hold anything JSON can say, and secrets: those are redacted."""
 
     kind: str
     actor: str
@@ -44,7 +34,6 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     principal: str = ""
     run: str = ""
     call: str = ""
-    redacted: Redacted | None = None
 
     def __post_init__(self) -> None:
         if self.kind in _known_kinds:

@@ -4,8 +4,6 @@ from typing import Any
 
 import msgspec
 
-from palyra.journal.forms import Hole
-
 
 class Lasting:
     """A JSON value, with room for the bytes that it is written as. The redactor fills it once, if it finds nothing
@@ -23,6 +21,4 @@ def as_written(part: Any) -> msgspec.Raw:
     """What an encoder asks about parts that it does not know."""
     if type(part) is Lasting and part.written is not None:
         return part.written
-    if type(part) is Hole:
-        return part.written()
     raise TypeError(f"{type(part).__name__} has no JSON form")

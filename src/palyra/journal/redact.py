@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from palyra.canonical import canonical_json
-from palyra.journal.event import MAX_FIELD_CHARS, NewEvent, Redacted
-from palyra.journal.forms import Form, Hole
+from palyra.journal.event import MAX_FIELD_CHARS
 from palyra.journal.lasting import Lasting, as_written
 from palyra.journal.needles import Needles
 from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
@@ -89,11 +88,6 @@ class Redactor:
                 self._encoded_short = (*self._encoded_short, _json_text(value))
             self._values.add(value)
 
-    @property
-    def known(self) -> int:
-        """How many values are known: what was made ready when there were fewer is stale."""
-        return len(self._values)
-
     def result(self, value: Any) -> Any:
         """A JSON value for the agent without known values: the same object where there are none in it."""
         if not self._values or not self._occur_in(msgspec.json.encode(value)):
@@ -118,41 +112,6 @@ class Redactor:
             return actor, principal, run, call
         clean = [self.text(field)[:MAX_FIELD_CHARS] for field in (actor, principal, run, call)]
         return clean[0], clean[1], clean[2], clean[3]
-
-    def ahead(self, event: NewEvent) -> NewEvent:
-        """The event with its payload made ready to be recorded."""
-        # Counted first: a secret that is learned meanwhile makes it stale.
-        known = len(self._values)
-        return msgspec.structs.replace(event, redacted=Redacted(self.payload(event.payload), known))
-
-    def form(self, payload: dict[str, Any]) -> Form | None:
-        """A payload with holes, made ready to be filled in; None if anything in it has to be taken out or cut."""
-        encoded = self._as_it_is(payload)
-        return None if encoded is None or self._occur_in(encoded) else Form(encoded)
-
-    def filled(self, form: Form, values: Mapping[str, bytes]) -> Redacted | None:
-        """What is recorded with these values, each canonical JSON that is ``fit``. None if the whole has to be redacted
-        first."""
-        known = len(self._values)
-        payload = form.filled(values)
-        if len(payload) > MAX_EVENT_PAYLOAD_BYTES or self._occur_in(payload):
-            return None
-        return Redacted(payload, known)
-
-    def fit(self, value: dict[str, Any]) -> bool:
-        """Whether this may be filled in as it is, unless known values are in it."""
-        return self._is_fit(value, 1)
-
-    def payload_of(self, event: NewEvent) -> bytes:
-        ready = event.redacted
-        if ready is not None:
-            if ready.known == len(self._values):
-                return ready.payload
-            if not event.payload:
-                # It was filled in, and nothing but its bytes is there.
-                return self.payload(msgspec.json.decode(ready.payload))
-        encoded = None if self._values else self._as_it_is(event.payload)
-        return self.payload(event.payload) if encoded is None else encoded
 
     def payload(self, payload: Mapping[str, Any]) -> bytes:
         """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
@@ -218,7 +177,7 @@ class Redactor:
                 elif kind is Lasting:
                     if not self._is_lastingly_fit(value):
                         return False
-                elif value is not None and kind is not bool and kind is not Hole:
+                elif value is not None and kind is not bool:
                     return False
             if len(waiting) > _MAX_PARTS:
                 return False

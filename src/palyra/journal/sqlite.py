@@ -8,8 +8,7 @@ from typing import Any, Self, TypeVar
 from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.checkpoint import Checkpoint
-from palyra.journal.event import Event, NewEvent, Redacted
-from palyra.journal.forms import Form
+from palyra.journal.event import Event
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_reader import JournalReader
 from palyra.journal.sqlite_schema import open_writer
@@ -116,22 +115,6 @@ class SqliteStore:
         else:
             self._writer.submit(unit)
         return unit.future  # type: ignore[return-value]
-
-    def ahead(self, event: NewEvent) -> NewEvent:
-        """The event with its payload redacted and encoded, for who has time for it before the transaction."""
-        return self._redactor.ahead(event)
-
-    def form(self, payload: dict[str, Any]) -> Form | None:
-        """A payload with holes, to be filled in again and again; None where it cannot be."""
-        return self._redactor.form(payload)
-
-    def filled(self, form: Form, values: Mapping[str, bytes]) -> Redacted | None:
-        """The form as an event's payload. None where it cannot be, and has to be written in full."""
-        return self._redactor.filled(form, values)
-
-    def fit(self, value: dict[str, Any]) -> bool:
-        """Whether its canonical bytes may be filled into a form as they are."""
-        return self._redactor.fit(value)
 
     def transact_blocking(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         """The same for a thread without an event loop; never call it on one."""

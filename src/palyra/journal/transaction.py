@@ -98,7 +98,7 @@ class Transaction:
             given = (new.actor, new.principal, new.run, new.call)
             if given != named:
                 named, names = given, Names(redactor.fields(*given))
-            seq, id_, payload = seq + 1, ids.next(time_ms), redactor.payload_of(new)
+            seq, id_, payload = seq + 1, ids.next(time_ms), redactor.payload(new.payload)
             hash_ = text_event_hash(seq, id_, time_ms, new.kind, names, payload, prev_hash)
             row = (seq, id_, time_ms, new.kind, *names.fields, payload, prev_hash, hash_)
             rows.append(row)

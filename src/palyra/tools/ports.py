@@ -1,11 +1,10 @@
 """What the tools' adapters need from the store, declared here by the consumer."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from palyra.journal.event import Event, NewEvent, Redacted
-from palyra.journal.forms import Form
+from palyra.journal.event import Event, NewEvent
 from palyra.tools.record import CallRecord
 
 T = TypeVar("T")
@@ -35,20 +34,6 @@ class Store(Protocol):
         waits is cancelled meanwhile."""
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
-
-
-class CallStore(Store, Protocol):
-    def ahead(self, event: NewEvent) -> NewEvent:
-        """The event with the work done that need not wait for its transaction."""
-
-    def form(self, payload: dict[str, Any]) -> Form | None:
-        """A payload with holes, to be filled in again and again; None where it cannot be."""
-
-    def filled(self, form: Form, values: Mapping[str, bytes]) -> Redacted | None:
-        """The form as an event's payload. None where it cannot be, and has to be written in full."""
-
-    def fit(self, value: dict[str, Any]) -> bool:
-        """Whether its canonical bytes may be filled into a form as they are."""
 
 
 class CallEnd(Protocol):

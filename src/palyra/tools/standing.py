@@ -2,7 +2,7 @@
 
 An agent calls the same few tools again and again. Which run a call belongs to and how long its arguments are differs
 from call to call, and hardly any policy looks at it. So the answer to the first stands for the others, as long as
-the same bundle is in force; and so does what the journal says of it, but for these two values.
+the same bundle is in force.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from palyra.identity.principal import Principal
-from palyra.journal.forms import Form
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import ARGUMENT_BYTES, RUN, PolicyRequest
-from palyra.tools.budget import BudgetKind
 from palyra.tools.call import decision_view
 from palyra.tools.questions import Answered
 from palyra.tools.spec import ToolSpec, Touches
@@ -36,23 +34,10 @@ class Frame(msgspec.Struct, frozen=True):
     on_worker: bool
 
 
-class JournalForms:
-    """What the journal says of the calls of a frame up to their start. Made by the first that is written down."""
-
-    __slots__ = ("decided", "requested", "started", "started_with")
-
-    def __init__(self, requested: Form | None, decided: tuple[Form | None, ...]) -> None:
-        self.requested = requested
-        self.decided = decided
-        # For calls that were granted just this.
-        self.started: Form | None = None
-        self.started_with: Mapping[BudgetKind, int] | None = None
-
-
 class Standing:
     """One answer that stands. ``answered`` has the run and the length of the first call in its requests."""
 
-    __slots__ = ("answered", "bundle_digest", "decision", "forms", "on_worker", "shown")
+    __slots__ = ("answered", "bundle_digest", "decision", "on_worker", "shown")
 
     def __init__(self, decision: Decision, answered: Answered, on_worker: bool) -> None:
         self.bundle_digest = decision.bundle_digest
@@ -61,7 +46,6 @@ class Standing:
         self.on_worker = on_worker
         # Shown with every call: to be read only.
         self.shown: dict[str, Any] = decision_view(decision)
-        self.forms: JournalForms | None = None
 
 
 class StandingAnswers:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.canonical import canonical_json
-from palyra.journal.event import NewEvent
 from palyra.journal.redact import Redactor, names_a_secret
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
 from palyra.secret import REDACTED, Secret
@@ -186,20 +185,6 @@ def test_thousands_of_known_values_are_all_found():
         "a": REDACTED,
         "b": "value-number-x",
     }
-
-
-def test_a_payload_made_ahead_is_the_one_that_is_recorded():
-    redactor = Redactor()
-    event = redactor.ahead(NewEvent(kind="a.b", actor="x", payload={"text": "hello", "password": "p"}))
-    assert redactor.payload_of(event) == redactor.payload(event.payload)
-    assert event.redacted is not None and event.redacted.payload == redactor.payload_of(event)
-
-
-def test_a_payload_made_ahead_does_not_outlive_a_secret_that_became_known():
-    redactor = Redactor()
-    event = redactor.ahead(NewEvent(kind="a.b", actor="x", payload={"text": f"with {SECRET}"}))
-    redactor.register(Secret(SECRET))
-    assert SECRET.encode() not in redactor.payload_of(event)
 
 
 def test_a_payload_that_holds_itself_comes_to_an_end():
