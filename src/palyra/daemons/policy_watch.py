@@ -17,7 +17,6 @@ from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Decision
 from palyra.policy.entities import EntityDirectory
 from palyra.policy.loader import load_bundle
-from palyra.policy.port import Looks
 from palyra.policy.reload import BundleHolder, Rejected, ReloadOutcome, Swapped, Unchanged
 from palyra.policy.request import PolicyRequest
 from palyra.policy.watcher import watch_directory
@@ -81,9 +80,6 @@ class LivePolicy:
 
     def decide(self, request: PolicyRequest) -> Decision:
         return self._holder.decide(request)
-
-    def looks_at(self, request: PolicyRequest) -> Looks:
-        return self._holder.looks_at(request)
 
     def status(self) -> dict[str, Any]:
         rejected = self._holder.last_rejection

@@ -30,7 +30,6 @@ from palyra.policy.limits import (
 )
 from palyra.policy.lru import Lru
 from palyra.policy.obligations import Obligations, strictest
-from palyra.policy.port import Looks
 from palyra.policy.request import PolicyRequest
 from palyra.policy.settled import settle
 from palyra.policy.shape import ANY_TEXT, Settled, Shape, asked_of, sample_of
@@ -116,13 +115,6 @@ class CedarEngine:
             bundle_digest=self._digest,
             missing_grant=self._missing_grant(request, judgement),
         )
-
-    def looks_at(self, request: PolicyRequest) -> Looks:
-        part = self._slice_of(request)
-        asked, settled, shape = asked_of(request.context, part.reads)
-        narrow = part is not self._whole and part.reads is not None and shape is not None
-        names = frozenset(asked).union(name for name, _ in settled)
-        return Looks(bundle_digest=self._digest, attributes=names if narrow else None)
 
     def explain(self, request: PolicyRequest) -> Explanation:
         judgement = judge(request, self.evaluate)

@@ -10,7 +10,6 @@ from palyra.errors import PalyraError
 from palyra.policy.bundle import BadBundle, Bundle
 from palyra.policy.cedar import CedarEngine, is_panic
 from palyra.policy.decision import Decision
-from palyra.policy.port import Looks
 from palyra.policy.positions import Problem
 from palyra.policy.request import PolicyRequest
 
@@ -54,9 +53,6 @@ class BundleHolder:
 
     def decide(self, request: PolicyRequest) -> Decision:
         return self._current.decide(request)
-
-    def looks_at(self, request: PolicyRequest) -> Looks:
-        return self._current.looks_at(request)
 
     def try_reload(self, load: Callable[[], Bundle]) -> ReloadOutcome:
         """Loads and checks a bundle and puts it in force at once, or leaves everything as it is and says why."""

@@ -10,7 +10,6 @@ from palyra.ids import CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.explain import grant_in_words
 from palyra.policy.port import PolicyPort
-from palyra.policy.request import ARGUMENT_BYTES, RUN
 from palyra.tools.arguments import Arguments
 from palyra.tools.budget import BudgetKind, RunBudget
 from palyra.tools.call import (
@@ -25,7 +24,6 @@ from palyra.tools.catalog import CatalogEntry
 from palyra.tools.questions import Answered, decide_whole
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import WORKER_EXECUTOR, ToolTier, Touches
-from palyra.tools.standing import Frame, Standing, asked_with, standing_of
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,20 +52,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     context: ToolRequestContext
     arguments: Arguments
     decision: dict[str, Any]
-    # Each question to policy by itself; ``decision`` is what they come to together. Empty where the answer stood.
+    # Each question to policy by itself; ``decision`` is what they come to together.
     decided: Answered
-    standing: Standing | None
     reserve: dict[BudgetKind, int]
     run_budget: RunBudget
     instance: str
     executor: str
-
-    def answered(self) -> Answered:
-        """Each question as it is put about this very call, with its answer."""
-        if self.standing is None:
-            return self.decided
-        own = {RUN: self.record.run_id, ARGUMENT_BYTES: len(self.arguments.canonical)}
-        return tuple((decision, asked_with(question, own)) for decision, question in self.standing.answered)
 
 
 class Asking:
@@ -89,26 +79,16 @@ class Asking:
             session=request.session,
             device=request.device,
         )
-        decided: Answered = ()
-        frame = Frame(
-            request.principal,
-            request.channel,
-            request.session,
-            request.device,
+        decision, decided, on_worker = decide_whole(
+            self._config,
+            self._policy,
+            context,
+            spec,
+            arguments,
             touches,
-            request.tier is ToolTier.WORKER,
+            on_worker=request.tier is ToolTier.WORKER,
         )
-        standing = entry.standing.find(frame, self._policy.bundle_digest)
-        if standing is None:
-            decision, decided, on_worker = decide_whole(
-                self._config, self._policy, context, spec, arguments, touches, on_worker=frame.on_worker
-            )
-            stands = standing_of(self._policy, spec, frame, decision, decided, on_worker)
-            if stands is not None:
-                entry.standing.keep(frame, stands)
-            shown = decision_view(decision)
-        else:
-            decision, on_worker, shown = standing.decision, standing.on_worker, standing.shown
+        shown = decision_view(decision)
         plan: ExecutionPlan | None = None
         denial: PalyraError | None = None
         if decision.outcome is Verdict.DENY:
@@ -139,7 +119,6 @@ class Asking:
             arguments=arguments,
             decision=shown,
             decided=decided,
-            standing=standing,
             reserve={
                 BudgetKind.CALLS: 1,
                 BudgetKind.WALL_MS: plan.timeout_ms if plan else 1,

@@ -30,7 +30,7 @@ def entries_asked(asked: Asked) -> Iterator[NewEvent]:
 
 def entries_decided(asked: Asked) -> Iterator[NewEvent]:
     record = asked.record
-    for decision, question in asked.answered():
+    for decision, question in asked.decided:
         request = policy_request_in_journal(question)
         yield call_entry(record, "call.decided", **decision_view(decision), tool=record.tool, policy_request=request)
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from palyra.tools.call import UnknownTool
 from palyra.tools.schema_check import SchemaCheck
 from palyra.tools.spec import SKILL_TOOLS, ToolSpec
-from palyra.tools.standing import StandingAnswers
 
 NOT_IN_USE = (
     "a skill's tools are there while an operator has it in use: `palyra tools list` shows those, `palyra skill list`"
@@ -14,15 +13,14 @@ NOT_IN_USE = (
 
 
 class CatalogEntry:
-    """A tool, its two checks, compiled at first use, and what policy said of its calls."""
+    """A tool and its two checks, compiled at first use."""
 
-    __slots__ = ("_input", "_output", "spec", "standing")
+    __slots__ = ("_input", "_output", "spec")
 
     def __init__(self, spec: ToolSpec) -> None:
         self.spec = spec
         self._input: SchemaCheck | None = None
         self._output: SchemaCheck | None = None
-        self.standing = StandingAnswers()
 
     @property
     def input_check(self) -> SchemaCheck:
