@@ -225,7 +225,7 @@ ADAPTERS = {
         "toolchain",
         "transitions",
     ),
-    "policy": ("cedar", "cedar_call", "cedar_check", "cedar_library", "loader", "reload", "watcher"),
+    "policy": ("cedar", "cedar_check", "loader", "reload", "watcher"),
     "signing": ("ed25519", "p256"),
     "telemetry": ("browser_prometheus", "call_watch", "log_setup", "log_writer", "prometheus", "tracing"),
     "tools": (

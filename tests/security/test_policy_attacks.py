@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cedarpy
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 
 from palyra.policy.bundle import BadBundle, Bundle
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.cedar_call import Reply
 from palyra.policy.decision import Outcome, Reason
 from palyra.policy.entities import Entity, EntityDirectory, EntityRef
 from palyra.policy.limits import MAX_POLICY_FILE_BYTES, MAX_REQUEST_BYTES
@@ -59,14 +59,14 @@ def test_a_failing_engine_denies(monkeypatch: pytest.MonkeyPatch, fault: BaseExc
     def fail(*_: Any, **__: Any) -> None:
         raise fault
 
-    monkeypatch.setattr("palyra.policy.cedar.authorize", fail)
+    monkeypatch.setattr("palyra.policy.cedar.cedarpy.is_authorized", fail)
     decision = engine.decide(asked())
     assert (decision.outcome, decision.reasons) == (Outcome.DENY, (Reason.ENGINE_ERROR,))
 
 
 def test_an_engine_that_cannot_decide_denies(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(ANYTHING)
-    monkeypatch.setattr("palyra.policy.cedar.authorize", lambda *_, **__: Reply("NoDecision"))
+    monkeypatch.setattr(cedarpy, "is_authorized", lambda *_, **__: cedarpy.AuthzResult({"decision": "NoDecision"}))
     assert engine.decide(asked()).reasons == (Reason.ENGINE_ERROR,)
 
 

@@ -53,7 +53,6 @@ def _by_policies() -> Row:
     engines = [engine_of(count) for count in POLICIES]
     times: list[list[float]] = [[] for _ in engines]
     for number in range(DECISIONS):
-        # No two agree in what policies look at: no answer comes from memory.
         request = request_of(number % 5, f"t{number % 5}", number, -number)
         for engine, found in zip(engines, times, strict=True):
             since = time.perf_counter()

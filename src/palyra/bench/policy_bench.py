@@ -73,14 +73,11 @@ def _compare(
     theirs: CedarEngine,
     bar: Bar | None,
     turn: int = 1,
-    *,
-    repeated: bool = True,
 ) -> dict[str, Any]:
-    """Five agents that have policies of their own, each request of a new run; ``turn`` decisions in a row.
+    """Compares decisions for five agents that have policies of their own, ``turn`` decisions in a row.
 
-    Not ``repeated``: no two requests agree in what the policies look at, so that no answer comes from memory."""
-    sizes = [100 if repeated else -n for n in range(ROUNDS + WARM_UP)]
-    requests = [request_of(n % 5, f"t{n % 5}", n, size) for n, size in enumerate(sizes)]
+    No two requests agree in what the policies look at."""
+    requests = [request_of(n % 5, f"t{n % 5}", n, -n) for n in range(ROUNDS + WARM_UP)]
     for engine in (ours, theirs):
         for request in requests[:WARM_UP]:
             if engine.decide(request).outcome is not Outcome.ALLOW:
@@ -133,26 +130,16 @@ def run() -> list[dict[str, Any]]:
             f"the same with {FEW}",
             few,
             bars.POLICY_MANY,
-            repeated=False,
         ),
-        # The bar is on questions that were not asked before: an answer from memory evaluates nothing.
         _compare(
-            f"policy decision, {MANY:,} policies, sliced, every question new",
+            f"policy decision, {MANY:,} policies, sliced",
             many,
             "one parsed set of all",
             whole,
             bars.POLICY_SLICED,
-            repeated=False,
         ),
         _compare(
-            "the same, answered from memory: another run, else asked before",
-            many,
-            "one parsed set of all",
-            whole,
-            None,
-        ),
-        _compare(
-            f"the same from memory, {WARM_TURN} in a row each",
+            f"the same, {WARM_TURN} in a row each",
             many,
             "one parsed set of all",
             whole,

@@ -111,6 +111,4 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     location: Location
     text: str
     scope: Scope
-    # The attributes of the context it looks at; None for all of them.
-    reads: frozenset[str] | None = None
     obligations: Obligations = Obligations()

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import cedarpy
 import msgspec
 
 from palyra.policy.blame import Blame, blame_syntax, blame_validation, find
 from palyra.policy.bundle import BadBundle, Bundle, Policy, Scope
-from palyra.policy.cedar_library import cedarpy
-from palyra.policy.context_reads import context_reads
 from palyra.policy.limits import (
     MAX_BUNDLE_BYTES,
     MAX_POLICIES,
@@ -147,7 +146,6 @@ class _Checker:
                 location=source.locate(statement.start),
                 text=statement.text,
                 scope=Scope.from_cedar_json(policy),
-                reads=context_reads(policy["conditions"]),
                 obligations=obligations,
             )
 

@@ -29,16 +29,6 @@ MAX_CACHED_ENTITY_SETS = 1_024
 MAX_CACHED_ENTITY_BYTES = 32 * KIB
 # Entities kept with what was made of them: principals, tools and channels of one directory.
 MAX_CACHED_ENTITIES = 4_096
-# Answers kept, one per distinct question; a question of more bytes is asked each time.
-MAX_CACHED_ANSWERS = 1_024
-MAX_CACHED_QUESTION_BYTES = 8 * KIB
-# Shapes of requests that the schema was asked about: one per action, types, and which optional attributes are there.
-MAX_CACHED_SHAPES = 1_024
-# A slice is parsed anew with a part of the context settled when it was asked this often, for so many values of that
-# part, and if it is of few policies: in a larger one it is they that take the time.
-MIN_ASKED_TO_SETTLE = 4
-MAX_SETTLED_PER_SLICE = 16
-MAX_SETTLED_POLICIES = 64
 # What the engine is asked to parse for one request. The largest tool input fits twice.
 MAX_REQUEST_BYTES = 1 * MIB
 
