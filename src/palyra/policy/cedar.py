@@ -10,7 +10,7 @@ import msgspec
 from palyra.policy.bundle import Bundle, Policy
 from palyra.policy.cedar_check import check_bundle
 from palyra.policy.decision import Answer, Decision, Evaluation, Judgement, MissingGrant, Outcome, judge
-from palyra.policy.entities import EntityRef, cedar_value
+from palyra.policy.entities import cedar_value
 from palyra.policy.explain import Explanation, determining, memberships_of, reasons_in_words
 from palyra.policy.grant import TRIAL_ID, find_missing_grant, find_preapproval
 from palyra.policy.index import PolicyIndex, SliceKey
@@ -39,15 +39,25 @@ class _Slice(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
 
 
-# The entities of a request, as documents with their attributes and sets.
-_Documents: TypeAlias = tuple[bytes, ...]
+# An action, and the principal, the resource and the others with their attributes and sets, as documents.
+_Named: TypeAlias = tuple[str | bytes, ...]
+
+
+class _Parties(msgspec.Struct, frozen=True):
+    """Who takes part in a request: all of it but the context."""
+
+    slice: SliceKey
+    principal: dict[str, str]
+    action: dict[str, str]
+    resource: dict[str, str]
+    entities: Any
 
 
 class CedarEngine:
     """One checked bundle in force. Raises ``BadBundle`` when made of anything else.
 
     A decision evaluates only the policies that the request could match, and entities that were parsed before are not
-    parsed again. Without the first, a decision among 1,000 policies takes 677 us instead of 50.
+    parsed again. Without both, a decision among 1,000 policies takes as long as cedarpy's, ten times longer.
 
     The bundle never changes; another bundle is another engine. Safe to use from several threads.
     """
@@ -62,7 +72,7 @@ class CedarEngine:
         self._index = PolicyIndex(checked.policies)
         self._whole = None if sliced else _parse_slice(checked.policies)
         self._slices: Lru[SliceKey, _Slice] = Lru(MAX_CACHED_SLICES)
-        self._entities: Lru[_Documents, Any] = Lru(MAX_CACHED_ENTITY_SETS)
+        self._parties: Lru[_Named, _Parties] = Lru(MAX_CACHED_ENTITY_SETS)
 
     @property
     def bundle_digest(self) -> str:
@@ -114,37 +124,41 @@ class CedarEngine:
             return Evaluation(answer=Answer.FAILED, errors=(f"the engine panicked: {error}",))
 
     def _evaluate(self, request: PolicyRequest, added: str, narrowed: Mapping[str, str]) -> Evaluation:
-        part = self._changed_slice(request, added, narrowed)
         try:
             context = _encode(cedar_value(request.context))
-            entities = self._parse_entities(request)
+            parties = self._parse_parties(request)
         except _UNREADABLE as error:
             return Evaluation(answer=Answer.INVALID, errors=(str(error),))
         if len(context) > MAX_REQUEST_BYTES:
             return Evaluation(answer=Answer.INVALID, errors=(f"the context is larger than {MAX_REQUEST_BYTES} bytes",))
+        part = self._whole or self._slice(parties.slice)
+        if added or narrowed:
+            part = self._change_slice(part, added, narrowed)
         question = {
-            "principal": _reference(request.principal.uid),
-            "action": {"type": "Action", "id": request.action},
-            "resource": _reference(request.resource.uid),
+            "principal": parties.principal,
+            "action": parties.action,
+            "resource": parties.resource,
             "context": context.decode(),
         }
-        return _evaluation(cedarpy.is_authorized(question, part.handle, entities, self._schema), part.ids)
+        return _evaluation(cedarpy.is_authorized(question, part.handle, parties.entities, self._schema), part.ids)
 
-    def _parse_entities(self, request: PolicyRequest) -> Any:
+    def _parse_parties(self, request: PolicyRequest) -> _Parties:
         """Parsed and checked against the schema once for as long as they are cached."""
-        documents = tuple([entity.document for entity in request.everyone()])
-        entities = self._entities.get(documents)
-        if entities is None:
+        named: _Named = (request.action, *[entity.document for entity in request.everyone()])
+        parties = self._parties.get(named)
+        if parties is None:
+            principal, resource = request.principal.uid, request.resource.uid
             document = _entities_document(request)
-            entities = cedarpy.Entities.from_json_str(document.decode(), self._schema)
+            parties = _Parties(
+                slice=self._index.slice_for(principal, request.action, resource),
+                principal={"type": principal.type, "id": principal.id},
+                action={"type": "Action", "id": request.action},
+                resource={"type": resource.type, "id": resource.id},
+                entities=cedarpy.Entities.from_json_str(document.decode(), self._schema),
+            )
             if len(document) <= MAX_CACHED_ENTITY_BYTES:
-                self._entities.put(documents, entities)
-        return entities
-
-    def _slice_of(self, request: PolicyRequest) -> _Slice:
-        if self._whole is not None:
-            return self._whole
-        return self._slice(self._index.slice_for(request.principal.uid, request.action, request.resource.uid))
+                self._parties.put(named, parties)
+        return parties
 
     def _slice(self, key: SliceKey) -> _Slice:
         part = self._slices.get(key)
@@ -153,14 +167,11 @@ class CedarEngine:
             self._slices.put(key, part)
         return part
 
-    def _changed_slice(self, request: PolicyRequest, added: str, narrowed: Mapping[str, str]) -> _Slice:
+    def _change_slice(self, part: _Slice, added: str, narrowed: Mapping[str, str]) -> _Slice:
         if not narrowed:
-            part = self._slice_of(request)
-            if not added:
-                return part
             return _Slice(part.handle.with_added_str(added), (*part.ids, TRIAL_ID))
         texts, ids = [], []
-        for name in self._slice_of(request).ids:
+        for name in part.ids:
             text = self.policies[name].text
             clause = narrowed.get(name)
             texts.append(f"{text[:-1]}\n{clause};" if clause else text)
@@ -191,10 +202,6 @@ def is_panic(error: BaseException) -> bool:
 def _parse_slice(policies: tuple[Policy, ...]) -> _Slice:
     handle = cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies))
     return _Slice(handle, tuple(policy.id for policy in policies))
-
-
-def _reference(uid: EntityRef) -> dict[str, str]:
-    return {"type": uid.type, "id": uid.id}
 
 
 def _entities_document(request: PolicyRequest) -> bytes:

@@ -225,7 +225,7 @@ def test_caches_are_bounded(engine_of: EngineOf, ask: Ask, monkeypatch: pytest.M
     engine = engine_of(*(f'@id("p{n}") permit(principal == Agent::"a{n}", action, resource);' for n in range(20)))
     for n in range(20):
         assert engine.decide(ask(f"agent:a{n}")).policies == ("baseline.allowed-tools", f"p{n}")
-    assert len(engine._entities) <= 4
+    assert len(engine._parties) <= 4
     assert len(engine._slices) <= 2
 
 
