@@ -5,7 +5,6 @@ spellings, and whatever a key that names a secret points to. Afterwards long str
 is bounded, so that nobody can fill the disk through the record of a refusal.
 """
 
-import contextlib
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,6 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.journal.event import MAX_FIELD_CHARS
-from palyra.journal.lasting import Lasting, as_written
 from palyra.journal.needles import Needles
 from palyra.journal.spellings import MIN_KNOWN_CHARS, spellings_of
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
@@ -35,7 +33,7 @@ _ABOUT = frozenset(
     ("id", "ids", "name", "names", "count", "ref", "refs", "digest", "type", "kind", "scope",
      "scopes", "length", "bytes", "at", "ttl", "seconds", "ms")
 )  # fmt: skip
-_sorted = msgspec.json.Encoder(order="sorted", enc_hook=as_written)
+_sorted = msgspec.json.Encoder(order="sorted")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 # Keys come from our own code and from agents' arguments; only the former repeat, so the cache is simply emptied.
@@ -146,7 +144,7 @@ class Redactor:
 
     def _as_it_is(self, payload: Mapping[str, Any]) -> bytes | None:
         """The canonical bytes of a payload that the walk would not change, else None: nearly every event's case."""
-        if type(payload) is not dict or not self._is_fit(payload, 0):
+        if type(payload) is not dict or not self._is_fit(payload):
             return None
         try:
             encoded = _sorted.encode(payload)
@@ -154,7 +152,7 @@ class Redactor:
             return None
         return encoded if len(encoded) <= MAX_EVENT_PAYLOAD_BYTES else None
 
-    def _is_fit(self, values: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int) -> bool:
+    def _is_fit(self, values: dict[str, Any]) -> bool:
         """Whether nothing in it has to be changed before it is written. Too many parts might be too deep."""
         waiting: list[Any] = [values]
         for each in waiting:
@@ -174,24 +172,11 @@ class Redactor:
                 elif kind is dict or kind is list or kind is tuple:
                     if value:
                         waiting.append(value)
-                elif kind is Lasting:
-                    if not self._is_lastingly_fit(value):
-                        return False
                 elif value is not None and kind is not bool:
                     return False
             if len(waiting) > _MAX_PARTS:
                 return False
-        return depth + len(waiting) <= MAX_JSON_DEPTH or _depth_of(values) <= MAX_JSON_DEPTH - depth
-
-    def _is_lastingly_fit(self, part: Lasting) -> bool:
-        """It is written where it is not too deep anywhere. Known values are looked for in the whole that it becomes a
-        part of."""
-        if not part.found_fit:
-            with contextlib.suppress(UnicodeEncodeError):
-                if self._is_fit(part.value, MAX_JSON_DEPTH // 2):
-                    part.written = msgspec.Raw(_sorted.encode(part.value))
-            part.found_fit = True
-        return part.written is not None
+        return len(waiting) <= MAX_JSON_DEPTH or _depth_of(values) <= MAX_JSON_DEPTH
 
     def _learn(self, key: object) -> bool:
         """Whether this key stands as it is and says nothing secret, remembered for the next time."""
@@ -214,8 +199,6 @@ class Redactor:
             return REDACTED
         if depth > MAX_JSON_DEPTH:
             return "[too deep]"
-        if isinstance(value, Lasting):
-            return self._mapping(value.value, depth)
         if isinstance(value, Mapping):
             return self._mapping(value, depth)
         if isinstance(value, (list, tuple, set, frozenset)):

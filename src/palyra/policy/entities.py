@@ -10,7 +10,6 @@ import msgspec
 
 from palyra.errors import InvalidInput
 from palyra.identity.principal import Principal, PrincipalKind
-from palyra.journal.lasting import Lasting
 from palyra.policy.limits import MAX_CACHED_ENTITIES
 from palyra.policy.lru import Lru
 
@@ -58,10 +57,6 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def document(self) -> bytes:
         return _encode(self.in_cedar)
-
-    @cached_property
-    def in_journal(self) -> Lasting:
-        return Lasting(self.in_cedar)
 
 
 def cedar_value(value: Any) -> Any:

@@ -1,15 +1,12 @@
 """What is asked of the policy engine, and the form in which the journal keeps it for a later replay."""
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from palyra.errors import InvalidInput
-from palyra.journal.lasting import Lasting
 from palyra.policy.entities import Entity, EntityRef, cedar_value
-from palyra.policy.limits import MAX_CACHED_ENTITIES
 
 REQUEST_FORMAT_VERSION: Final = 1
 TOOL_EXECUTE: Final = "tool.execute"
@@ -84,32 +81,14 @@ def tool_request(
 
 def policy_request_to_json(request: PolicyRequest) -> dict[str, Any]:
     """Plain JSON values: the exact request, for the key ``policy_request`` of a ``call.decided`` event."""
-    return _document(request, lambda entity: entity.in_cedar, cedar_value(request.context))
-
-
-def policy_request_in_journal(request: PolicyRequest) -> dict[str, Any]:
-    """The same for an event's payload: who takes part is the same in call after call."""
-    context = {
-        name: _reference_in_journal(value) if type(value) is EntityRef else cedar_value(value)
-        for name, value in request.context.items()
-    }
-    return _document(request, lambda entity: entity.in_journal, context)
-
-
-def _document(request: PolicyRequest, form: Callable[[Entity], Any], context: dict[str, Any]) -> dict[str, Any]:
     return {
         "version": REQUEST_FORMAT_VERSION,
-        "principal": form(request.principal),
+        "principal": request.principal.in_cedar,
         "action": request.action,
-        "resource": form(request.resource),
-        "context": context,
-        "entities": [form(entity) for entity in request.entities],
+        "resource": request.resource.in_cedar,
+        "context": cedar_value(request.context),
+        "entities": [entity.in_cedar for entity in request.entities],
     }
-
-
-@lru_cache(maxsize=MAX_CACHED_ENTITIES)
-def _reference_in_journal(reference: EntityRef) -> Lasting:
-    return Lasting(cedar_value(reference))
 
 
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from palyra.journal.event import NewEvent
-from palyra.policy.request import policy_request_in_journal
+from palyra.policy.request import policy_request_to_json
 from palyra.tools.asking import Asked
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import decision_view
@@ -31,7 +31,7 @@ def entries_asked(asked: Asked) -> Iterator[NewEvent]:
 def entries_decided(asked: Asked) -> Iterator[NewEvent]:
     record = asked.record
     for decision, question in asked.decided:
-        request = policy_request_in_journal(question)
+        request = policy_request_to_json(question)
         yield call_entry(record, "call.decided", **decision_view(decision), tool=record.tool, policy_request=request)
 
 
