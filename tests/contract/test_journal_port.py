@@ -1,7 +1,6 @@
 """What every journal store must do, whatever it keeps its events in. A new backend joins BACKENDS and passes."""
 
 import asyncio
-import functools
 import itertools
 import threading
 
@@ -16,17 +15,8 @@ from palyra.journal.subscription import EventsLost
 COUNTERS = "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
 
 
-def in_the_callers_thread(house):
-    """The same store, each of whose callers says that it is alone."""
-    store = house.open(schema=[COUNTERS], checkpoint_events=50)
-    store.transact = functools.partial(store.transact, alone=True)
-    store.submit = functools.partial(store.submit, alone=True)
-    return store
-
-
 BACKENDS = {
     "sqlite": lambda house: house.open(schema=[COUNTERS], checkpoint_events=50),
-    "sqlite, alone": in_the_callers_thread,
 }
 
 

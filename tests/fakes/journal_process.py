@@ -1,6 +1,5 @@
 """Programs that use a journal in a process of their own: one that writes until told or killed, one on a full disk."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -19,18 +18,6 @@ def write(folder: Path, events: int) -> None:
     store = JournalHouse(folder).open(clock=SystemClock(), checkpoint_events=50)
     for _ in range(events // 3):
         print(store.transact_blocking(appending(3, pid=os.getpid(), text="x" * 200)), flush=True)
-    store.close()
-
-
-def write_alone(folder: Path, events: int) -> None:
-    """The same on an event loop that commits in its own thread."""
-    store = JournalHouse(folder).open(clock=SystemClock(), checkpoint_events=50)
-
-    async def writing() -> None:
-        for _ in range(events // 3):
-            print(await store.transact(appending(3, pid=os.getpid(), text="x" * 200), alone=True), flush=True)
-
-    asyncio.run(writing())
     store.close()
 
 
@@ -95,7 +82,5 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["write", folder, events]:
             write(Path(folder), int(events))
-        case ["write_alone", folder, events]:
-            write_alone(Path(folder), int(events))
         case ["fill_disk", folder]:
             fill_disk(Path(folder))

@@ -1,7 +1,6 @@
 """What the writer's thread takes out of its queue for one commit: all that waits there, up to a bound."""
 
 import queue
-from typing import Final
 
 from palyra.journal.unit import Unit
 
@@ -9,13 +8,8 @@ from palyra.journal.unit import Unit
 MAX_GROUP_UNITS = 512
 
 
-class Look:
-    """Has the thread look again what it waits for."""
-
-
-LOOK: Final = Look()
 # None is the end: nothing comes after it.
-Waiting = queue.SimpleQueue[Unit | Look | None]
+Waiting = queue.SimpleQueue[Unit | None]
 
 
 def gathered(waiting: Waiting, timeout: float | None) -> tuple[list[Unit], bool, bool]:
@@ -28,10 +22,9 @@ def gathered(waiting: Waiting, timeout: float | None) -> tuple[list[Unit], bool,
         return units, True, True
     try:
         while unit is not None:
-            if not isinstance(unit, Look):
-                units.append(unit)
-                if len(units) == MAX_GROUP_UNITS:
-                    return units, True, False
+            units.append(unit)
+            if len(units) == MAX_GROUP_UNITS:
+                return units, True, False
             unit = waiting.get_nowait()
     except queue.Empty:
         return units, True, False

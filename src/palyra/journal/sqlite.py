@@ -87,33 +87,24 @@ class SqliteStore:
             return "the space held back for a full disk could not be taken"
         return "the disk is full" if self._writer.disk_full else None
 
-    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False, alone: bool = False) -> T:
+    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:
         """Runs ``work`` in the writer's thread and returns its result once it is on disk.
 
         An exception from ``work`` undoes it and comes back here; other callers in the same group are not touched.
         ``work`` may run a second time if the disk was full, and does nothing but use its transaction.
         ``essential`` is for the end of work that already ran: it may use the space held back for a full disk.
         A caller that is cancelled while waiting does not know whether its work was committed.
-        ``alone`` says that the loop has hardly anything else to do: the work may be done in its own thread, which takes
-        less time than two threads waking each other.
         """
-        return await self._hand_over(work, essential=essential, sure=False, alone=alone)
+        return await self._hand_over(work, essential=essential, sure=False)
 
-    def submit(
-        self, work: Callable[[Transaction], T], *, essential: bool = False, alone: bool = False
-    ) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> asyncio.Future[T]:
         """Hands ``work`` over at once, and returns what ``transact`` would wait for. It is done also when the one who
         waits is cancelled meanwhile."""
-        return self._hand_over(work, essential=essential, sure=True, alone=alone)
+        return self._hand_over(work, essential=essential, sure=True)
 
-    def _hand_over(
-        self, work: Callable[[Transaction], T], *, essential: bool, sure: bool, alone: bool
-    ) -> asyncio.Future[T]:
+    def _hand_over(self, work: Callable[[Transaction], T], *, essential: bool, sure: bool) -> asyncio.Future[T]:
         unit = Unit(work, asyncio.get_running_loop(), essential=essential, sure=sure)
-        if alone:
-            self._writer.submit_here(unit)
-        else:
-            self._writer.submit(unit)
+        self._writer.submit(unit)
         return unit.future  # type: ignore[return-value]
 
     def transact_blocking(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T:

@@ -85,19 +85,18 @@ def open_writer(path: Path, schema: Sequence[str]) -> sqlite3.Connection:
     return connection
 
 
-def begin(connection: sqlite3.Connection, *, patiently: bool) -> None:
-    """The one transaction that writes. Where another process has it: waits, or raises at once."""
-    if patiently:
-        until = time.monotonic() + BUSY_TIMEOUT_SECONDS
-        while time.monotonic() < until:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & PRIMARY_CODE != sqlite3.SQLITE_BUSY:
-                    raise
-                time.sleep(_LOOK_AGAIN_SECONDS)
-            else:
-                return
+def begin(connection: sqlite3.Connection) -> None:
+    """Begins the one transaction that writes. Waits while another process has it."""
+    until = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while time.monotonic() < until:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & PRIMARY_CODE != sqlite3.SQLITE_BUSY:
+                raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
+        else:
+            return
     connection.execute("BEGIN IMMEDIATE")
 
 
@@ -140,7 +139,7 @@ def _readable(raw: bytes) -> str:
 
 
 def _apply(connection: sqlite3.Connection, schema: Sequence[str]) -> None:
-    begin(connection, patiently=True)
+    begin(connection)
     try:
         if not _tables(connection):
             for statement in _DDL:

@@ -24,24 +24,11 @@ class Teller:
         with self._gate:
             self._subscriptions = tuple(each for each in self._subscriptions if each is not subscription)
 
-    def tell(
-        self,
-        outcomes: Sequence[Outcome],
-        events: Sequence[Event],
-        *,
-        first_head: int,
-        last_head: int,
-        here: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        """One wake-up per event loop and commit, however many callers and readers it has there; none for the loop whose
-        own thread tells."""
+    def tell(self, outcomes: Sequence[Outcome], events: Sequence[Event], *, first_head: int, last_head: int) -> None:
+        """One wake-up per event loop and commit, however many callers and readers it has there."""
         others_wrote = first_head > self._published_head
         if events:
             self._published_head = last_head
-        if here is not None and not self._subscriptions:
-            # One commit on the loop that waits for it, and nobody else who listens.
-            _resolve(outcomes)
-            return
         waiting: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
         for outcome in outcomes:
             loop = outcome[0].loop
@@ -54,12 +41,8 @@ class Teller:
             for subscription in self._subscriptions:
                 readers.setdefault(subscription.loop, []).append(subscription)
         for loop in {**waiting, **readers}:
-            news = (waiting.get(loop, ()), readers.get(loop, ()), events, others_wrote)
-            if loop is here:
-                _deliver(*news)
-                continue
             try:
-                loop.call_soon_threadsafe(_deliver, *news)
+                loop.call_soon_threadsafe(_deliver, waiting.get(loop, ()), readers.get(loop, ()), events, others_wrote)
             except RuntimeError:
                 # The loop was closed; nobody is left on it to tell.
                 continue

@@ -12,7 +12,7 @@ from palyra.journal.event import Event, NewEvent
 from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
 from palyra.journal.sqlite_faults import fault_of
-from palyra.journal.sqlite_schema import INSERT_EVENTS, ROWS_AT_ONCE, begin
+from palyra.journal.sqlite_schema import INSERT_EVENTS, ROWS_AT_ONCE
 
 EventRow = tuple[int, str, int, str, str, str, str, str, bytes, bytes, bytes]
 
@@ -39,19 +39,13 @@ class Group:
     inserted together: before the next statement that could see them, and at the end.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, redactor: Redactor, ids: EventIds, now_ms: int, *, patient: bool = True
-    ) -> None:
-        """Who is not ``patient`` does not wait for another process's transaction."""
+    def __init__(self, connection: sqlite3.Connection, redactor: Redactor, ids: EventIds, now_ms: int) -> None:
         self.connection = connection
         self.ids = ids
         self.redactor = redactor
         self.now_ms = now_ms
-        self.patient = patient
         self.seq, self.hash = read_head(connection)
         self.rows: list[EventRow] = []
-        # Whether one unit has the transaction to itself: undoing it is undoing everything, and needs no savepoint.
-        self.alone = False
         self.events: list[Event] = []
 
     def flush(self) -> None:
@@ -131,7 +125,7 @@ class Transaction:
     def finish(self) -> None:
         """Keeps what the unit did, as part of its group."""
         group, self._group = self._live(), None
-        if self._in_savepoint and not group.alone:
+        if self._in_savepoint:
             group.connection.execute("RELEASE unit")
 
     def undo(self) -> None:
@@ -140,21 +134,12 @@ class Transaction:
         del group.rows[self._rows_before :]
         group.seq, group.hash, events = self._before
         del group.events[events:]
-        if self._in_savepoint and group.alone:
-            group.connection.execute("ROLLBACK")
-            begin(group.connection, patiently=group.patient)
-            group.seq, group.hash = read_head(group.connection)
-        elif self._in_savepoint:
+        if self._in_savepoint:
             group.connection.execute("ROLLBACK TO unit")
             group.connection.execute("RELEASE unit")
 
     def _enter_savepoint(self, group: Group) -> None:
         """A unit that only appends needs none: its rows are simply not inserted."""
-        if self._in_savepoint:
-            return
-        if group.alone:
-            self._in_savepoint = True
-            return
         own = group.rows[self._rows_before :]
         del group.rows[self._rows_before :]
         group.flush()

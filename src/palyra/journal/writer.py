@@ -2,13 +2,8 @@
 
 It has a thread. The first unit to arrive there does not wait for company. While its commit is on its way to the disk
 the next ones gather, so groups grow with the load and vanish without it.
-
-Two threads waking each other take a third of the time of a lone commit. So who has nothing else to do may commit in its
-own thread, the event loop's: only when nothing waits or is being written, only one unit, only while the disk is quick,
-and never what takes longer than a commit. All else goes to the thread.
 """
 
-import asyncio
 import contextlib
 import queue
 import sqlite3
@@ -21,9 +16,8 @@ import msgspec
 from palyra.clock import Clock
 from palyra.journal.ballast import Ballast
 from palyra.journal.event_ids import EventIds
-from palyra.journal.gathering import LOOK, Waiting, gathered
+from palyra.journal.gathering import Waiting, gathered
 from palyra.journal.outcomes import Committed, all_failed, perform_unit
-from palyra.journal.pace import Pace
 from palyra.journal.redact import Redactor
 from palyra.journal.sealing import keep_beside, seal, sealed_through
 from palyra.journal.sqlite_faults import DiskFull, JournalClosed, JournalOverloaded, fault_of
@@ -36,8 +30,6 @@ from palyra.signing.dsse import Signer
 
 # Beyond this the disk is not keeping up, and a caller is better told than queued.
 MAX_WAITING_UNITS = 8192
-# One unit has a handful of events. So close to the next checkpoint a unit goes to the thread, which makes it.
-_EVENTS_OF_A_UNIT = 32
 
 
 class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,22 +63,17 @@ class Writer:
         # Units in the queue, changed behind the gate.
         self._waiting = 0
         self._closed = False
-        # Whoever commits, or otherwise uses the connection, has it: the thread of this number.
-        self._turn = threading.Lock()
-        self._at_work: int | None = None
-        self._pace = Pace()
         head = read_head(connection)[0]
         self._teller = Teller(head)
         # Up to here everything is sealed: at least, for another process may have sealed more.
         self._sealed = sealed_through(connection)
-        self._unsealed = 0
         self._seal_at: float | None = None
         self._note_unsealed(head - self._sealed)
         self._thread = threading.Thread(target=self._run, name="palyra-journal-writer", daemon=True)
         self._thread.start()
 
     def submit(self, unit: Unit) -> None:
-        if threading.get_ident() == self._at_work:
+        if threading.current_thread() is self._thread:
             raise RuntimeError("a unit of work cannot wait for another one")
         with self._gate:
             if self._closed:
@@ -96,53 +83,11 @@ class Writer:
             self._waiting += 1
             self._queue.put(unit)
 
-    def submit_here(self, unit: Unit) -> None:
-        """As ``submit``; but commits it now, in this thread, if that is soon done. Called on the unit's loop."""
-        if not self._turn.acquire(blocking=False):
-            self.submit(unit)
-            return
-        self._at_work = threading.get_ident()
-        try:
-            done = self._nothing_in_the_way() and self._commit_here(unit)
-        finally:
-            self._at_work = None
-            self._turn.release()
-        if not done:
-            self.submit(unit)
-        elif self._pace.move_due():
-            self._queue.put(LOOK)
-
     def _roll_back(self) -> None:
         # What stands in the way of that stands in the way of the next transaction, and is told there.
         with contextlib.suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-
-    def _nothing_in_the_way(self) -> bool:
-        return not self._closed and not self._waiting and self._soon_done()
-
-    def _soon_done(self) -> bool:
-        if self.disk_full or not self._pace.quick() or self._pace.move_due():
-            return False
-        if self._unsealed + _EVENTS_OF_A_UNIT >= self._settings.checkpoint_events:
-            return False
-        return self._seal_at is None or self._clock.monotonic() < self._seal_at
-
-    def _commit_here(self, unit: Unit) -> bool:
-        """False, and nothing done, if anything is in the way: the thread tries again, and knows what to do then."""
-        if not unit.essential and not self._ballast.held():
-            return False
-        since = self._clock.monotonic()
-        try:
-            group = self._attempt([unit], seal_now=False, patient=False)
-        except Exception:
-            self._roll_back()
-            return False
-        sealing = self._seal_at
-        self._committed(group, since, here=unit.loop)
-        if sealing is None and self._seal_at is not None:
-            self._queue.put(LOOK)
-        return True
 
     def close(self) -> None:
         """Commits what waits, seals what is unsealed, and ends the thread."""
@@ -163,34 +108,19 @@ class Writer:
         while running:
             timeout = None if self._seal_at is None else max(0.0, self._seal_at - self._clock.monotonic())
             units, running, seal_now = gathered(self._queue, timeout)
-            if units or seal_now or self._pace.move_due():
-                with self._turn:
-                    self._serve(units, seal_now=seal_now)
-        with self._turn:
-            self._connection.close()
+            if units or seal_now:
+                self._serve(units, seal_now=seal_now)
+        self._connection.close()
 
     def _serve(self, units: list[Unit], *, seal_now: bool) -> None:
         with self._gate:
             self._waiting -= len(units)
         live = [unit for unit in units if unit.sure or not unit.future.cancelled()]
-        self._at_work = threading.get_ident()
-        try:
-            if live or seal_now:
-                self._commit(live, seal_now=seal_now)
-            if self._pace.move_due():
-                self._move()
-        finally:
-            self._at_work = None
-
-    def _move(self) -> None:
-        """What was committed goes into the database. What cannot be moved now, SQLite moves with a later commit."""
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        self._pace.moved()
+        if live or seal_now:
+            self._commit(live, seal_now=seal_now)
 
     def _commit(self, units: list[Unit], *, seal_now: bool) -> None:
         """Every unit gets an outcome, whatever happens."""
-        since = self._clock.monotonic()
         refused: list[Outcome] = []
         if not all(unit.essential for unit in units) and not self._ballast.secure():
             refused = [
@@ -208,14 +138,8 @@ class Writer:
         except Exception as error:
             group = all_failed(units, error)
         group.outcomes += refused
-        self._committed(group, since)
-
-    def _committed(self, group: Committed, since: float, here: asyncio.AbstractEventLoop | None = None) -> None:
-        """``here`` is the loop in whose own thread the commit was made."""
-        self._pace.note(self._clock.monotonic() - since, len(group.events), here=here is not None)
         self._after(group)
-        heads = {"first_head": group.first_head, "last_head": group.last_head}
-        self._teller.tell(group.outcomes, group.events, **heads, here=here)
+        self._teller.tell(group.outcomes, group.events, first_head=group.first_head, last_head=group.last_head)
         if group.checkpoint is not None:
             keep_beside(self._settings.checkpoint_path, group.checkpoint)
 
@@ -232,14 +156,14 @@ class Writer:
         group.outcomes += all_failed([unit for unit in units if not unit.essential], fault).outcomes
         return group
 
-    def _attempt(self, units: Sequence[Unit], *, seal_now: bool, patient: bool = True) -> Committed:
+    def _attempt(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
         connection = self._connection
         try:
             if connection.in_transaction:
                 self._roll_back()
-            begin(connection, patiently=patient)
+            begin(connection)
             try:
-                group = self._perform(units, seal_now=seal_now, patient=patient)
+                group = self._perform(units, seal_now=seal_now)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -252,10 +176,9 @@ class Writer:
             raise fault from error
         return group
 
-    def _perform(self, units: Sequence[Unit], *, seal_now: bool, patient: bool) -> Committed:
+    def _perform(self, units: Sequence[Unit], *, seal_now: bool) -> Committed:
         connection = self._connection
-        group = Group(connection, self._redactor, self._ids, self._clock.now_ms(), patient=patient)
-        group.alone = len(units) == 1
+        group = Group(connection, self._redactor, self._ids, self._clock.now_ms())
         first_head = group.seq
         outcomes = [perform_unit(unit, Transaction(group)) for unit in units]
         group.flush()
@@ -285,7 +208,6 @@ class Writer:
             self._seal_at = self._clock.monotonic() + self._settings.checkpoint_seconds
 
     def _note_unsealed(self, unsealed: int) -> None:
-        self._unsealed = unsealed
         if unsealed <= 0:
             self._seal_at = None
         elif self._seal_at is None:

@@ -169,7 +169,7 @@ class Broker:
         return accept_arguments(entry.spec, entry.input_check, raw)
 
     def _start(self, asked: Asked, *, known: bool) -> Awaitable[Started]:
-        return self._store.transact(lambda tx: sqlite_calls.start(tx, asked, known=known), alone=self._alone())
+        return self._store.transact(lambda tx: sqlite_calls.start(tx, asked, known=known))
 
     def _task(self, plan: ExecutionPlan, work: Coroutine[Any, Any, R]) -> Awaitable[R]:
         """A caller that goes away does not stop the call: only ``cancel`` does. One that waits is told by the work
@@ -211,9 +211,7 @@ class Broker:
     async def _finish(self, begun: Started, executor: str, ended: Ended) -> CallRecord:
         record, booked = await self._concluded(begun.record, executor, ended)
         return await to_the_end(
-            self._store.submit(
-                lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True, alone=self._alone()
-            )
+            self._store.submit(lambda tx: sqlite_calls.finish(tx, record, begun.granted, booked), essential=True)
         )
 
     async def _refuse(self, record: CallRecord, error: PalyraError, asked: Asked | None = None) -> CallRecord:
@@ -267,10 +265,6 @@ class Broker:
 
     def running(self) -> int:
         return len(self._running)
-
-    def _alone(self) -> bool:
-        """Whether one call is all that is under way."""
-        return len(self._running) + len(self._beginning) <= 1
 
     async def stop(self, grace_seconds: float) -> None:
         """Takes no more calls, lets the running ones finish for a while, then cancels them."""

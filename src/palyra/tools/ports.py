@@ -26,10 +26,9 @@ class Transaction(Protocol):
 
 
 class Store(Protocol):
-    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False, alone: bool = False) -> T:
-        """``alone``: the loop has hardly anything else to do, and may be kept for as long as a quick disk takes."""
+    async def transact(self, work: Callable[[Transaction], T], *, essential: bool = False) -> T: ...
 
-    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False, alone: bool = False) -> Awaitable[T]:
+    def submit(self, work: Callable[[Transaction], T], *, essential: bool = False) -> Awaitable[T]:
         """Hands the work over at once, and returns what ``transact`` would wait for. It is done also when the one who
         waits is cancelled meanwhile."""
 

@@ -5,11 +5,11 @@ import queue
 import pytest
 
 from palyra.journal import gathering
-from palyra.journal.gathering import LOOK, Look, Waiting, gathered
+from palyra.journal.gathering import Waiting, gathered
 from palyra.journal.unit import Unit
 
 
-def filled(*waiting: Unit | Look | None) -> Waiting:
+def filled(*waiting: Unit | None) -> Waiting:
     found: Waiting = queue.SimpleQueue()
     for one in waiting:
         found.put(one)
@@ -32,12 +32,6 @@ def test_time_that_is_up_seals_and_goes_on() -> None:
 def test_what_comes_before_the_end_is_done_and_sealed() -> None:
     came = units(2)
     assert gathered(filled(*came, None), None) == (came, False, True)
-
-
-def test_a_look_is_no_work_and_does_not_seal() -> None:
-    (one,) = units(1)
-    assert gathered(filled(LOOK), None) == ([], True, False)
-    assert gathered(filled(LOOK, one, LOOK), None) == ([one], True, False)
 
 
 def test_what_is_beyond_the_bound_waits_for_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,24 +85,6 @@ def test_all_of_a_unit_has_one_instant(group):
     assert {transaction.append(EVENT).time_ms for _ in range(3)} == {transaction.now_ms} == {5}
 
 
-def test_a_unit_with_the_transaction_to_itself_is_undone_with_all_of_it(group):
-    group.connection.execute("COMMIT")
-    group.connection.execute("BEGIN IMMEDIATE")
-    group.alone = True
-    unit = Transaction(group)
-    unit.append(EVENT)
-    unit.execute("INSERT INTO t VALUES (1)")
-    unit.append(EVENT)
-    unit.undo()
-    assert group.connection.in_transaction and group.seq == 0 and group.events == []
-    assert stored(group) == [] and group.connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
-    again = Transaction(group)
-    again.execute("INSERT INTO t VALUES (1)")
-    again.append(EVENT)
-    again.finish()
-    assert stored(group) == [1]
-
-
 @pytest.mark.parametrize("events", [1, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE + 5])
 def test_any_number_of_rows_is_stored_as_it_was_appended(group, events):
     unit = Transaction(group)
