@@ -43,26 +43,3 @@ def event_hash(
         len(prev_hash),
     )
     return sha256(b"".join((prefix, id_, kind, actor, principal, run, call, payload, prev_hash))).digest()
-
-
-class Names:
-    """Whom events speak of: actor, principal, run and call. Several that follow each other have the same."""
-
-    __slots__ = ("fields", "lengths", "text")
-
-    def __init__(self, fields: tuple[str, str, str, str]) -> None:
-        self.fields = fields
-        self.lengths = tuple(map(len, fields))
-        self.text = "".join(fields)
-
-
-def text_event_hash(
-    seq: int, id_: str, time_ms: int, kind: str, names: Names, payload: bytes, prev_hash: bytes
-) -> bytes:
-    """The same hash of the same event, for the one who writes it and has text: ASCII is encoded in one piece."""
-    text = f"{id_}{kind}{names.text}"
-    if not text.isascii():
-        actor, principal, run, call = (field.encode() for field in names.fields)
-        return event_hash(seq, id_.encode(), time_ms, kind.encode(), actor, principal, run, call, payload, prev_hash)
-    prefix = _pack(_DOMAIN, seq, time_ms, len(id_), len(kind), *names.lengths, len(payload), len(prev_hash))
-    return sha256(b"".join((prefix, text.encode(), payload, prev_hash))).digest()

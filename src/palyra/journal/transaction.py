@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from palyra.errors import PalyraError
-from palyra.journal.chain import GENESIS_HASH, Names, text_event_hash
+from palyra.journal.chain import GENESIS_HASH, event_hash
 from palyra.journal.event import Event, NewEvent
 from palyra.journal.event_ids import EventIds
 from palyra.journal.redact import Redactor
@@ -20,9 +20,6 @@ EventRow = tuple[int, str, int, str, str, str, str, str, bytes, bytes, bytes]
 _NOT_IN_A_UNIT = frozenset(
     ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "ATTACH", "DETACH", "PRAGMA", "VACUUM")
 )
-
-
-_NO_NAMES = Names(("", "", "", ""))
 
 
 # Statements are few, and the same again and again.
@@ -77,28 +74,24 @@ class Transaction:
 
     def append(self, new: NewEvent) -> Event:
         """Redacts, chains and records. The event is durable when the transaction's caller gets its result."""
-        self.append_all((new,))
-        return self._live().events[-1]
+        group = self._group or self._live()
+        redactor = group.redactor
+        seq, id_, payload = group.seq + 1, group.ids.next(self.now_ms), redactor.payload(new.payload)
+        names = redactor.fields(new.actor, new.principal, new.run, new.call)
+        actor, principal, run, call = (name.encode() for name in names)
+        hash_ = event_hash(
+            seq, id_.encode(), self.now_ms, new.kind.encode(), actor, principal, run, call, payload, group.hash
+        )
+        row = (seq, id_, self.now_ms, new.kind, *names, payload, group.hash, hash_)
+        event = Event(*row)
+        group.rows.append(row)
+        group.events.append(event)
+        group.seq, group.hash = seq, hash_
+        return event
 
     def append_all(self, news: Iterable[NewEvent]) -> None:
-        """The same for several, which mostly speak of the same call."""
-        group = self._group or self._live()
-        redactor, ids, time_ms = group.redactor, group.ids, self.now_ms
-        seq, prev_hash = group.seq, group.hash
-        named: tuple[str, str, str, str] | None = None
-        names = _NO_NAMES
-        rows, events = group.rows, group.events
         for new in news:
-            given = (new.actor, new.principal, new.run, new.call)
-            if given != named:
-                named, names = given, Names(redactor.fields(*given))
-            seq, id_, payload = seq + 1, ids.next(time_ms), redactor.payload(new.payload)
-            hash_ = text_event_hash(seq, id_, time_ms, new.kind, names, payload, prev_hash)
-            row = (seq, id_, time_ms, new.kind, *names.fields, payload, prev_hash, hash_)
-            rows.append(row)
-            events.append(Event(*row))
-            prev_hash = hash_
-            group.seq, group.hash = seq, hash_
+            self.append(new)
 
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a SELECT or of RETURNING; an empty list for anything else."""

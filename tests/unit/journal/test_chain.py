@@ -1,9 +1,6 @@
 import itertools
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from palyra.journal.chain import GENESIS_HASH, Names, event_hash, text_event_hash
+from palyra.journal.chain import GENESIS_HASH, event_hash
 
 FIELDS = (7, b"id", 1_700, b"kind", b"actor", b"principal", b"run", b"call", b"{}", b"\x01" * 32)
 
@@ -31,13 +28,3 @@ def test_text_cannot_move_from_one_field_to_the_next():
             rest = rest[length:]
         hashes.add(event_hash(1, b"", 1, *parts, rest, b"", b"", b""))
     assert len(hashes) == 27
-
-
-@given(st.lists(st.text(), min_size=6, max_size=6), st.binary(), st.integers(0, 2**62))
-def test_both_spellings_of_the_hash_agree(texts, payload, number):
-    encodable = [text.encode("utf-8", "replace").decode() for text in texts]
-    id_, kind, *names = encodable
-    raw = [text.encode() for text in (kind, *names)]
-    assert text_event_hash(number, id_, 5, kind, Names(tuple(names)), payload, b"p" * 32) == event_hash(
-        number, id_.encode(), 5, *raw, payload, b"p" * 32
-    )
