@@ -327,8 +327,6 @@ ADAPTERS = {
 }
 # No concept's own, and any adapter's to use: system calls that the standard library lacks.
 SYSTEM_CALLS = ("palyra.workspace.openat2",)
-# The same: waiting with a limit.
-WAITING = ("palyra.time_limit",)
 # Composition roots and doors: nothing below them may know them.
 OUTER = ("palyra.cli", "palyra.daemons", "palyra.api", "palyra.console", "palyra.bench")
 INPUT_OUTPUT = (
@@ -354,7 +352,7 @@ def adapters() -> dict[str, list[str]]:
 
 
 def core() -> list[str]:
-    outside = {*WAITING, *(name for names in adapters().values() for name in names)}
+    outside = {name for names in adapters().values() for name in names}
     not_core = tuple(f"{folder}." for folder in (*OUTER, WIRE))
     return [name for name in modules() if name not in outside and not name.startswith(not_core)]
 
@@ -368,9 +366,9 @@ def contracts() -> str:
             "core",
             "Core does no I/O and knows no adapter",
             core(),
-            [*INPUT_OUTPUT, *every_adapter, *WAITING, *OUTER, WIRE],
+            [*INPUT_OUTPUT, *every_adapter, *OUTER, WIRE],
         ),
-        _forbidden("inward", "Adapters know no door and no composition root", [*every_adapter, *WAITING], list(OUTER)),
+        _forbidden("inward", "Adapters know no door and no composition root", every_adapter, list(OUTER)),
         _forbidden("doors", "The API knows neither the daemons nor the command line", ["palyra.api"], list(OUTER[:2])),
         _forbidden("console", "The console knows neither of them either", ["palyra.console"], list(OUTER[:2])),
     ]

@@ -9,7 +9,6 @@ import msgspec
 
 from palyra.clock import Clock
 from palyra.errors import InternalError, PalyraError
-from palyra.time_limit import time_limit
 from palyra.tools.budget import BudgetKind, Usage
 from palyra.tools.call import (
     CallCancelled,
@@ -57,7 +56,7 @@ async def execute(
     since = clock.monotonic()
     allowed_seconds = plan.timeout_ms / 1000 + (KEPT_DEADLINE_GRACE_SECONDS if executor.keeps_deadline else 0)
     try:
-        with time_limit(allowed_seconds):
+        async with asyncio.timeout(allowed_seconds):
             outcome = await executor.execute(plan)
         receipt = outcome.receipt
         used |= outcome.used

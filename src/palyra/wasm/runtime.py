@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from palyra.secret import Secret
-from palyra.time_limit import time_limit
 from palyra.wasm.abi import LOG_LEVELS, RUN
 from palyra.wasm.answers import HostAnswers
 from palyra.wasm.cache import CompiledCache, Stored
@@ -267,7 +266,7 @@ class WasmRuntime:
         """From the call to its end, with the guest's questions between. The guest stops itself in time; who does not is
         killed with its worker."""
         try:
-            with time_limit((timeout_ms + self._settings.kill_grace_ms) / _MS_PER_SECOND):
+            async with asyncio.timeout((timeout_ms + self._settings.kill_grace_ms) / _MS_PER_SECOND):
                 await link.send(call)
                 while True:
                     frame = await link.receive()
