@@ -8,7 +8,6 @@ may have several signatures (the daemon's, and that of the worker that ran the c
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -37,8 +36,6 @@ EXECUTION_DOMAIN: Final = b"palyra.tool-call.execution.v1"
 SUBJECT_PREFIX: Final = "tool-call/"
 # A call's document holds its result, at most 1 MiB of JSON that escaping may swell, and its envelope.
 MAX_CALL_DOCUMENT_BYTES: Final = 8 * MIB
-# Callers with their tools, and decisions, of which the encoded form is remembered.
-_MAX_IN_COMMON: Final = 512
 
 # The last millisecond that has an RFC 3339 spelling.
 _MAX_INSTANT_MS: Final = 253_402_300_799_999
@@ -115,76 +112,44 @@ def execution_sha256(attestation: ToolAttestation) -> str:
 
     Lengths make the encoding injective: no text moved from one field to its neighbour gives the same digest.
     """
-    said = attestation
-    who, decided = _who(said.principal, said.tool), _decided(said.decision, said.policies, said.bundle_digest)
-    return _execution_digest(said, [canonical_json(line) for line in said.receipt], who, decided)
+    return _execution_digest(attestation, [canonical_json(line) for line in attestation.receipt])
 
 
-def _execution_digest(said: ToolAttestation, lines: Sequence[bytes], who: bytes, decided: bytes) -> str:
-    """``lines`` are the canonical bytes of the receipt, ``who`` and ``decided`` several fields each. All come in the
-    order in which they are declared."""
-    approval = b"none" if said.approval_id is None else b"text" + said.approval_id.encode()
-    receipt = _list([b"json" + line for line in lines])
-    call_id, run_id, arguments = said.call_id.encode(), said.run_id.encode(), said.argument_digest.encode()
-    executor, outcome, output = said.executor.encode(), said.outcome.encode(), said.output_digest.encode()
-    started, ended = b"integer%d" % said.started_ms, b"integer%d" % said.ended_ms
-    # Written out, where _field and _text would say the same: they would be called ten times for every call.
-    fields = (
-        *(_DOMAIN_PART, _CALL_ID, _length(_TEXT + len(call_id)), b"text", call_id),
-        *(_RUN_ID, _length(_TEXT + len(run_id)), b"text", run_id, who),
-        *(_ARGUMENTS, _length(_TEXT + len(arguments)), b"text", arguments, decided),
-        *(_APPROVAL, _length(len(approval)), approval),
-        *(_EXECUTOR, _length(_TEXT + len(executor)), b"text", executor),
-        *(_RECEIPT, _length(len(receipt)), receipt),
-        *(_OUTCOME, _length(_TEXT + len(outcome)), b"text", outcome),
-        *(_OUTPUT, _length(_TEXT + len(output)), b"text", output),
-        *(_STARTED, _length(len(started)), started),
-        *(_ENDED, _length(len(ended)), ended),
-    )
-    return hashlib.sha256(b"".join(fields)).hexdigest()
+def _execution_digest(said: ToolAttestation, lines: Sequence[bytes]) -> str:
+    """``lines`` are the canonical bytes of the receipt. Fields come in the order in which they are declared."""
+    values = {
+        "call_id": _text(said.call_id),
+        "run_id": _text(said.run_id),
+        "principal": _text(said.principal),
+        "tool": _text(said.tool),
+        "argument_digest": _text(said.argument_digest),
+        "decision": _text(said.decision),
+        "policies": _list(map(_text, said.policies)),
+        "bundle_digest": _text(said.bundle_digest),
+        "approval_id": b"none" if said.approval_id is None else _text(said.approval_id),
+        "executor": _text(said.executor),
+        "receipt": _list(b"json" + line for line in lines),
+        "outcome": _text(said.outcome),
+        "output_digest": _text(said.output_digest),
+        "started_ms": b"integer%d" % said.started_ms,
+        "ended_ms": b"integer%d" % said.ended_ms,
+    }
+    parts = [EXECUTION_DOMAIN]
+    for name in ToolAttestation.__struct_fields__:
+        parts += (name.encode(), values[name])
+    return hashlib.sha256(b"".join(map(_with_length, parts))).hexdigest()
 
 
-_length = struct.Struct(">Q").pack
+def _with_length(part: bytes) -> bytes:
+    return struct.pack(">Q", len(part)) + part
 
 
-def _part(data: bytes) -> bytes:
-    return _length(len(data)) + data
-
-
-_DOMAIN_PART: Final = _part(EXECUTION_DOMAIN)
-_NAMES: Final = {name: _part(name.encode()) for name in ToolAttestation.__struct_fields__}
-_CALL_ID, _RUN_ID, _ARGUMENTS = _NAMES["call_id"], _NAMES["run_id"], _NAMES["argument_digest"]
-_APPROVAL, _EXECUTOR, _RECEIPT = _NAMES["approval_id"], _NAMES["executor"], _NAMES["receipt"]
-_OUTCOME, _OUTPUT = _NAMES["outcome"], _NAMES["output_digest"]
-_STARTED, _ENDED = _NAMES["started_ms"], _NAMES["ended_ms"]
-# How long the word before a text is.
-_TEXT: Final = 4
-
-
-def _field(name: str, value: bytes) -> bytes:
-    return _NAMES[name] + _length(len(value)) + value
-
-
-def _text(name: str, value: str) -> bytes:
-    return _field(name, b"text" + value.encode())
+def _text(value: str) -> bytes:
+    return b"text" + value.encode()
 
 
 def _list(items: Iterable[bytes]) -> bytes:
-    return b"list" + b"".join([_part(item) for item in items])
-
-
-def _who(principal: str, tool: str) -> bytes:
-    return _text("principal", principal) + _text("tool", tool)
-
-
-def _decided(decision: str, policies: tuple[str, ...], bundle_digest: str) -> bytes:
-    named = _list([b"text" + policy.encode() for policy in policies])
-    return _text("decision", decision) + _field("policies", named) + _text("bundle_digest", bundle_digest)
-
-
-# Many calls have these in common. Only of our own statements: those of others may be of any length.
-_our_who: Final = lru_cache(maxsize=_MAX_IN_COMMON)(_who)
-_our_decided: Final = lru_cache(maxsize=_MAX_IN_COMMON)(_decided)
+    return b"list" + b"".join(map(_with_length, items))
 
 
 def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
@@ -194,9 +159,7 @@ def attest(attestation: ToolAttestation, signers: Sequence[Signer]) -> Envelope:
 def attest_with_digest(attestation: ToolAttestation, signers: Sequence[Signer]) -> tuple[Envelope, str]:
     """The envelope, and the execution digest in it: for who records it elsewhere too."""
     lines = [canonical_json(line) for line in attestation.receipt]
-    who = _our_who(attestation.principal, attestation.tool)
-    decided = _our_decided(attestation.decision, attestation.policies, attestation.bundle_digest)
-    digest = _execution_digest(attestation, lines, who, decided)
+    digest = _execution_digest(attestation, lines)
     return sign_envelope(PAYLOAD_TYPE, _canonical_statement(attestation, digest, lines), signers), digest
 
 
