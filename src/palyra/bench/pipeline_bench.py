@@ -91,8 +91,9 @@ async def _caller(gateway: Gateway, request: CallRequest) -> None:
 
 
 class _BareParts:
-    """Each thing the pipeline must do, done by hand: parse, check, decide, sign, and one durable commit of four rows,
-    as a call without effects has."""
+    """Each thing the pipeline must do, done by hand: parse, check, decide, commit the start, sign, commit the end.
+
+    Both commits are durable; they have three rows and one."""
 
     def __init__(self, gateway: Gateway, database: Path) -> None:
         self._gateway = gateway
@@ -110,8 +111,9 @@ class _BareParts:
         )
         question = policy_request_for(self._gateway.broker.config, context, self._entry.spec, arguments, Touches())
         decision = self._gateway.policy.decide(question)
+        await asyncio.to_thread(self._commit, 3)
         self._sign(decision, arguments.digest)
-        await asyncio.to_thread(self._commit, 4)
+        await asyncio.to_thread(self._commit, 1)
 
     def _commit(self, rows: int) -> None:
         self._db.execute("BEGIN IMMEDIATE")
