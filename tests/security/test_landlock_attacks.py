@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from fakes.launching import as_ordinary_user, python, run
 from palyra.sandbox import landlock
 from palyra.sandbox.launch import LandlockRules, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.seccomp_program import tier_b_program
-from unit.sandbox.launching import as_ordinary_user, python, run
 
 Body = Callable[[], Awaitable[Any]]
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/proc")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from fakes.launching import alive, as_ordinary_user, eventually, processes_with, python, run, started
 from palyra.sandbox.launch import KeeperLost, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.resource_limits import ordinary_rlimits
-from unit.sandbox.launching import alive, as_ordinary_user, eventually, processes_with, python, run, started
 
 pytestmark = pytest.mark.promise("P-sandbox-ends")
 

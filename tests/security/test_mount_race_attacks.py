@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fakes.isolated import planned
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.errors import PalyraError
 from palyra.sandbox.bubblewrap import to_launch_spec
@@ -31,7 +32,6 @@ from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxProfile
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting
 from palyra.sandbox.receipt import Layer
-from unit.sandbox.isolated import planned
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 

@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 
 from fakes.egress_door import FakeDoor
+from fakes.isolated import ALLOW_ALL
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.sandbox import built_ahead, call_preparation
 from palyra.sandbox.command import ProcessCommand
@@ -24,7 +25,6 @@ from palyra.sandbox.outcome import ProcessOutcome
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import Layer
-from unit.sandbox.isolated import ALLOW_ALL
 
 pytestmark = pytest.mark.promise("P-net-named")
 

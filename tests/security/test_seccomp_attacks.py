@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from fakes.launching import as_ordinary_user, python, run
 from palyra.sandbox.launch import LaunchSpec, RLimit
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
 from palyra.sandbox.syscall_table import SYSCALLS
-from unit.sandbox.launching import as_ordinary_user, python, run
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 

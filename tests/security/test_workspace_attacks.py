@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from fakes import mounted_workspace as mounted
+from fakes.workspace_scene import SECRET, TOOLS, call, everything_refused, refused, scene, swapping
 from palyra.errors import PalyraError
 from palyra.workspace import limits
 from palyra.workspace.root import open_workspace
-from unit.workspace import mounted
-from unit.workspace.scene import SECRET, TOOLS, call, everything_refused, refused, scene, swapping
 
 pytestmark = pytest.mark.promise("P-files-inside")
 

@@ -7,20 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.small_state import make_state
 from palyra.backup.snapshot import NothingToBackUp, copied, names_to_take
-
-
-def make_state(root: Path) -> Path:
-    root.mkdir(mode=0o700)
-    with closing(sqlite3.connect(root / "palyra.db")) as database:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("CREATE TABLE t (x)")
-        database.execute("INSERT INTO t VALUES (1)")
-        database.commit()
-    for name in ("checkpoint.json", "signing.key", "signing.pub", "skills/artifacts/one", "workspace/a", "instances/b"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(name)
-    return root
 
 
 def test_the_checkpoint_comes_before_the_database_and_everything_else_after_it(tmp_path: Path) -> None:

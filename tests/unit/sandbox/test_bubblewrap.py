@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.isolation_plan import plan
 from palyra.sandbox.bubblewrap import find_bubblewrap, gather_host, to_launch_spec
 from palyra.sandbox.receipt import UnsupportedPlatform
-from unit.sandbox.test_plan import plan
 
 
 def test_a_missing_or_writable_program_is_refused_with_the_way_to_get_it(tmp_path: Path) -> None:

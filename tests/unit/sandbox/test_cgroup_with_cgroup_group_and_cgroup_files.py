@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fakes.launching import as_ordinary_user, processes_with, python, run, started
 from palyra.sandbox import cgroup, cgroup_files
 from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.cgroup_layout import Hierarchy
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.receipt import Layer
-from unit.sandbox.launching import as_ordinary_user, processes_with, python, run, started
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fakes.egress_door import FakeDoor, FakeHandle
+from fakes.foreign_sockets import foreign_sockets
 from fakes.processes import eventually, own_descriptors
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
@@ -21,7 +22,6 @@ from palyra.sandbox.outcome import ProcessTimedOut, QuotaExceeded
 from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
 from palyra.sandbox.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
 from palyra.sandbox.receipt import Layer, UnsupportedPlatform
-from unit.sandbox.test_namespace_sockets import foreign_sockets
 
 CONNECTED = """
 import socket, sys, time

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.isolation_plan import plan
 from palyra.sandbox.evidence import (
     Evidence,
     MountSeen,
@@ -18,7 +19,6 @@ from palyra.sandbox.evidence import (
 from palyra.sandbox.host_facts import HostHold, Identity
 from palyra.sandbox.network_door import DoorPlan, ListenerSeen, NetworkSeen
 from palyra.sandbox.receipt import Layer
-from unit.sandbox.test_plan import plan
 
 NAMES = ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup")
 

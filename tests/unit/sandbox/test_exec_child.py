@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from fakes.launching import SHOW, eventually, python, run
 from palyra.sandbox import keeper_pool
 from palyra.sandbox.launch import LandlockRules, LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.resource_limits import ordinary_rlimits
 from palyra.sandbox.seccomp_program import tier_b_program
-from unit.sandbox.launching import eventually, python, run
-from unit.sandbox.test_launcher import SHOW
 
 
 @pytest.fixture(params=["native", "python"])

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fakes.launching import eventually, python, run, started
 from palyra.sandbox import keeper_pool, launch_wire
 from palyra.sandbox.launcher import Launcher
-from unit.sandbox.launching import eventually, python, run, started
 
 
 def start_zygote() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.launching import alive, eventually
 from palyra.sandbox import keeper_pool, launch_wire
 from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.cgroup_layout import Hierarchy
@@ -17,7 +18,6 @@ from palyra.sandbox.keeper_pool import KeeperPool
 from palyra.sandbox.launch import LauncherGone, LaunchFailed, LaunchSpec
 from palyra.sandbox.profile import SandboxLimits
 from palyra.sandbox.start_plan import Preparation
-from unit.sandbox.launching import alive, eventually
 
 PLAIN = LaunchSpec(argv=(b"/bin/true",))
 # Allows everything: SECCOMP_RET_ALLOW.

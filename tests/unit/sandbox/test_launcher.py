@@ -8,22 +8,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from fakes.launching import SHOW, alive, eventually, processes_with, python, run, started
 from palyra.sandbox.launch import BadLaunch, KeeperLost, LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.rlimit import tasks_of_user
-from unit.sandbox.launching import alive, eventually, processes_with, python, run, started
-
-SHOW = """
-import os, signal, sys
-print(sys.argv[1:])
-print(sorted(os.environ.items()))
-print(os.getcwd())
-print(oct(os.umask(0)))
-print(os.getsid(0) == os.getpid())
-print(sorted(int(n) for n in os.listdir('/proc/self/fd')))
-lines = dict(l.split(':', 1) for l in open('/proc/self/status'))
-print(lines['SigBlk'].strip(), lines['SigIgn'].strip(), lines['NoNewPrivs'].strip(), lines['Seccomp'].strip())
-"""
 
 
 async def test_the_program_gets_exactly_what_was_named(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fakes.isolation_plan import HOST
 from palyra.sandbox.minimal_root import ETC_REASONS, identity_files
-from unit.sandbox.test_plan import HOST
 
 
 def test_only_public_parts_of_etc_are_ever_mounted() -> None:

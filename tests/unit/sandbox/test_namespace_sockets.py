@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -11,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from fakes.foreign_sockets import foreign_sockets
+from fakes.isolated import planned, profile_of, start
 from fakes.processes import descendants, eventually
 from palyra.sandbox.namespace_sockets import NamespaceSockets, SocketsNotOpened, namespace_of
 from palyra.sandbox.network_door import DoorPlan, ListenerKind, NetworkSeen, judge_network
 from palyra.sandbox.profile import EgressEnforcementMode
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting
-from unit.sandbox.isolated import planned, profile_of, start
 
 PLAN = DoorPlan(ports=(80, 443, 8443))
 
@@ -46,19 +46,6 @@ async def client() -> AsyncIterator[NamespaceSockets]:
     client = NamespaceSockets()
     yield client
     await client.close()
-
-
-def foreign_sockets() -> list[int]:
-    """Descriptors of this process that are sockets in another network: each keeps that network alive."""
-    own = os.stat("/proc/self/ns/net").st_ino
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            network = fcntl.ioctl(int(name), 0x894C)
-            if os.fstat(network).st_ino != own:
-                found.append(int(name))
-            os.close(network)
-    return found
 
 
 async def open_again(client: NamespaceSockets, network: int, owner: int) -> None:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 import palyra.sandbox.native_watch as native
+from fakes.launching import alive, eventually, python, run, started
 from palyra.sandbox import keeper_pool, launch_wire, linux_calls
 from palyra.sandbox.launcher import Launcher
-from unit.sandbox.launching import alive, eventually, python, run, started
 
 SOURCE = Path(native.__file__).with_name("native_watch.s")
 # The same without the native watch, as where it cannot be had.

@@ -3,74 +3,12 @@
 import msgspec
 import pytest
 
-from palyra.sandbox.host_facts import Facts, HostFacts, HostHold, Identity, ProtectedMount, WorkspaceFacts
+from fakes.isolation_plan import HOST, MOUNTS, OPTIONS, facts, plan
+from palyra.sandbox.host_facts import Facts, HostHold, Identity, WorkspaceFacts
 from palyra.sandbox.launch import RootKind
 from palyra.sandbox.plan import ARGS_FD, BubblewrapPlan, environment_of, plan_isolated, rlimits_of
 from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile
 from palyra.sandbox.receipt import UnsupportedPlatform
-
-OPTIONS = frozenset(
-    [
-        "--args",
-        "--unshare-user",
-        "--unshare-pid",
-        "--unshare-net",
-        "--unshare-ipc",
-        "--unshare-uts",
-        "--unshare-cgroup-try",
-        "--uid",
-        "--gid",
-        "--disable-userns",
-        "--cap-drop",
-        "--hostname",
-        "--new-session",
-        "--die-with-parent",
-        "--ro-bind",
-        "--bind",
-        "--dev-bind",
-        "--symlink",
-        "--perms",
-        "--file",
-        "--proc",
-        "--dev",
-        "--size",
-        "--tmpfs",
-        "--remount-ro",
-        "--clearenv",
-        "--setenv",
-        "--chdir",
-        "--seccomp",
-        "--info-fd",
-        "--block-fd",
-    ]
-)
-HOST = HostFacts(
-    bwrap="/usr/bin/bwrap",
-    bwrap_version=(0, 8, 0),
-    bwrap_options=OPTIONS,
-    uid=1234,
-    gid=1235,
-    root_links=(("/bin", "usr/bin"), ("/lib", "usr/lib")),
-    root_directories=("/lib64",),
-    etc_paths=("/etc/ld.so.cache",),
-    etc_links=(("/etc/localtime", "/usr/share/zoneinfo/UTC"),),
-    resolv_conf=b"nameserver 192.0.2.53\n",
-    hosts=b"192.0.2.1 db\n",
-)
-MOUNTS = (
-    ProtectedMount(names=(b".git", b"hooks"), identity=Identity(1, 4), read_only=True, reason="protected"),
-    ProtectedMount(names=(b".git",), identity=Identity(1, 3), read_only=False, reason="above it"),
-)
-
-
-def facts(host: HostFacts = HOST, seccomp: bytes | None = b"12345678") -> Facts:
-    workspace = WorkspaceFacts(root=b"/home/a/work", identity=Identity(1, 2), mounts=MOUNTS)
-    return Facts(host=host, workspace=workspace, seccomp=seccomp)
-
-
-def plan(host: HostFacts = HOST, **changes: object) -> BubblewrapPlan:
-    profile = SandboxProfile(workspace_root="/home/a/work", **changes)  # type: ignore[arg-type]
-    return plan_isolated(profile, (b"ls", b"-la"), facts(host))
 
 
 def said(made: BubblewrapPlan) -> list[str]:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from fakes.start_plan import decoded, plan, text_at
 from palyra.sandbox.launch import LaunchSpec, LaunchStage, ReadOnlyHost, RootKind, RootPart
 from palyra.sandbox.plan_segment import Segment
 from palyra.sandbox.read_only_host import hold_read_only
 from palyra.sandbox.syscall_table import SYSCALLS
-from unit.sandbox.test_start_plan import decoded, plan, text_at
 
 RECURSIVE = 0x8000
 EMPTY_PATH = 0x1000

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fakes.isolated import planned, profile_of, run, start
 from palyra.sandbox.host_facts import HostHold
 from palyra.sandbox.plan import plan_isolated
 from palyra.sandbox.readback import Gate, NotBuilt, Waiting, namespace_number, release_checked
 from palyra.sandbox.receipt import Layer
-from unit.sandbox.isolated import planned, profile_of, run, start
 
 
 def test_every_layer_is_read_back(tmp_path: Path) -> None:

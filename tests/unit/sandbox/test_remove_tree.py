@@ -1,8 +1,8 @@
 import os
 from pathlib import Path
 
+from fakes.launching import as_ordinary_user
 from palyra.sandbox.remove_tree import remove_tree
-from unit.sandbox.launching import as_ordinary_user
 
 
 def nest(place: Path, depth: int) -> None:

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
+from fakes.launching import python, run
 from palyra.sandbox.launch import BadLaunch, RLimit
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.resource_limits import ordinary_rlimits
 from palyra.sandbox.rlimit import numbered, tasks_of_user
-from unit.sandbox.launching import python, run
 
 LIMITS = ordinary_rlimits(
     cpu_seconds=3, memory_bytes=512 << 20, pids=10, open_files=40, file_bytes=1 << 20, tasks_of_user=5000

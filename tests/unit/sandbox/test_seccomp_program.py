@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.bpf import ALLOW, ERRNO, KILL, run_bpf
 from palyra.sandbox.seccomp_program import (
     MAX_INSTRUCTIONS,
     UnknownArchitecture,
@@ -17,7 +18,6 @@ from palyra.sandbox.seccomp_program import (
 )
 from palyra.sandbox.seccomp_rules import ArgumentTest, Clause, Rule, rules
 from palyra.sandbox.syscall_table import AUDIT_ARCH, SYSCALLS
-from unit.sandbox.bpf import ALLOW, ERRNO, KILL, run_bpf
 
 BOTH = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 

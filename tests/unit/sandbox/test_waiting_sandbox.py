@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fakes.foreign_sockets import foreign_sockets
 from palyra.sandbox.bubblewrap import gather_host
 from palyra.sandbox.built_ahead import filter_of
 from palyra.sandbox.cgroup import CgroupPool
@@ -22,7 +23,6 @@ from palyra.sandbox.protected_mounts import gather_workspace
 from palyra.sandbox.readback import NotBuilt
 from palyra.sandbox.receipt import Layer, UnsupportedPlatform
 from palyra.sandbox.waiting_sandbox import ProgramOrder, WaitingSandbox, build
-from unit.sandbox.test_namespace_sockets import foreign_sockets
 
 
 def facts_of(profile: SandboxProfile) -> Facts:

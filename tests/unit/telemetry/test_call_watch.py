@@ -4,29 +4,20 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from fakes.call_record import record
 from fakes.house import open_house
 from palyra.daemons import gateway
 from palyra.telemetry.call_context import current_call
 from palyra.telemetry.call_watch import CallWatch
 from palyra.telemetry.log_lines import JsonLines
 from palyra.telemetry.tracing import CallTracing
-from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
-
-
-def record(**more: Any) -> CallRecord:
-    fields: dict[str, Any] = {
-        "call_id": "01CALL", "run_id": "01RUN", "tool": "echo", "principal": "agent:bot", "actor": "agent:bot",
-        "channel": "api", "state": CallState.SUCCEEDED, "created_ms": 1, "started_ms": 2, "ended_ms": 7,
-    }  # fmt: skip
-    return CallRecord(**{**fields, **more})
 
 
 class Counted:

@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from fakes.call_record import record
 from palyra.telemetry.tracing import CallTracing, find_tracer
-from unit.telemetry.test_call_watch import record
 
 
 def test_a_span_has_the_name_and_the_ids_of_its_call_and_nothing_of_its_content() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.workspace_scene import call, refused
 from palyra.workspace import fs_list
 from palyra.workspace.root import open_workspace
-from unit.workspace.scene import call, refused
 
 
 def test_describes_entries(tmp_path: Path) -> None:

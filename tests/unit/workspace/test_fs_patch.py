@@ -1,8 +1,8 @@
 import hashlib
 from pathlib import Path
 
+from fakes.workspace_scene import call, refused
 from palyra.workspace.root import open_workspace
-from unit.workspace.scene import call, refused
 
 DIFF = "--- a/d/f\n+++ b/d/f\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n"
 

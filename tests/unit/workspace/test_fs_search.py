@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.workspace_scene import call, refused
 from palyra.workspace import limits
 from palyra.workspace.root import Workspace, open_workspace
-from unit.workspace.scene import call, refused
 
 
 def found(workspace: Workspace, **arguments: object) -> list[tuple[str, int, int]]:

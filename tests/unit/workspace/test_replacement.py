@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fakes.workspace_scene import call, leftovers, refused
 from palyra.workspace import replacement
 from palyra.workspace.errors import AlreadyExists, Cancelled, Changed
 from palyra.workspace.root import Workspace, open_workspace
-from unit.workspace.scene import call, leftovers, refused
 
 
 @pytest.fixture(params=["unnamed", "named"], autouse=True)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from fakes.workspace_scene import call, refused
 from palyra.workspace.errors import BadRoot, Cancelled, Escape, NotRegular, ReadOnly
 from palyra.workspace.openat2 import held
 from palyra.workspace.path import WorkspacePath
 from palyra.workspace.protected import BadProtectedName
 from palyra.workspace.root import kind_of, open_workspace, read_up_to
-from unit.workspace.scene import call, refused
 
 
 def test_the_receipt_says_what_was_asked_and_got(tmp_path: Path) -> None:

@@ -20,6 +20,18 @@ from palyra.sandbox.launcher import Launcher
 
 NOBODY = 65534
 PYTHON = b"/usr/bin/python3"
+# Prints what it was started with.
+SHOW = """
+import os, signal, sys
+print(sys.argv[1:])
+print(sorted(os.environ.items()))
+print(os.getcwd())
+print(oct(os.umask(0)))
+print(os.getsid(0) == os.getpid())
+print(sorted(int(n) for n in os.listdir('/proc/self/fd')))
+lines = dict(l.split(':', 1) for l in open('/proc/self/status'))
+print(lines['SigBlk'].strip(), lines['SigIgn'].strip(), lines['NoNewPrivs'].strip(), lines['Seccomp'].strip())
+"""
 
 
 def python(script: str, *arguments: str, **changes: Any) -> LaunchSpec:

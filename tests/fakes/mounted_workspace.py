@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fakes.workspace_scene import call, everything_refused, refused, scene
 from palyra.workspace.root import open_workspace
-from unit.workspace.scene import call, everything_refused, refused, scene
 
 
 def with_mounts(base: Path) -> None:

@@ -1,0 +1,14 @@
+"""The record of a call that succeeded."""
+
+from typing import Any
+
+from palyra.tools.call import CallState
+from palyra.tools.record import CallRecord
+
+
+def record(**more: Any) -> CallRecord:
+    fields: dict[str, Any] = {
+        "call_id": "01CALL", "run_id": "01RUN", "tool": "echo", "principal": "agent:bot", "actor": "agent:bot",
+        "channel": "api", "state": CallState.SUCCEEDED, "created_ms": 1, "started_ms": 2, "ended_ms": 7,
+    }  # fmt: skip
+    return CallRecord(**{**fields, **more})
