@@ -11,12 +11,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import pytest
+
 from fakes.dns_query import question, udp
 from fakes.egress_scene import SITE, Client, Scene, echo, make_grant, scene, server
 from palyra.egress.door import Door, Listener
 from palyra.egress.machine_limits import MAX_SYNTHETIC_NAMES
 from palyra.egress.proxy_limits import MAX_REFUSALS_KEPT, MAX_REFUSALS_TOLD, ProxyLimits
 from palyra.egress.synthetic_names import SyntheticNames
+
+pytestmark = pytest.mark.promise("P-floods")
 
 # Questions for names that were never asked before, as fast as one core can send them, until it is ended.
 FLOOD = """

@@ -24,6 +24,8 @@ from palyra.journal.verify import Damage, JournalTampered
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
 
+pytestmark = pytest.mark.promise("P-journal-tamper")
+
 EVENTS = 35
 TESTS = Path(__file__).parent.parent
 
@@ -273,6 +275,7 @@ def start(*arguments):
     )  # fmt: skip
 
 
+@pytest.mark.promise("P-journal-durable")
 def test_two_processes_keep_one_chain(tmp_path):
     house = JournalHouse(tmp_path)
     writers = [start("write", tmp_path, 900) for _ in range(2)]
@@ -284,6 +287,7 @@ def test_two_processes_keep_one_chain(tmp_path):
     assert (report.events, report.unsealed) == (1800, 0)
 
 
+@pytest.mark.promise("P-journal-durable")
 def test_a_killed_writer_leaves_a_sound_journal_with_all_it_promised(tmp_path):
     house = JournalHouse(tmp_path)
     promised = 0
@@ -303,6 +307,7 @@ def test_a_killed_writer_leaves_a_sound_journal_with_all_it_promised(tmp_path):
     assert verify(house).unsealed == 0
 
 
+@pytest.mark.promise("P-journal-durable")
 def test_a_full_disk_refuses_loses_nothing_and_recovers(tmp_path):
     """On a real small file system, in a mount namespace of its own."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -359,6 +364,7 @@ def test_a_hundred_thousand_events_verify(tmp_path):
 HOSTILE = "x\n36  2026-01-01T00:00:00.000Z  call.finished  daemon\r\x1b[2J\x9b1m\u2028\u202e\x00\u200b{}"
 
 
+@pytest.mark.promise("P-journal-clean")
 @pytest.mark.parametrize("field", ["actor", "principal", "run", "call", "payload", "key"])
 def test_no_field_can_forge_a_line_or_steer_the_terminal(house, field):
     fields = {"actor": "a", "payload": {}}
@@ -377,6 +383,7 @@ def test_no_field_can_forge_a_line_or_steer_the_terminal(house, field):
     assert shown.isascii() and "\x1b" not in shown
 
 
+@pytest.mark.promise("P-journal-clean")
 def test_secrets_never_reach_the_disk(tmp_path):
     house = JournalHouse(tmp_path)
     known, named, wrapped = "kn0wn-Vault-Value!42", "under-a-named-key", "in-a-secret-type"
