@@ -19,7 +19,7 @@ from palyra.identity.api_token import TokenScope
 from palyra.ids import CallId, RunId
 from palyra.journal.redact import Redactor
 from palyra.limits import MAX_HTTP_BODY_BYTES, MAX_JSON_DEPTH
-from palyra.tools import broker
+from palyra.tools import intake
 
 ECHO = {"tool": "echo", "arguments": {"text": "hi"}}
 WRITE = {"tool": "fs.write", "arguments": {"path": "a.txt", "content": "hello"}}
@@ -497,7 +497,7 @@ async def test_half_a_million_small_values_are_not_taken_in_on_the_loop(
         return noted
 
     monkeypatch.setattr(http, "parse_strict", noting("parse", http.parse_strict))
-    monkeypatch.setattr(broker, "accept_arguments", noting("accept", broker.accept_arguments))
+    monkeypatch.setattr(intake, "accept_arguments", noting("accept", intake.accept_arguments))
     monkeypatch.setattr(Redactor, "_value", noting("redact", Redactor._value))
     many = {"tool": "plugin.run", "arguments": {"skill_id": "a.b", "input": {"list": [[]] * 140_000}}}
     async with open_house(tmp_path, {"tools": {"allowed": ["plugin.run", "echo"]}}) as house:

@@ -16,7 +16,7 @@ from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, ExecutionPlan, Outcome
 from palyra.tools.sqlite_approvals import list_approvals
-from palyra.tools.sqlite_calls import calls_of_run
+from palyra.tools.sqlite_call_search import recent_calls_of_run
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -268,8 +268,8 @@ async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> N
             forged = await house.call(tool, arguments, principal="agent:thief", run_id=run_id)
             assert forged.state is CallState.REFUSED and forged.run_id == ""
         assert house.kinds(run=str(run_id)) == before
-        assert calls_of_run(house.gateway.store, str(run_id), None, 10) == [own]
-        assert calls_of_run(house.gateway.store, str(run_id), "agent:victim", 1) == [own]
+        assert recent_calls_of_run(house.gateway.store, str(run_id), None, 10) == [own]
+        assert recent_calls_of_run(house.gateway.store, str(run_id), "agent:victim", 1) == [own]
 
 
 @pytest.mark.promise("P-budget-exact")

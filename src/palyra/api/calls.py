@@ -26,7 +26,7 @@ from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 from palyra.tools.spec import ToolSpec, ToolTier
 from palyra.tools.sqlite_approvals import decide
-from palyra.tools.sqlite_calls import read_call
+from palyra.tools.sqlite_call_search import read_call
 from palyra.tools.sqlite_runs import Run, open_run, read_run
 
 Word = Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS, pattern=r"^[A-Za-z0-9._:@/+-]*\Z")]

@@ -9,14 +9,14 @@ from palyra.journal import sqlite_search
 from palyra.mcp.behind import sqlite_schema as mcp
 from palyra.nodes import sqlite_schema as nodes
 from palyra.skills import sqlite_schema as skills
-from palyra.tools import sqlite_approvals, sqlite_calls, sqlite_runs
+from palyra.tools import sqlite_approvals, sqlite_call_search, sqlite_runs
 from palyra.vault import sqlite_schema as vault
 from palyra.workers import sqlite_schema as workers
 
 SCHEMA: Final = (
     *sqlite_runs.SCHEMA,
     *sqlite_approvals.SCHEMA,
-    *sqlite_calls.SCHEMA,
+    *sqlite_call_search.SCHEMA,
     *identity.TOKENS,
     *vault.SCHEMA,
     *identity.SCHEMA,

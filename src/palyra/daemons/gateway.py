@@ -32,7 +32,7 @@ from palyra.signing.ed25519 import Ed25519Signer
 from palyra.telemetry import names
 from palyra.telemetry.call_watch import watch_calls
 from palyra.telemetry.unread import UnreadMetrics
-from palyra.tools import builtin, sqlite_calls
+from palyra.tools import builtin, call_entries
 from palyra.tools.broker import Broker
 from palyra.tools.execution import Executor
 from palyra.tools.spec import WORKER_EXECUTOR
@@ -165,7 +165,7 @@ class Gateway(GatewayParts):
     def release_abandoned(self) -> int:
         """Ends what dead processes left running on this state directory. Returns how many calls that were."""
         live = InstanceRegistry(self.state.path("instances")).live() | {self.instance}
-        released = self.store.transact_blocking(lambda tx: sqlite_calls.release_abandoned(tx, live, actor=ACTOR))
+        released = self.store.transact_blocking(lambda tx: call_entries.release_abandoned(tx, live, actor=ACTOR))
         return len(released)
 
     def _tunnels(self) -> int:

@@ -26,14 +26,13 @@ from palyra.tools.approval import (
     UnknownApproval,
     Verdict,
 )
-from palyra.tools.arguments import Arguments
 from palyra.tools.asking import CallRequest
 from palyra.tools.attended import attended
 from palyra.tools.call import ToolRequestContext, UnknownTool, policy_request_for
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import ToolSpec, Touches
+from palyra.tools.spec import Arguments, ToolSpec, Touches
 from palyra.tools.sqlite_approvals import decide, read_approval
-from palyra.tools.sqlite_calls import calls_of_run, read_call
+from palyra.tools.sqlite_call_search import read_call, recent_calls_of_run
 
 if TYPE_CHECKING:
     from palyra.api.service import ApiService
@@ -177,4 +176,4 @@ class McpDesk:
         return await asyncio.to_thread(read_call, self._service.store, call_id, visitor.principal)
 
     async def calls_of_run(self, visitor: Visitor, run_id: RunId, most: int) -> list[CallRecord]:
-        return await asyncio.to_thread(calls_of_run, self._service.store, run_id, visitor.principal, most)
+        return await asyncio.to_thread(recent_calls_of_run, self._service.store, run_id, visitor.principal, most)

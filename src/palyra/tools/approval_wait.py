@@ -8,13 +8,12 @@ import msgspec
 from palyra.clock import Clock
 from palyra.ids import ApprovalId
 from palyra.policy.port import PolicyPort
-from palyra.tools import sqlite_approvals, sqlite_calls
+from palyra.tools import call_entries, sqlite_approvals, sqlite_calls
 from palyra.tools.approval import Approval, ApprovalBinding, ApprovalState
 from palyra.tools.asking import Asked
 from palyra.tools.call import CallDenied, CallState, ToolCallConfig
 from palyra.tools.ports import Store
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import Touches
 from palyra.tools.sqlite_calls import Started, Waiting
 from palyra.tools.waiting import Waiter, WaitingRoom, asks_for
 
@@ -33,34 +32,34 @@ class ApprovalWait:
         # Whose caller waits, by the call's id. One that is to be judged again stays, and keeps its place.
         self.waiting: dict[str, Waiter] = {}
 
-    async def start_or_wait(
-        self, asked: Asked, touches: Touches, skill: str, until: float
-    ) -> Started | CallRecord | None:
-        """None when other policies came while it waited: it has to be judged by those."""
-        binding = ApprovalBinding(
-            principal=asked.record.principal,
-            tool=asked.record.tool,
-            argument_digest=asked.arguments.digest,
-            bundle_digest=asked.decision["bundle_digest"],
-            workspace=self._workspace,
-            skill=skill,
-        )
+    def question(self, asked: Asked) -> Approval:
+        """What a person is asked about this call."""
         now = self._clock.now_ms()
-        question = Approval(
+        return Approval(
             id=str(ApprovalId.new()),
             state=ApprovalState.PENDING,
-            binding=binding,
+            binding=ApprovalBinding(
+                principal=asked.record.principal,
+                tool=asked.record.tool,
+                argument_digest=asked.arguments.digest,
+                bundle_digest=asked.decision["bundle_digest"],
+                workspace=self._workspace,
+                skill=asked.entry.spec.digest,
+            ),
             session=asked.context.session,
             arguments=asked.arguments.value,
-            touches=msgspec.to_builtins(touches),
+            touches=msgspec.to_builtins(asked.touches),
             policies=tuple(asked.decision["policies"]),
             created_ms=now,
             expires_ms=now + self._ttl_ms,
         )
+
+    async def start_or_wait(self, asked: Asked, question: Approval, until: float) -> Started | CallRecord | None:
+        """Starts the call under an approval that covers it, or waits for one.
+
+        Returns None when other policies came while it waited: the call has to be judged by those."""
         while True:
-            begun = await self._store.transact(
-                lambda tx: sqlite_calls.start_approved_or_wait(tx, asked, binding, question)
-            )
+            begun = await self._store.transact(lambda tx: sqlite_calls.start_approved_or_wait(tx, asked, question))
             if isinstance(begun, Started):
                 return begun
             self._room.ring(begun.approval.id)
@@ -69,7 +68,7 @@ class ApprovalWait:
             waiter = self.waiting.get(asked.record.call_id)
             if left > 0 and not self._room.closed and (waiter or len(self.waiting) < self._max_waiting):
                 waiter = self.waiting[asked.record.call_id] = waiter or Waiter()
-                waiter.outdated = self._policy.bundle_digest != binding.bundle_digest
+                waiter.outdated = self._policy.bundle_digest != question.binding.bundle_digest
                 judge_again = False
                 try:
                     decided = await self._room.wait(begun.approval.id, left, waiter)
@@ -104,4 +103,4 @@ class ApprovalWait:
         denied = msgspec.structs.replace(
             begun.record, state=CallState.DENIED, error=error.as_dict(), ended_ms=self._clock.now_ms()
         )
-        return await self._store.transact(lambda tx: sqlite_calls.note_refused(tx, denied))
+        return await self._store.transact(lambda tx: call_entries.note_refused(tx, denied))

@@ -9,8 +9,9 @@ from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput, LimitExceeded
 from palyra.limits import KIB
 from palyra.strict_json import parse_strict
+from palyra.tools.catalog import CatalogEntry
 from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
-from palyra.tools.spec import ToolSpec
+from palyra.tools.spec import Arguments, ToolSpec, Touches
 
 # Arguments up to here are taken in at once: of the smallest values, ten thousand.
 MAX_QUICK_BYTES: Final = 32 * KIB
@@ -33,12 +34,12 @@ class ArgumentsRefused(InvalidInput):
     hint = "`palyra tools show TOOL` prints the schema"
 
 
-class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything later in the pipeline refers to ``digest``; nothing later looks at the raw text again."""
+class AcceptedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a known tool with sound arguments, and what it would reach."""
 
-    value: dict[str, Any]
-    canonical: bytes
-    digest: str
+    entry: CatalogEntry
+    arguments: Arguments
+    touches: Touches
 
 
 def accept_arguments(spec: ToolSpec, check: SchemaCheck, raw: bytes | str | dict[str, Any]) -> Arguments:

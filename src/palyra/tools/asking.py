@@ -10,7 +10,7 @@ from palyra.ids import CallId, RunId
 from palyra.policy.decision import Outcome as Verdict
 from palyra.policy.explain import grant_in_words
 from palyra.policy.port import PolicyPort
-from palyra.tools.arguments import Arguments
+from palyra.tools.arguments import AcceptedCall
 from palyra.tools.budget import BudgetKind, RunBudget
 from palyra.tools.call import (
     CallDenied,
@@ -23,7 +23,7 @@ from palyra.tools.call import (
 from palyra.tools.catalog import CatalogEntry
 from palyra.tools.questions import Answered, decide_whole
 from palyra.tools.record import CallRecord
-from palyra.tools.spec import WORKER_EXECUTOR, ToolTier, Touches
+from palyra.tools.spec import WORKER_EXECUTOR, Arguments, ToolTier, Touches
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +46,15 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that passed intake and has been decided on: what the journal says of it before anything happens."""
+    """A call that passed intake and was decided on, with the plan for it or the reason why there is none."""
 
     record: CallRecord
     context: ToolRequestContext
+    entry: CatalogEntry
     arguments: Arguments
+    touches: Touches
+    plan: ExecutionPlan | None
+    denial: PalyraError | None
     decision: dict[str, Any]
     # Each question to policy by itself; ``decision`` is what they come to together.
     decided: Answered
@@ -66,11 +70,8 @@ class Asking:
         self._policy = policy
         self._instance = instance
 
-    def decide(
-        self, record: CallRecord, request: CallRequest, entry: CatalogEntry, arguments: Arguments, touches: Touches
-    ) -> tuple[Asked, ExecutionPlan | None, PalyraError | None]:
-        """What was asked for, and the plan for it, or why there is none."""
-        spec = entry.spec
+    def authorize(self, record: CallRecord, request: CallRequest, accepted: AcceptedCall) -> Asked:
+        spec, arguments = accepted.entry.spec, accepted.arguments
         context = ToolRequestContext(
             principal=request.principal,
             actor=request.actor,
@@ -85,7 +86,7 @@ class Asking:
             context,
             spec,
             arguments,
-            touches,
+            accepted.touches,
             on_worker=request.tier is ToolTier.WORKER,
         )
         shown = decision_view(decision)
@@ -113,10 +114,14 @@ class Asking:
                 )
             except Unavailable as error:
                 denial = error
-        asked = Asked(
+        return Asked(
             record=msgspec.structs.replace(record, decision=shown),
             context=context,
+            entry=accepted.entry,
             arguments=arguments,
+            touches=accepted.touches,
+            plan=plan,
+            denial=denial,
             decision=shown,
             decided=decided,
             reserve={
@@ -128,4 +133,3 @@ class Asking:
             instance=self._instance,
             executor=WORKER_EXECUTOR if on_worker else spec.executor,
         )
-        return asked, plan, denial

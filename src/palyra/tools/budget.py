@@ -93,3 +93,7 @@ def reserve(accounts: Mapping[BudgetKind, Account], asked: Mapping[BudgetKind, i
             )
         granted[kind] = min(amount, left)
     return granted
+
+
+def amounts_by_name(amounts: Mapping[BudgetKind, int]) -> dict[str, int]:
+    return {kind.value: amount for kind, amount in amounts.items()}

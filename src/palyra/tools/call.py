@@ -14,9 +14,8 @@ from palyra.policy.entities import Entity, EntityDirectory, EntityRef
 from palyra.policy.obligations import NO_OBLIGATIONS, Obligations
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import PolicyRequest, tool_request
-from palyra.tools.arguments import Arguments
 from palyra.tools.budget import BudgetKind, RunBudget, Usage
-from palyra.tools.spec import ToolSpec, ToolTier, Touches
+from palyra.tools.spec import Arguments, ToolSpec, ToolTier, Touches
 
 ToolDecision = Decision
 # Obligations that say where a call runs. The rest is what its executor holds it to.

@@ -1,40 +1,35 @@
-"""How a call ended: what its executor brought back, the record of it, and the signed statement about it."""
+"""Attests how a call ended: the record of it, and the signed statement about it."""
 
-from typing import Any
+import asyncio
 
 import msgspec
 
 from palyra.canonical import digest_of
 from palyra.signing.dsse import Signer
+from palyra.tools.arguments import MAX_QUICK_BYTES
 from palyra.tools.attestation import ToolAttestation, attest_with_digest
 from palyra.tools.budget import BudgetKind
-from palyra.tools.call import CallState
+from palyra.tools.execution import Ended, to_the_end
 from palyra.tools.record import CallRecord
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a plan, with known secrets taken out. ``used`` is what the run is charged."""
+class Attested(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a call's end with its signed statement, and what the journal says besides."""
 
-    state: CallState
-    result: Any = None
-    error: dict[str, Any] | None = None
-    receipt: list[dict[str, Any]] = []
-    used: dict[BudgetKind, int]
-    elapsed_ms: int = 0
-    # How long the result is, written as JSON.
-    result_bytes: int = 0
-    worker_attestation: dict[str, Any] | None = None
-
-
-class Booked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal says of a call's end besides its record."""
-
+    record: CallRecord
     used: dict[BudgetKind, int]
     output_digest: str
     execution_sha256: str
 
 
-def conclude(started: CallRecord, executor: str, ended: Ended, signer: Signer) -> tuple[CallRecord, Booked]:
+async def attest_end(started: CallRecord, executor: str, ended: Ended, signer: Signer) -> Attested:
+    """Digests and signs a large result in a thread."""
+    if ended.result_bytes <= MAX_QUICK_BYTES:
+        return conclude(started, executor, ended, signer)
+    return await to_the_end(asyncio.to_thread(conclude, started, executor, ended, signer))
+
+
+def conclude(started: CallRecord, executor: str, ended: Ended, signer: Signer) -> Attested:
     decision = started.decision or {}
     output_digest = digest_of(ended.result)
     started_ms = started.started_ms or 0
@@ -66,4 +61,4 @@ def conclude(started: CallRecord, executor: str, ended: Ended, signer: Signer) -
         attestation=envelope.to_dict(),
         worker_attestation=ended.worker_attestation,
     )
-    return record, Booked(used=ended.used, output_digest=output_digest, execution_sha256=digest)
+    return Attested(record=record, used=ended.used, output_digest=output_digest, execution_sha256=digest)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -20,7 +20,6 @@ from palyra.tools.call import (
     OutputTooLarge,
 )
 from palyra.tools.catalog import CatalogEntry
-from palyra.tools.ending import Ended
 from palyra.tools.schema_check import SchemaMismatch
 
 log = logging.getLogger("palyra.broker")
@@ -42,6 +41,20 @@ class Executor(Protocol):
         """Whether it ends a call at its deadline itself, with what there is by then. It is still watched."""
 
     async def execute(self, plan: ExecutionPlan) -> Outcome: ...
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a plan, with known secrets taken out. ``used`` is what the run is charged."""
+
+    state: CallState
+    result: Any = None
+    error: dict[str, Any] | None = None
+    receipt: list[dict[str, Any]] = []
+    used: dict[BudgetKind, int]
+    elapsed_ms: int = 0
+    # How long the result is, written as JSON.
+    result_bytes: int = 0
+    worker_attestation: dict[str, Any] | None = None
 
 
 async def execute(
@@ -89,6 +102,44 @@ async def execute(
         result_bytes=result_bytes,
         worker_attestation=worker_attestation,
     )
+
+
+class RunningCalls:
+    """Keeps each running call in a task of its own. A caller that goes away does not stop it; only ``cancel`` does."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    async def run(self, call_id: str, work: Coroutine[Any, Any, R]) -> R:
+        task = asyncio.create_task(work, name=f"call {call_id}")
+        self._tasks[call_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(call_id))
+        return await asyncio.shield(task)
+
+    async def cancel(self, call_id: str) -> None:
+        """Stops a call and returns when its end is on record. Does nothing where it does not run."""
+        task = self._tasks.get(call_id)
+        if task is not None:
+            # A task that is cancelled before its first step never runs, and nothing would put its end on record.
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Lets all finish for a while, then cancels them."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(list(self._tasks.values()), timeout=grace_seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
 
 
 async def to_the_end(handed_over: Awaitable[R]) -> R:

@@ -6,7 +6,6 @@ from palyra.policy.decision import Decision
 from palyra.policy.entities import Entity, EntityRef
 from palyra.policy.port import PolicyPort
 from palyra.policy.request import APPROVED, RUN, PolicyRequest
-from palyra.tools.arguments import Arguments
 from palyra.tools.call import (
     ToolCallConfig,
     ToolRequestContext,
@@ -16,7 +15,7 @@ from palyra.tools.call import (
 )
 from palyra.tools.device_decision import device_request_for
 from palyra.tools.skill_decision import skill_request_for, together
-from palyra.tools.spec import Asker, BrowserOfCall, ToolSpec, Touches
+from palyra.tools.spec import Arguments, Asker, BrowserOfCall, ToolSpec, Touches
 
 WORKER_LEASE: Final = "worker.lease"
 # Policy is asked before a worker is chosen, so it is asked about the fleet.

@@ -6,6 +6,7 @@ import msgspec
 
 from palyra.clock import rfc3339
 from palyra.errors import ExitCode, PalyraError
+from palyra.journal.event import NewEvent
 from palyra.tools.call import CallState
 
 
@@ -67,3 +68,15 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
     def _error_class(self) -> type[PalyraError]:
         code = (self.error or {}).get("code", "")
         return PalyraError.registry.get(code, PalyraError)
+
+
+def call_entry(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
+    """An entry of the journal about this call."""
+    return NewEvent(
+        kind=kind,
+        actor=by or record.actor,
+        principal=record.principal,
+        run=record.run_id,
+        call=record.call_id,
+        payload=payload,
+    )

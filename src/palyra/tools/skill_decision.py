@@ -6,9 +6,8 @@ from palyra.policy.decision import Decision, Outcome
 from palyra.policy.entities import EntityRef
 from palyra.policy.obligations import strictest
 from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, PolicyRequest
-from palyra.tools.arguments import Arguments
 from palyra.tools.call import ToolCallConfig, ToolRequestContext
-from palyra.tools.spec import SkillOfTool
+from palyra.tools.spec import Arguments, SkillOfTool
 
 SKILL_EXECUTE: Final = "skill.execute"
 _FROM_MILD_TO_STRICT: Final = (Outcome.ALLOW, Outcome.NEEDS_APPROVAL, Outcome.DENY)

@@ -72,6 +72,14 @@ class Touches(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
 
 
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything later in the pipeline refers to ``digest``; nothing later looks at the raw text again."""
+
+    value: dict[str, Any]
+    canonical: bytes
+    digest: str
+
+
 def reserves_nothing(_arguments: Mapping[str, Any]) -> Mapping[BudgetKind, int]:
     return {}
 

@@ -20,8 +20,8 @@ from palyra.tools.approval import (
     covers,
     decide_approval,
 )
-from palyra.tools.arguments import Arguments
 from palyra.tools.ports import Store, Transaction
+from palyra.tools.spec import Arguments
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS approvals (

@@ -1,21 +1,37 @@
-"""Calls and runs as people look for them: newest first, a page at a time, never more than a bounded stretch at once."""
+"""The table of calls, and calls and runs as people look for them.
 
+A search goes from the newest, a page at a time, and looks at a bounded stretch at once.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from palyra.ids import RunId
 from palyra.tools.budget import Account, BudgetKind
-from palyra.tools.call import CallState
-from palyra.tools.ports import Store
+from palyra.tools.call import CallState, UnknownCall
+from palyra.tools.ports import Store, Transaction
 from palyra.tools.record import CallRecord
-from palyra.tools.sqlite_calls import UNUSUAL
 from palyra.tools.sqlite_runs import Run
 
 _decode = msgspec.json.Decoder(CallRecord)
 # Seven of the ten characters of an id's time: the rest is worth 2**15 milliseconds.
 STRETCH_CHARS = 7
 _ENCODE = msgspec.json.Encoder().encode
+_decode_reserved = msgspec.json.Decoder(dict[BudgetKind, int])
+# The condition of the index, word for word as a query has to repeat it.
+UNUSUAL = "state NOT IN ('running', 'succeeded')"
+SCHEMA = (
+    # A record is most of a page: kept by row number it is written once, at the end, and does not move.
+    """CREATE TABLE IF NOT EXISTS calls (
+        call_id TEXT PRIMARY KEY, run_id TEXT NOT NULL, principal TEXT NOT NULL, state TEXT NOT NULL,
+        instance TEXT NOT NULL, reserved TEXT NOT NULL, record BLOB NOT NULL)""",
+    "CREATE INDEX IF NOT EXISTS calls_running ON calls (instance) WHERE state = 'running'",
+    "CREATE INDEX IF NOT EXISTS calls_of_run ON calls (run_id, call_id)",
+    # Most calls succeed, and pay nothing for it; those that a person looks for are found at once.
+    f"CREATE INDEX IF NOT EXISTS calls_unusual ON calls (state, call_id) WHERE {UNUSUAL}",
+)
 
 
 class CallQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,3 +159,66 @@ def list_runs(store: Store, *, before: RunId | None = None, limit: int) -> list[
         Run(run_id=run_id, principal=principal, created_ms=created_ms, budget=accounts[run_id])
         for run_id, principal, created_ms in rows
     ]
+
+
+def read_call(store: Store, call_id: str, principal: str | None) -> CallRecord:
+    """Somebody else's call looks like a missing one."""
+    rows = store.read("SELECT record FROM calls WHERE call_id = ?", (call_id,))
+    record = _decode.decode(rows[0][0]) if rows else None
+    if record is None or (principal is not None and record.principal != principal):
+        raise UnknownCall(f"there is no call {call_id} for this principal")
+    return record
+
+
+def find_calls(store: Store, call_ids: Sequence[str]) -> dict[str, CallRecord]:
+    """Those of them that there are, by their ids."""
+    marks = ", ".join("?" * len(call_ids))
+    rows = store.read(f"SELECT record FROM calls WHERE call_id IN ({marks})", call_ids)  # noqa: S608 - question marks
+    return {record.call_id: record for record in (_decode.decode(row[0]) for row in rows)}
+
+
+def recent_calls_of_run(store: Store, run_id: str, principal: str | None, most: int) -> list[CallRecord]:
+    """The newest first. Those of somebody else's run look like none."""
+    rows = store.read(
+        "SELECT record FROM calls WHERE run_id = ? AND principal = COALESCE(?, principal)"
+        " ORDER BY call_id DESC LIMIT ?",
+        (run_id, principal, most),
+    )
+    return [_decode.decode(row[0]) for row in rows]
+
+
+def put_call(tx: Transaction, record: CallRecord, *, instance: str, reserved: dict[BudgetKind, int]) -> None:
+    tx.execute(
+        "INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (call_id) DO UPDATE SET"
+        " state = excluded.state, instance = excluded.instance, reserved = excluded.reserved, record = excluded.record",
+        (
+            record.call_id,
+            record.run_id,
+            record.principal,
+            record.state.value,
+            instance,
+            _ENCODE(reserved).decode(),
+            _ENCODE(record),
+        ),
+    )
+
+
+def end_call(tx: Transaction, record: CallRecord) -> bool:
+    """Writes the end of a call. Returns False for a call that does not run any more."""
+    tx.execute(
+        "UPDATE calls SET state = ?, instance = '', reserved = '{}', record = ?"
+        " WHERE call_id = ? AND state = 'running'",
+        (record.state.value, _ENCODE(record), record.call_id),
+    )
+    return tx.changed() == 1
+
+
+def find_in(tx: Transaction, call_id: str) -> CallRecord | None:
+    rows = tx.execute("SELECT record FROM calls WHERE call_id = ?", (call_id,))
+    return _decode.decode(rows[0][0]) if rows else None
+
+
+def calls_left_running(tx: Transaction) -> list[tuple[str, dict[BudgetKind, int], CallRecord]]:
+    """The instance that runs each, what it has reserved, and its record."""
+    rows = tx.execute("SELECT instance, reserved, record FROM calls WHERE state = 'running'")
+    return [(instance, _decode_reserved.decode(reserved), _decode.decode(raw)) for instance, reserved, raw in rows]

@@ -10,7 +10,7 @@ from palyra.tools.approval import ApprovalEvent, Verdict
 from palyra.tools.call import CallState
 from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_approvals import decide
-from palyra.tools.sqlite_calls import read_call
+from palyra.tools.sqlite_call_search import read_call
 
 ASK = (
     '@id("ask") forbid (principal, action == Action::"tool.execute", resource == Tool::"echo")'

@@ -20,8 +20,8 @@ async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more:
         assert isinstance(asking, Asking)
 
         class Noting:
-            def decide(self, *given):
-                seen.append(asking.decide(*given))
+            def authorize(self, *given):
+                seen.append(asking.authorize(*given))
                 return seen[-1]
 
         house.gateway.broker._asking = Noting()
@@ -30,15 +30,16 @@ async def asked(tmp_path: Path, tool: str, arguments: dict[str, object], **more:
 
 
 async def test_an_allowed_call_has_a_plan_in_its_callers_name(tmp_path):
-    made, plan, denial = await asked(tmp_path, "echo", {"text": "x"}, timeout_ms=1234)
-    assert denial is None and (plan.principal, plan.channel, plan.timeout_ms) == ("agent:bot", "cli", 1234)
+    made = await asked(tmp_path, "echo", {"text": "x"}, timeout_ms=1234)
+    plan = made.plan
+    assert made.denial is None and (plan.principal, plan.channel, plan.timeout_ms) == ("agent:bot", "cli", 1234)
     assert made.decision["outcome"] == "allow" and made.record.decision == made.decision
     assert {kind.value: amount for kind, amount in made.reserve.items()} == {"calls": 1, "wall_ms": 1234}
 
 
 async def test_a_denied_one_has_none_and_says_what_would_lift_it(tmp_path):
-    made, plan, denial = await asked(tmp_path, "echo", {"text": "x"}, channel="carrier-pigeon")
-    assert plan is None and denial.code == "call.denied" and denial.hint
+    made = await asked(tmp_path, "echo", {"text": "x"}, channel="carrier-pigeon")
+    assert made.plan is None and made.denial.code == "call.denied" and made.denial.hint
     assert made.decision["outcome"] == "deny"
 
 

@@ -19,7 +19,7 @@ from palyra.ids import CallId
 from palyra.tools.asking import CallRequest
 from palyra.tools.attended import attended
 from palyra.tools.call import CallState, ExecutionPlan
-from palyra.tools.sqlite_calls import read_call
+from palyra.tools.sqlite_call_search import read_call
 
 
 def request(tool: str, arguments: dict[str, Any], **more: Any) -> CallRequest:

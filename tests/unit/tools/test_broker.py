@@ -15,7 +15,7 @@ from palyra.canonical import digest_of
 from palyra.ids import CallId, RunId
 from palyra.journal.sqlite_faults import JournalClosed
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.tools import broker
+from palyra.tools import ending
 from palyra.tools.approval import ApprovalEvent
 from palyra.tools.attestation import verify_attestation
 from palyra.tools.budget import BudgetKind
@@ -211,7 +211,7 @@ async def test_a_large_result_is_digested_and_signed_beside_the_loop(
         on_loop.append(threading.current_thread() is threading.main_thread())
         return conclude(*given)
 
-    monkeypatch.setattr(broker, "conclude", noted)
+    monkeypatch.setattr(ending, "conclude", noted)
     async with open_house(tmp_path) as house:
         for size in (10, 40_000):
             call = await house.call("echo", {"text": "x" * size})
@@ -231,7 +231,7 @@ async def test_a_call_that_is_stopped_while_its_result_is_digested_has_ended_alr
         assert go_on.wait(30)
         return conclude(*given)
 
-    monkeypatch.setattr(broker, "conclude", slow)
+    monkeypatch.setattr(ending, "conclude", slow)
     async with open_house(tmp_path) as house:
         call_id = CallId.new()
         calling = asyncio.create_task(house.call("echo", {"text": "x" * 40_000}, call_id=call_id))

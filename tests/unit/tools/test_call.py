@@ -9,7 +9,6 @@ from palyra.identity.principal import Principal
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.entities import EntityDirectory
 from palyra.policy.obligations import Obligations
-from palyra.tools.arguments import Arguments
 from palyra.tools.builtin import ECHO
 from palyra.tools.call import (
     FINAL_STATES,
@@ -22,7 +21,7 @@ from palyra.tools.call import (
     decision_view,
     policy_request_for,
 )
-from palyra.tools.spec import ToolCapability, ToolMetadata, Touches
+from palyra.tools.spec import Arguments, ToolCapability, ToolMetadata, Touches
 
 CONFIG = ToolCallConfig(
     directory=EntityDirectory.from_lists(

@@ -7,7 +7,8 @@ from palyra.signing.ed25519 import Ed25519Signer
 from palyra.tools.attestation import execution_sha256, verify_attestation, verify_call_document
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState
-from palyra.tools.ending import Ended, conclude
+from palyra.tools.ending import conclude
+from palyra.tools.execution import Ended
 from palyra.tools.record import CallRecord
 
 STARTED = CallRecord(
@@ -34,9 +35,10 @@ def test_an_end_becomes_a_record_and_a_statement_that_agree() -> None:
         used={BudgetKind.CALLS: 1},
         elapsed_ms=7,
     )
-    record, booked = conclude(STARTED, "builtin", end, signer)
+    attested = conclude(STARTED, "builtin", end, signer)
+    record = attested.record
     assert (record.state, record.ended_ms, record.result) == (CallState.SUCCEEDED, 17, {"text": "x"})
-    assert booked.output_digest == digest_of({"text": "x"}) and booked.used == {BudgetKind.CALLS: 1}
-    attested = verify_attestation(msgspec.json.encode(record.attestation), (signer.verifier(),))
-    assert execution_sha256(attested) == booked.execution_sha256
-    assert verify_call_document(msgspec.json.encode(record.view()), (signer.verifier(),)) == attested
+    assert attested.output_digest == digest_of({"text": "x"}) and attested.used == {BudgetKind.CALLS: 1}
+    verified = verify_attestation(msgspec.json.encode(record.attestation), (signer.verifier(),))
+    assert execution_sha256(verified) == attested.execution_sha256
+    assert verify_call_document(msgspec.json.encode(record.view()), (signer.verifier(),)) == verified

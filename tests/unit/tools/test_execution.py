@@ -13,8 +13,7 @@ from palyra.tools.budget import BudgetKind
 from palyra.tools.builtin import ECHO
 from palyra.tools.call import CallState, ExecutionPlan, Outcome
 from palyra.tools.catalog import CatalogEntry
-from palyra.tools.ending import Ended
-from palyra.tools.execution import execute, with_grants
+from palyra.tools.execution import Ended, execute, with_grants
 
 PLAN = ExecutionPlan(
     call_id="C", run_id="R", tool="echo", arguments={}, workspace="/srv/w", timeout_ms=60_000, max_output_bytes=100

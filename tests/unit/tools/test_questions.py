@@ -7,11 +7,10 @@ from palyra.policy.decision import Decision, Outcome
 from palyra.policy.entities import EntityDirectory, EntityRef
 from palyra.policy.obligations import Obligations
 from palyra.policy.request import PolicyRequest
-from palyra.tools.arguments import Arguments
 from palyra.tools.builtin import ECHO
 from palyra.tools.call import ToolCallConfig, ToolRequestContext
 from palyra.tools.questions import FLEET, decide_whole
-from palyra.tools.spec import DeviceOfCall, Touches
+from palyra.tools.spec import Arguments, DeviceOfCall, Touches
 
 CONFIG = ToolCallConfig(directory=EntityDirectory.from_lists(channels=["cli"]), workspace="/srv/w")
 ARGUMENTS = Arguments(value={"text": "x"}, canonical=b'{"text":"x"}', digest="d" * 64)

@@ -20,7 +20,7 @@ from palyra.tools.approval import (
     UnknownApproval,
     Verdict,
 )
-from palyra.tools.arguments import Arguments
+from palyra.tools.spec import Arguments
 
 BINDING = ApprovalBinding(
     principal="agent:bot", tool="fs.write", argument_digest="a" * 64, bundle_digest="b" * 64, workspace="/w"

@@ -5,6 +5,7 @@ from pathlib import Path
 from fakes.house import open_house
 from palyra.tools.call import CallState
 from palyra.tools.sqlite_call_search import (
+    UNUSUAL,
     CallQuery,
     calls_of_run,
     count_by_time,
@@ -13,7 +14,6 @@ from palyra.tools.sqlite_call_search import (
     search_calls,
     unusual_calls,
 )
-from palyra.tools.sqlite_calls import UNUSUAL
 
 
 async def test_calls_are_searched_newest_first(tmp_path: Path) -> None:

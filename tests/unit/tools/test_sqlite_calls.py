@@ -7,9 +7,10 @@ import pytest
 
 from fakes.house import open_house
 from palyra.ids import CallId
-from palyra.tools import sqlite_calls
+from palyra.tools import call_entries
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, UnknownCall
+from palyra.tools.sqlite_call_search import read_call
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -26,13 +27,13 @@ async def test_a_call_cut_off_by_a_crash_is_ended_once_and_its_budget_given_back
         live = {house.gateway.instance}
         store = house.gateway.store
         # While its process lives, nobody may end it.
-        assert await store.transact(lambda tx: sqlite_calls.release_abandoned(tx, live, actor="palyrad")) == []
-        released = await store.transact(lambda tx: sqlite_calls.release_abandoned(tx, (), actor="palyrad"))
+        assert await store.transact(lambda tx: call_entries.release_abandoned(tx, live, actor="palyrad")) == []
+        released = await store.transact(lambda tx: call_entries.release_abandoned(tx, (), actor="palyrad"))
         assert [record.call_id for record in released] == [call_id]
-        assert await store.transact(lambda tx: sqlite_calls.release_abandoned(tx, (), actor="palyrad")) == []
+        assert await store.transact(lambda tx: call_entries.release_abandoned(tx, (), actor="palyrad")) == []
         account = house.run(run_id).budget[BudgetKind.CALLS]
         assert (account.reserved, account.used) == (0, 0)
-        record = sqlite_calls.read_call(store, call_id, None)
+        record = read_call(store, call_id, None)
         assert record.state is CallState.ABANDONED and record.error is not None
         assert record.error["code"] == "call.abandoned"
         payload = house.events(call=call_id, kind="call.abandoned")[0][1]
@@ -42,7 +43,7 @@ async def test_a_call_cut_off_by_a_crash_is_ended_once_and_its_budget_given_back
         with pytest.raises(UnknownCall):
             await calling
         assert house.run(run_id).budget[BudgetKind.CALLS].used == 0
-        assert sqlite_calls.read_call(store, call_id, None).state is CallState.ABANDONED
+        assert read_call(store, call_id, None).state is CallState.ABANDONED
 
 
 async def test_a_call_that_comes_back_after_its_approval_is_asked_and_decided_once(tmp_path: Path) -> None:
@@ -80,11 +81,11 @@ async def test_somebody_elses_call_looks_like_a_missing_one(tmp_path: Path) -> N
     async with open_house(tmp_path) as house:
         record = await house.call("echo", {"text": "hi"})
         store = house.gateway.store
-        assert sqlite_calls.read_call(store, record.call_id, "agent:bot").result == {"text": "hi"}
+        assert read_call(store, record.call_id, "agent:bot").result == {"text": "hi"}
         missing = CallId.new()
         messages = []
         for call_id in (record.call_id, missing):
             with pytest.raises(UnknownCall) as caught:
-                sqlite_calls.read_call(store, call_id, "agent:eve")
+                read_call(store, call_id, "agent:eve")
             messages.append(caught.value.message.replace(call_id, "ID"))
         assert messages[0] == messages[1]

@@ -18,7 +18,7 @@ from palyra.ids import ApprovalId
 from palyra.tools.approval import Approval, ApprovalState
 from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_approvals import list_approvals, read_approval, recent_yes
-from palyra.tools.sqlite_calls import find_calls
+from palyra.tools.sqlite_call_search import find_calls
 
 # Approved calls among which the most similar one is looked for.
 COMPARED = 50

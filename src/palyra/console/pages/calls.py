@@ -21,8 +21,7 @@ from palyra.tools.approval import Approval, ApprovalState
 from palyra.tools.call import FINAL_STATES, CallState
 from palyra.tools.record import CallRecord
 from palyra.tools.sqlite_approvals import find_approvals
-from palyra.tools.sqlite_call_search import CallQuery, calls_of_run, list_runs, search_calls
-from palyra.tools.sqlite_calls import read_call
+from palyra.tools.sqlite_call_search import CallQuery, calls_of_run, list_runs, read_call, search_calls
 from palyra.tools.sqlite_runs import owners_of, read_run
 
 # Entries of one call that its page shows; a call has about five.
