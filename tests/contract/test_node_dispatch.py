@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fakes.eventually import eventually
 from fakes.node_scene import ECHO, MAX_RESULT_BYTES, PATIENCE, PRINT, ByHand, MovedClock, NodeScene, code_of, open_scene
 from palyra.errors import PalyraError
 from palyra.nodes.dispatch import RequestState
@@ -38,12 +39,6 @@ async def error_of(asked: "asyncio.Task[bytes]") -> PalyraError:
     with pytest.raises(PalyraError) as failed:
         await asked
     return failed.value
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def test_a_request_goes_to_its_device_and_the_result_comes_back(scene: NodeScene, device: ByHand) -> None:
@@ -228,11 +223,11 @@ async def test_a_withheld_capability_is_taken_from_what_runs(scene: NodeScene, d
 
 async def test_a_device_that_is_not_there_is_waited_for(scene: NodeScene, device: ByHand) -> None:
     asked = scene.invoke(device)
-    await until(scene.requests)
+    await eventually(scene.requests)
     assert scene.requests()[0].state is RequestState.QUEUED
     stream = await device.online()
     # The dispatch may come before the answer to the first heartbeat, which `online` waited for.
-    await until(lambda: scene.requests()[0].state is RequestState.DISPATCHED)
+    await eventually(lambda: scene.requests()[0].state is RequestState.DISPATCHED)
     await device.report(scene.requests()[0].id)
     assert await asked == b'"done"'
     await stream.beat()
@@ -252,7 +247,7 @@ async def test_what_was_sent_and_never_arrived_is_sent_again(scene: NodeScene, d
     asked = scene.invoke(device, PRINT)
     dispatch = await stream.hear("dispatch")
     await device.close()
-    await until(lambda: not scene.registry.online())
+    await eventually(lambda: not scene.registry.online())
     # The device says that it has nothing open, and never said that it had begun.
     device.connect()
     await device.register()
@@ -272,7 +267,7 @@ async def test_what_was_begun_is_not_sent_again_unless_it_may_be_done_twice(scen
         await stream.say(accepted=wire.CapabilityAccepted(request_id=dispatch.request_id))
     await stream.beat()
     await device.close()
-    await until(lambda: not scene.registry.online())
+    await eventually(lambda: not scene.registry.online())
     device.connect()
     await device.register()
     again = await device.stream().hear("dispatch")
@@ -287,7 +282,7 @@ async def test_what_a_device_still_has_is_left_to_it(scene: NodeScene, device: B
     asked = scene.invoke(device, PRINT)
     dispatch = await stream.hear("dispatch")
     await device.close()
-    await until(lambda: not scene.registry.online())
+    await eventually(lambda: not scene.registry.online())
     device.connect()
     answer = await device.register(open_ids=(dispatch.request_id, "01ARZ3NDEKTSV4RRFFQ69G5FAV"))
     assert list(answer.abandoned_request_ids) == ["01ARZ3NDEKTSV4RRFFQ69G5FAV"]
@@ -299,7 +294,7 @@ async def test_what_a_device_still_has_is_left_to_it(scene: NodeScene, device: B
 @pytest.mark.promise("P-limits")
 async def test_a_device_has_so_many_requests_open_and_no_more(scene: NodeScene, device: ByHand) -> None:
     asked = [scene.invoke(device) for _ in range(MAX_OPEN_REQUESTS_PER_DEVICE)]
-    await until(lambda: len(scene.requests()) == MAX_OPEN_REQUESTS_PER_DEVICE)
+    await eventually(lambda: len(scene.requests()) == MAX_OPEN_REQUESTS_PER_DEVICE)
     assert (await error_of(scene.invoke(device))).code == "nodes.too_many_requests"
     for one in asked:
         one.cancel()
@@ -323,7 +318,7 @@ async def test_a_daemon_that_comes_back_goes_on_with_what_is_in_time_and_with_no
         sent = [first.invoke(here, PRINT, timeout_ms=time) for time in (short, long)]
         dispatched = [await stream.hear("dispatch") for _ in range(2)]
         queued = [first.invoke(away, ECHO, timeout_ms=time, input_json=b"%d" % time) for time in (short, long)]
-        await until(lambda: len(first.requests()) == 4)
+        await eventually(lambda: len(first.requests()) == 4)
         # Killed: nobody says goodbye, nothing is cancelled on the way out.
         first.tending.cancel()
         await first.listener.stop(None)
@@ -337,7 +332,7 @@ async def test_a_daemon_that_comes_back_goes_on_with_what_is_in_time_and_with_no
         async with open_scene(tmp_path, **options) as second:
             for device in (here, away):
                 device.scene = second
-            await until(lambda: sum(one.state is RequestState.TIMED_OUT for one in second.requests()) == 2)
+            await eventually(lambda: sum(one.state is RequestState.TIMED_OUT for one in second.requests()) == 2)
             late = {one.id for one in second.requests() if one.state is RequestState.TIMED_OUT}
             by_timeout = {one.timeout_ms > short: one.request_id for one in dispatched}
             here.connect()

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fakes.eventually import eventually
 from fakes.identity_house import ACTOR, DeviceKey
 from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, NodeScene, code_of, node_of, open_scene
 from palyra.identity.device import DeviceId, DeviceKind
@@ -54,12 +55,6 @@ async def refusal_of(call: Any) -> grpc.aio.AioRpcError:
     return refused.value
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def test_without_a_certificate_or_with_anothers_authority_the_handshake_fails(
     scene: NodeScene, device: ByHand, tmp_path: Path
 ) -> None:
@@ -102,7 +97,7 @@ async def test_the_first_check_that_fails_is_the_refusal(scene: NodeScene, devic
     device.connect()
     await device.register()
     await scene.state.transact(lambda unit: unit.nodes.delete(device.device_id))
-    await until(lambda: not scene.desk.is_paired(device.device_id))
+    await eventually(lambda: not scene.desk.is_paired(device.device_id))
     for call in calls_of(device, "somebody else"):
         assert (await refusal_of(call)).code() is DENIED
     assert set(scene.refused) == {"nodes.unpaired_device"}
@@ -146,7 +141,7 @@ async def test_each_message_of_a_stream_is_judged(scene: NodeScene, device: ByHa
     await stream.say(device_id=other.device_id, heartbeat=wire.Heartbeat())
     assert await stream.ended() is DENIED
     assert scene.refused == ["nodes.other_device"]
-    await until(lambda: scene.events("node.disconnected"))
+    await eventually(lambda: scene.events("node.disconnected"))
     assert scene.events("node.disconnected")[0]["code"] == "nodes.other_device" and len(scene.registry) == 0
 
 
@@ -364,7 +359,7 @@ async def test_a_device_that_falls_silent_is_offline_and_comes_back(tmp_path: Pa
         device = await scene.pair()
         stream = await device.online()
         assert (await stream.hear("goodbye")).code == "nodes.silent"
-        await until(lambda: scene.events("node.disconnected"))
+        await eventually(lambda: scene.events("node.disconnected"))
         assert scene.events("node.disconnected")[0]["code"] == "nodes.silent" and not scene.registry.online()
         again = await device.online()
         await again.beat()
@@ -376,7 +371,7 @@ async def test_a_device_that_says_it_goes_is_gone_at_once(scene: NodeScene, devi
     stream = await device.online()
     await stream.say(leaving=wire.Leaving(reason="shutting down"))
     assert await stream.ended() is grpc.StatusCode.OK
-    await until(lambda: scene.events("node.disconnected"))
+    await eventually(lambda: scene.events("node.disconnected"))
     assert scene.events("node.disconnected")[0]["code"] == "nodes.left" and len(scene.registry) == 0
 
 

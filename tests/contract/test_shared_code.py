@@ -29,3 +29,21 @@ def test_no_test_module_imports_another() -> None:
 def test_folders_of_tests_hold_nothing_else() -> None:
     found = [path for folder in FOLDERS for path in (TESTS / folder).rglob("*.py")]
     assert {path.name for path in found if not path.name.startswith("test_")} <= {"conftest.py"}
+
+
+def sleeps(node: ast.stmt) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    value = value.value if isinstance(value, ast.Await) else value
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in {"asyncio.sleep", "anyio.sleep", "time.sleep"}
+
+
+def test_tests_wait_with_eventually() -> None:
+    """A loop of one's own has no bound, or another one, and another pace."""
+    own = [TESTS / "fakes" / "eventually.py", *(TESTS / "perf").glob("*.py"), *(TESTS / "soak").glob("*.py")]
+    found = [
+        f"{path.relative_to(TESTS)}:{node.lineno}"
+        for path in sorted(set(TESTS.rglob("*.py")) - set(own))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.While) and len(node.body) == 1 and sleeps(node.body[0])
+    ]
+    assert found == []

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.eventually import eventually
 from fakes.lossy_relay import LossyRelay, lossy_relay
 from fakes.worker_house import PATIENCE, SETTINGS, WorkerHouse, open_house
 from fakes.worker_scene import WorkerScene
@@ -54,7 +55,7 @@ async def machine(
     daemon: Any = SimpleNamespace(port=relay.port, scene=house.nodes)
     scene = WorkerScene(daemon, tmp_path / "machine", device, Settings())
     async with scene.running():
-        await house.until(lambda: is_available(house, scene))
+        await eventually(lambda: is_available(house, scene))
         yield scene
 
 
@@ -68,7 +69,7 @@ async def quarantined_at_work(
 ) -> list[str]:
     """The ids of the leases at which the worker works on, whatever the daemon has decided."""
     calls = [house.call(**SLEEP, call_id=f"01CALL{number}") for number in range(leases)]
-    await house.until(lambda: len(machine.scratch_names()) == leases)
+    await eventually(lambda: len(machine.scratch_names()) == leases)
     before()
     odd = commands.QuarantineWorker(actor="operator", worker_id=machine.worker_id, reason="looks odd")
     await house.parts.decide(odd)
@@ -79,8 +80,8 @@ async def quarantined_at_work(
 
 
 async def comes_back_clean(house: WorkerHouse, machine: WorkerScene, leases: list[str]) -> None:
-    await house.until(lambda: is_available(house, machine))
-    await house.until(lambda: not house.parts.ledger.worker(machine.worker_id).written_off)
+    await eventually(lambda: is_available(house, machine))
+    await eventually(lambda: not house.parts.ledger.worker(machine.worker_id).written_off)
     assert machine.scratch_names() == []
     told = [one["lease_id"] for one in house.events("lease.result_refused") if one["code"] == "lease.fenced"]
     assert sorted(told) == leases

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.lossy_relay import LossyRelay, lossy_relay
 from fakes.worker_house import PATIENCE, WorkerHouse, open_house
 from fakes.worker_scene import WorkerScene
@@ -50,18 +51,18 @@ async def available(house: WorkerHouse, machine: WorkerScene) -> None:
         worker = known.get(machine.worker_id)
         return worker is not None and worker.state.value == "available" and not worker.owes
 
-    await house.until(is_it)
+    await eventually(is_it)
 
 
 async def lost_offer(house: WorkerHouse, relay: LossyRelay, machine: WorkerScene) -> "tuple[str, asyncio.Task[Any]]":
     """The ledger has the lease, its offer has left the daemon, and the line is cut before it arrived."""
     relay.losing = True
     call = house.call(idempotent=False, call_id="01LOST")
-    await house.until(lambda: house.parts.ledger.worker(machine.worker_id).open_leases)
+    await eventually(lambda: house.parts.ledger.worker(machine.worker_id).open_leases)
     (lease_id,) = house.parts.ledger.worker(machine.worker_id).open_leases
-    await house.until(lambda: relay.lost_bytes)
+    await eventually(lambda: relay.lost_bytes)
     relay.cut()
-    await house.until(lambda: house.parts.desk.session(machine.worker_id) is None)
+    await eventually(lambda: house.parts.desk.session(machine.worker_id) is None)
     return lease_id, call
 
 
@@ -93,7 +94,7 @@ async def test_it_comes_back_to_another_life_of_the_daemon_as_well(
     call.cancel()
     house.clock.ahead_ms += house.settings.policy().heartbeat_timeout_ms + 1_000
     await house.open()
-    await house.until(lambda: house.parts.ledger.lease(lease_id).state is LeaseState.FENCED)
+    await eventually(lambda: house.parts.ledger.lease(lease_id).state is LeaseState.FENCED)
     relay.daemon_port = house.port
     relay.mend()
     await available(house, machine)
@@ -112,5 +113,5 @@ async def test_a_worker_that_restarted_meanwhile_is_quarantined(
     await machine.life
     relay.mend()
     async with machine.running():
-        await house.until(lambda: house.parts.ledger.worker(machine.worker_id).reason == "worker.crashed")
+        await eventually(lambda: house.parts.ledger.worker(machine.worker_id).reason == "worker.crashed")
     assert not house.events("lease.disclaimed") and not house.parts.ledger.lease(lease_id).disclaimed_ms

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.worker_house import PATIENCE, HandWorker, WorkerHouse, open_house
 from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.workers import lease_calls
@@ -94,4 +95,4 @@ async def test_workspaces_counted_before_a_report_are_not_held_against_it(
     assert worker.record().state.value == "available"
     # Said after the report it contradicts it.
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))
-    await house.until(lambda: worker.record().reason == "worker_cleanup.contradicted")
+    await eventually(lambda: worker.record().reason == "worker_cleanup.contradicted")

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fakes.eventually import eventually
 from fakes.worker_house import PATIENCE, SETTINGS, HandWorker, WorkerHouse, open_house
 from palyra.errors import PalyraError
 from palyra.identity.device import DeviceKind
@@ -39,7 +40,7 @@ async def lost(house: WorkerHouse, worker: HandWorker) -> None:
     """The worker falls silent and is given up."""
     await worker.hang_up()
     house.clock.ahead_ms += TIMEOUT_MS
-    await house.until(lambda: worker.record().state.value in ("orphaned", "offline"))
+    await eventually(lambda: worker.record().state.value in ("orphaned", "offline"))
 
 
 async def test_a_call_runs_on_a_worker_and_its_word_can_be_checked(house: WorkerHouse, worker: HandWorker) -> None:
@@ -80,7 +81,7 @@ async def test_without_a_worker_that_can_a_call_is_refused_at_once(house: Worker
         await house.call(needs=frozenset(("tool.other",)))
     worker.slots = 0
     await worker.beat()
-    await house.until(lambda: worker.record().slots == 0)
+    await eventually(lambda: worker.record().slots == 0)
     with pytest.raises(NoWorker):
         await house.call(timeout_ms=200)
 
@@ -283,7 +284,7 @@ async def test_an_offer_that_never_arrived_is_made_again(house: WorkerHouse, wor
 async def test_an_offer_that_never_arrived_and_is_void_is_disclaimed(house: WorkerHouse, worker: HandWorker) -> None:
     await worker.online()
     call = house.call(idempotent=False)
-    await house.until(lambda: worker.record().open_leases)
+    await eventually(lambda: worker.record().open_leases)
     await worker.given_up()
     with pytest.raises(LeaseLost):
         await call
@@ -336,7 +337,7 @@ async def test_a_lease_that_its_worker_showed_and_does_not_name_is_not_given_out
     assert not [one for one in worker.heard if one.WhichOneof("command") == "lease"]
     assert house.parts.ledger.lease(offer.lease_id).is_open
     house.clock.ahead_ms += 61_000 + SETTINGS.policy().settle_grace_ms
-    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
     with pytest.raises(LeaseLost):
         await call
 
@@ -432,7 +433,7 @@ async def test_what_a_dead_daemon_left_open_is_fenced_by_the_next(house: WorkerH
     await house.close()
     house.clock.ahead_ms += TIMEOUT_MS
     await house.open()
-    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
     assert house.parts.ledger.lease(offer.lease_id).state is LeaseState.FENCED
 
 
@@ -526,7 +527,7 @@ async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_r
     with pytest.raises(asyncio.CancelledError):
         await call
     go_on.set()
-    await house.until(lambda: house.parts.calls().in_flight == 0)
+    await eventually(lambda: house.parts.calls().in_flight == 0)
     assert not house.events("lease.granted")
 
 
@@ -546,7 +547,7 @@ async def test_what_ended_long_ago_is_forgotten_as_fast_as_it_came(
     await house.parts.prune()
     assert house.parts.ledger.lease(offer.lease_id).is_open
     house.clock.ahead_ms += limits.KEPT_AFTER_END_MS + 1_000_000
-    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
     await house.parts.prune()
     assert [one.lease_id for one in house.parts.ledger.leases(only_open=False)] == [offer.lease_id]
     with pytest.raises(PalyraError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fakes.daemon import PALYRA, Place
 from fakes.documented import DOCS, commands_under
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from fakes.worker_process import DAEMON_SETTINGS, WORKERD, WorkerProcess, worker_state
 
 PAGE = "how-to/add-a-worker.md"
@@ -76,11 +76,11 @@ def test_the_page_leads_from_a_code_to_work_and_to_the_end_of_it(tmp_path: Path)
             (demand,) = re.findall(r"```cedar\n(.*?)```", (DOCS / PAGE).read_text(), re.DOTALL)
             (home.policies / "workers.cedar").write_text(demand)
             given = ("--input", '{"command": "uname", "args": ["-s"]}', "--json")
-            eventually(lambda: _ran_on_worker(home, *given), seconds=60)
+            eventually_sync(lambda: _ran_on_worker(home, *given), seconds=60)
             reader.follow("Look after it")
             running.says("connected and attested", times=2)
             (worker,) = home.palyra("worker", "list", "--json").data["workers"]
-            eventually(lambda: worker_state(home, worker["worker_id"])["state"] == "available", seconds=60)
+            eventually_sync(lambda: worker_state(home, worker["worker_id"])["state"] == "available", seconds=60)
             assert re.search(r"build_digest_sha256 +[0-9a-f]{64}", reader.follow("Say what it must be"))
             reader.follow("Take it out")
             assert worker_state(home, worker["worker_id"])["state"] == "removed"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Place
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 
 
 def pid_of(place: Place) -> int:
@@ -30,10 +30,10 @@ def test_it_ends_with_a_daemon_that_is_stopped_and_with_one_that_is_killed(tmp_p
     place = Place(tmp_path)
     for how in ("stop", "kill"):
         with place.daemon(browser=True) as daemon:
-            eventually(lambda: pid_of(place), seconds=60)
+            eventually_sync(lambda: pid_of(place), seconds=60)
             pid = pid_of(place)
             assert runs(pid) and pid != os.getpid()
             getattr(daemon, how)()
-            eventually(lambda: not runs(pid), seconds=60)  # noqa: B023  used before the next round
+            eventually_sync(lambda: not runs(pid), seconds=60)  # noqa: B023  used before the next round
         # Also after a kill it ended in order: its address is gone with it.
         assert pid_of(place) == 0

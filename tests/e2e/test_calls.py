@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually_sync
 
 ECHO = ("call", "echo", "--input", '{"text":"hi"}', "--json")
 WRITE = '{"path":"a.txt","content":"hello"}'
@@ -97,8 +98,7 @@ def test_a_waiting_call_goes_on_when_somebody_approves(place: Place) -> None:
         caller = threading.Thread(target=wait)
         caller.start()
         with daemon.client() as client:
-            while not (waiting := client.approvals()):
-                pass
+            waiting = eventually_sync(lambda: client.approvals())
             client.approve(waiting[0].id)
         caller.join()
         assert answers == [0]
@@ -147,8 +147,9 @@ def test_a_call_can_be_followed_and_cancelled(place: Place) -> None:
 
         thread = threading.Thread(target=sleeper)
         thread.start()
-        while not (running := place.palyra("journal", "tail", "--kind", "call.started", "--json").data["events"]):
-            pass
+        running = eventually_sync(
+            lambda: place.palyra("journal", "tail", "--kind", "call.started", "--json").data["events"]
+        )
         call_id = running[0]["call"]
         seen: list[str] = []
         for event in client.events(call_id):

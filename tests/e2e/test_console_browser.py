@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, Response, expect
 
 from fakes.console_scene import PATIENCE_MS, PHONE, ConsoleScene, console_scene, overflow_of, violations_of
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from fakes.web_server import QuietHandler, web_server
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -66,7 +66,7 @@ def open_page(scene: ConsoleScene, url: str) -> None:
         )
         return bool(made["ok"]) or made["error"]["code"] != "browser.unavailable"
 
-    eventually(tried, seconds=60)
+    eventually_sync(tried, seconds=60)
     assert made["ok"], made
 
 

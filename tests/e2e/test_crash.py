@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually_sync
 from palyra.client.async_client import AsyncClient
 from palyra.client.client import Client
 from palyra.errors import PalyraError
@@ -66,8 +67,7 @@ def test_after_a_kill_in_the_middle_nothing_is_spent_twice_and_nothing_is_lost(p
         target=lambda: asyncio.run(_storm(daemon, run_id, "sleep", {"seconds": 30})), name="callers"
     )
     storm.start()
-    while not place.palyra("journal", "tail", "--kind", "call.started", "--json").data["events"]:
-        pass
+    eventually_sync(lambda: place.palyra("journal", "tail", "--kind", "call.started", "--json").data["events"])
     daemon.kill()
     storm.join()
     with place.daemon() as again, again.client() as client:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes.daemon import Daemon, Place
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from fakes.worker_process import DAEMON_SETTINGS, WorkerProcess, join
 from palyra.errors import PalyraError
 
@@ -76,7 +76,7 @@ def test_every_lease_of_a_killed_daemon_settles_or_is_fenced(
         for worker in workers:
             worker.says("connected and attested")
         sleepers = Sleepers(daemon, 10)
-        eventually(lambda: len(held(home)) == LEASES, seconds=60)
+        eventually_sync(lambda: len(held(home)) == LEASES, seconds=60)
         holders = {lease["lease_id"]: lease["worker_id"] for lease in held(home)}
         assert Counter(holders.values()) == dict.fromkeys(ids, LEASES // 2)
         daemon.kill()
@@ -84,7 +84,7 @@ def test_every_lease_of_a_killed_daemon_settles_or_is_fenced(
         sleepers.wait()
         assert ended(home) == {}
         daemon = Daemon(home)
-        eventually(lambda: len(ended(home)) == LEASES, seconds=90)
+        eventually_sync(lambda: len(ended(home)) == LEASES, seconds=90)
         ends = ended(home)
         assert set(ends) == set(holders)
         how = Counter((ids.index(holders[lease_id]), kind) for lease_id, kind in ends.items())

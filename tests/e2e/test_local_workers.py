@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from fakes.daemon import PALYRA, Answer, Place
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 
 SETTINGS = """
 [tools]
@@ -38,7 +38,7 @@ def test_workers_are_started_paired_and_used_also_the_next_time(tmp_path: Path) 
     for workers in (2, 1):
         process = _start(place, workers)
         try:
-            eventually(lambda: _echo(place).status == 0, seconds=90)
+            eventually_sync(lambda: _echo(place).status == 0, seconds=90)
             ran = _echo(place).data
             assert ran["result"] == {"text": "hi"} and ran["receipt"][0]["layer"] == "worker_lease"
         finally:

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from mcp_types import ElicitResult, EmptyResult, SetLevelRequest, SetLevelRequestParams
 
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually, eventually_sync
 from fakes.mcp_clients import MODES, TRANSPORTS, connected, meta, over_stdio, words
 from fakes.skill_scene import PUBLISHER, SKILL, archive
 from fakes.wasm_skills import TOOL, status_module
@@ -182,10 +182,10 @@ async def test_cancelling_a_call_ends_its_process(scene: Scene, transport: str, 
             group.start_soon(call)
             with anyio.fail_after(60):
                 await running.wait()
-                await until(lambda: sleeping(marker))
+                await eventually(lambda: sleeping(marker))
             group.cancel_scope.cancel()
         with anyio.fail_after(60):
-            await until(lambda: not sleeping(marker))
+            await eventually(lambda: not sleeping(marker))
         assert not (await client.call_tool("echo", {"text": "still here"})).is_error
     assert any("process_run" in step for step in steps)
 
@@ -196,11 +196,6 @@ def sleeping(marker: str) -> bool:
             if entry.name.isdigit() and (entry / "cmdline").read_bytes() == b"sleep\0" + marker.encode() + b"\0":
                 return True
     return False
-
-
-async def until(condition: Any) -> None:
-    while not condition():
-        await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(("transport", "mode"), BOTH)
@@ -238,7 +233,7 @@ async def test_a_client_that_wants_log_messages_hears_each_step_of_its_calls(
             asked = {"meta": {"io.modelcontextprotocol/logLevel": "info"}}
         said = await client.call_tool("echo", {"text": "hi"}, **asked)
         with anyio.fail_after(60):
-            await until(lambda: len(heard) >= 4)
+            await eventually(lambda: len(heard) >= 4)
         assert [each.data["event"] for each in heard][:4] == [
             "call.requested",
             "call.decided",
@@ -274,7 +269,4 @@ def test_palyra_mcp_starts_a_daemon_where_none_runs(tmp_path: Path) -> None:
     assert place.palyra("tools", "list", "--json").status == 0
     # It would leave by itself; the test does not wait for that.
     os.kill(started["pid"], signal.SIGTERM)
-    deadline = time.monotonic() + 60
-    while (place.state / "daemon.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually_sync(lambda: not (place.state / "daemon.json").exists())

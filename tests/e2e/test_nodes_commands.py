@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fakes.daemon import PALYRA, Place
+from fakes.eventually import eventually_sync
 from fakes.node_process import DAEMON_SETTINGS, NodeProcess, approve, code_arguments, make_code
-from fakes.processes import eventually
 
 COMMANDS = """
 [node]
@@ -60,7 +60,7 @@ class AtATerminal:
                     return
 
     def says(self, words: str, times: int = 1) -> None:
-        eventually(lambda: self.said.count(words) >= times, seconds=60)
+        eventually_sync(lambda: self.said.count(words) >= times, seconds=60)
 
     def types(self, text: str) -> None:
         os.write(self._hand, text.encode())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fakes.daemon import PALYRA, Daemon, Place
+from fakes.eventually import eventually_sync
 from fakes.node_process import (
     DAEMON_SETTINGS,
     DEVICE_SETTINGS,
@@ -20,7 +21,6 @@ from fakes.node_process import (
     node_state,
     pending,
 )
-from fakes.processes import eventually
 
 # Appends a line for each time it is run, then waits for the test.
 PRESS = """
@@ -159,11 +159,11 @@ def test_a_daemon_killed_while_a_device_waits_still_knows_it_and_answers_it(
         daemon = lives.daemon(home)
         node.says("connected")
         # It may have been connected to the daemon that was killed.
-        eventually(lambda: node_state(home) == "online", seconds=60)
+        eventually_sync(lambda: node_state(home) == "online", seconds=60)
         echo(home)
         daemon.kill()
         with home.daemon():
-            eventually(lambda: node_state(home) == "online", seconds=60)
+            eventually_sync(lambda: node_state(home) == "online", seconds=60)
             echo(home)
             assert home.palyra("journal", "verify").status == 0
 
@@ -175,7 +175,7 @@ def test_a_device_killed_while_it_works_does_not_do_it_twice_and_says_what_happe
     with home.daemon():
         node = lives.paired(home, away)
         call = lives.press(home)
-        eventually(lambda: pressed(away) == 1, seconds=60)
+        eventually_sync(lambda: pressed(away) == 1, seconds=60)
         node.kill()
         (workspace(away) / "go-on").touch()
         with node_process(away) as again:
@@ -194,11 +194,11 @@ def test_a_daemon_killed_while_a_device_works_ends_the_call_on_record_and_both_g
     daemon = lives.daemon(home)
     node = lives.paired(home, away)
     call = lives.press(home)
-    eventually(lambda: pressed(away) == 1, seconds=60)
+    eventually_sync(lambda: pressed(away) == 1, seconds=60)
     daemon.kill()
     assert answer(call)["ok"] is False
     with home.daemon():
-        eventually(lambda: node_state(home) == "online", seconds=60)
+        eventually_sync(lambda: node_state(home) == "online", seconds=60)
         # Nobody waits for it any more: it is stopped or its result is refused, and it is not done again.
         (workspace(away) / "go-on").touch()
         echo(home)
@@ -228,7 +228,7 @@ def test_a_damaged_state_file_falls_back_to_the_last_good_copy_and_says_so(
     else:
         path.write_bytes(whole[: len(whole) // 2])
     with home.daemon():
-        eventually(lambda: node_state(home) == "online", seconds=60)
+        eventually_sync(lambda: node_state(home) == "online", seconds=60)
         echo(home)
         told = home.palyra("journal", "tail", "--json", "-n", "1000").data["events"]
         assert [

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.daemon import Place
+from fakes.eventually import eventually_sync
 from fakes.node_process import (
     DAEMON_SETTINGS,
     DEVICE_SETTINGS,
@@ -17,7 +18,6 @@ from fakes.node_process import (
     node_state,
     pending,
 )
-from fakes.processes import eventually
 from fakes.two_networks import NEAR_ADDRESS, TwoNetworks, two_networks
 
 ON_THE_WIRE = DAEMON_SETTINGS.replace("[nodes]", f'[nodes]\nhost = "{NEAR_ADDRESS}"\nadvertise = ["{NEAR_ADDRESS}"]')
@@ -62,16 +62,16 @@ def test_a_device_is_paired_used_cut_off_and_returns(
             node.says("connected")
             assert invoke(home, "echo", '{"text": "over the wire"}')["result"]["output"] == {"text": "over the wire"}
             networks.cut()
-            eventually(lambda: node_state(home) == "offline", seconds=60)
+            eventually_sync(lambda: node_state(home) == "offline", seconds=60)
             node.says("the connection is lost")
             networks.mend()
-            eventually(lambda: node_state(home) == "online", seconds=60)
+            eventually_sync(lambda: node_state(home) == "online", seconds=60)
             health = invoke(home, "system.health")["result"]["output"]
             assert health["cpus"] >= 1
             shown = away.palyra("node", "status", "--json").data
             assert shown["state"] == "online" and shown["running"] and shown["device_id"] == request["device_id"]
         assert away.palyra("node", "status", "--json").data["state"] == "stopped"
-        eventually(lambda: node_state(home) == "offline", seconds=60)
+        eventually_sync(lambda: node_state(home) == "offline", seconds=60)
         # Started again it needs no code; and when it leaves, the daemon knows.
         with node_process(away) as node:
             node.says("connected")
@@ -111,7 +111,7 @@ def test_a_call_to_a_device_that_is_cut_off_waits_for_its_return(
         node.says("connected")
         device = node_of(home)["device_id"]
         networks.cut()
-        eventually(lambda: node_state(home) == "offline", seconds=60)
+        eventually_sync(lambda: node_state(home) == "offline", seconds=60)
         short = home.palyra("node", "invoke", device, "echo", "--input", '{"text":"x"}', "--timeout", "1", "--json")
         assert short.error["code"] == "nodes.offline"
         networks.mend()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Place
+from fakes.eventually import eventually_sync
 from fakes.node_process import DEVICE_SETTINGS, NodeProcess
 from fakes.page_reader import DOCS, blocks_of
-from fakes.processes import eventually
 
 PROGRAMS = Path(sys.executable).parent
 EGRESSD = (str(PROGRAMS / "palyra-egressd"),)
@@ -95,13 +95,13 @@ def test_a_device_is_paired_used_and_let_go(tmp_path: Path) -> None:
             page.words["DIGITS"] = device.comparison_code
             page.learns("REQUEST", rf"(0\w{{25}}) .*{device.comparison_code}", page.types("palyra pair list"))
             page.types("palyra pair approve")
-            eventually(lambda: "online" in page.home.palyra("node", "list").stdout, seconds=60)
+            eventually_sync(lambda: "online" in page.home.palyra("node", "list").stdout, seconds=60)
             assert "bench" in page.types("palyra node list")
             assert "system.health" in page.types("palyra node show")
             assert "uptime" in page.types("palyra node invoke")
             assert "hi" in page.types("palyra call node.invoke")
             page.types("palyra node revoke")
-            eventually(lambda: device.process.poll() is not None, seconds=60)
+            eventually_sync(lambda: device.process.poll() is not None, seconds=60)
         finally:
             device.stop()
     assert page.lines == []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.processes import eventually, marked, new_mark
+from fakes.eventually import eventually_sync
+from fakes.processes import marked, new_mark
 from fakes.sandboxed import Workshop
 from palyra.sandbox.receipt import Layer
 
@@ -329,7 +330,7 @@ def test_output_comes_as_it_is_printed(workshop: Workshop) -> None:
         assert process.stdout is not None
         # Not before the program has ended: it waits for us.
         assert process.stdout.readline() in (b"first\n",)
-        eventually(lambda: _opened(workshop.workspace / "gate"))
+        eventually_sync(lambda: _opened(workshop.workspace / "gate"))
         assert process.wait(60) == 0
     finally:
         process.kill()
@@ -395,10 +396,10 @@ def test_nothing_outlives_the_command_line(workshop: Workshop, tier: str, how: s
         "--tier", tier, "--allow-interpreters", "--", "sh", "-c", f"setsid sleep 300 & : {mark}; sleep 300"
     )
     try:
-        eventually(lambda: any("sh -c" in words and "palyra" not in words for words in marked(mark).values()))
+        eventually_sync(lambda: any("sh -c" in words and "palyra" not in words for words in marked(mark).values()))
         process.send_signal(how)
         process.wait(60)
-        eventually(lambda: not marked(mark))
+        eventually_sync(lambda: not marked(mark))
     finally:
         process.kill()
         process.communicate()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Place
+from fakes.eventually import eventually_sync
 
 FORBID_SLEEP = '@id("no-sleep")\nforbid (principal, action == Action::"tool.execute", resource == Tool::"sleep");\n'
 BROKEN = '@id("broken")\nforbid (principal, action == Action::"tool.execute"\n  resource);\n'
@@ -16,8 +17,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def _wait_for(place: Place, kind: str) -> dict[str, object]:
-    while not (found := place.palyra("journal", "tail", "--kind", kind, "--json").data["events"]):
-        pass
+    found = eventually_sync(lambda: place.palyra("journal", "tail", "--kind", kind, "--json").data["events"])
     event: dict[str, object] = found[-1]
     return event
 
@@ -48,8 +48,7 @@ def test_a_broken_file_leaves_the_old_policies_in_force(place: Place) -> None:
         assert client.status().document["policy"]["bundle_digest"] == before
         assert place.palyra("call", "sleep", "--input", '{"seconds":0}').status == 3
         (place.policies / "broken.cedar").unlink()
-        while client.status().document["policy"]["rejected"] is not None:
-            pass
+        eventually_sync(lambda: client.status().document["policy"]["rejected"] is None)
 
 
 @pytest.mark.promise("P-policy-reload")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fakes.daemon import Daemon, Place
-from fakes.processes import eventually, marked, new_mark
+from fakes.eventually import eventually_sync
+from fakes.processes import marked, new_mark
 from palyra.client.client import Client
 from palyra.errors import PalyraError
 
@@ -79,7 +80,9 @@ def test_handles_belong_to_their_run_and_principal(place: Place) -> None:
                 assert refusal(lambda tool=tool: bob.call(tool, {"handle": handle}, run_id=run))["code"] == (
                     "run.unknown"
                 )
-            eventually(lambda: alice.call("process.logs", {"handle": handle}, run_id=run).result["content"] == "up\n")
+            eventually_sync(
+                lambda: alice.call("process.logs", {"handle": handle}, run_id=run).result["content"] == "up\n"
+            )
             stopped = alice.call("process.stop", {"handle": handle}, run_id=run)
             assert stopped.result["killed_by"] == "process.stop" and stopped.result["stdout"] == "up\n"
 
@@ -89,7 +92,7 @@ def test_cancelling_a_call_ends_its_whole_tree(place: Place) -> None:
     with place.daemon() as daemon, daemon.client() as client:
         script = f"setsid sleep 300 & (sleep 300 &) ; : {mark}; sleep 300"
         thread = in_a_thread(lambda: _call(daemon, "process.run", shell(script)))
-        eventually(lambda: marked(mark))
+        eventually_sync(lambda: marked(mark))
         events = place.palyra("journal", "tail", "--kind", "call.started", "--json").data["events"]
         client.cancel(events[-1]["call"])
         assert marked(mark) == {}
@@ -107,9 +110,9 @@ def test_a_killed_daemon_leaves_no_sandbox_behind(tmp_path: Path, tier: str) -> 
         with daemon.client() as client:
             client.call("process.start", shell(script))
         in_a_thread(lambda: _call(daemon, "process.run", shell(script)))
-        eventually(lambda: len(marked(mark)) >= 2)
+        eventually_sync(lambda: len(marked(mark)) >= 2)
         daemon.kill()
-        eventually(lambda: not marked(mark))
+        eventually_sync(lambda: not marked(mark))
 
 
 def test_a_graceful_stop_ends_background_processes(place: Place) -> None:
@@ -118,7 +121,7 @@ def test_a_graceful_stop_ends_background_processes(place: Place) -> None:
         with daemon.client() as client:
             for _ in range(3):
                 client.call("process.start", shell(f"trap '' TERM; : {mark}; sleep 300"))
-        eventually(lambda: len(marked(mark)) >= 3)
+        eventually_sync(lambda: len(marked(mark)) >= 3)
         daemon.stop()
         assert marked(mark) == {}
     assert place.palyra("journal", "verify", "--json").status == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually_sync
 
 
 def place_at(root: Path) -> Place:
@@ -41,8 +42,7 @@ class Load:
             thread.join(60)
 
     def wait_for(self, count: int) -> list[str]:
-        while len(self.done) < count and not self.failed:
-            self._over.wait(0.01)
+        eventually_sync(lambda: len(self.done) >= count or self.failed)
         return list(self.done)
 
 

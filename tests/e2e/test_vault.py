@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import PALYRA, Answer, Place
+from fakes.eventually import eventually_sync
 from palyra.client.client import Client
 
 MANY = 10_000
@@ -229,8 +230,7 @@ def _kill_in_the_middle(place: Place) -> dict[str, int]:
             [*PALYRA, "vault", "rotate", "--json"],
             env=place.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        while len(_counts(place)) == 1 and rotating.poll() is None:
-            pass
+        eventually_sync(lambda: len(_counts(place)) != 1 or rotating.poll() is not None, every=0)
         daemon.kill()
         rotating.wait(60)
     counts = _counts(place)

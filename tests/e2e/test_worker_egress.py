@@ -14,8 +14,8 @@ import pytest
 
 from fakes.daemon import Answer, Place
 from fakes.egress_fleet import ProxyProcess
+from fakes.eventually import eventually_sync
 from fakes.node_process import approve, code_arguments, make_code
-from fakes.processes import eventually
 from fakes.served_host import ServedHost, served_host
 from fakes.worker_process import DAEMON_SETTINGS, join, worker_process, worker_state
 from palyra.daemons.worker_egress_main import read_policy
@@ -91,7 +91,7 @@ def test_what_a_worker_reaches_and_what_its_proxy_says_of_it(tmp_path: Path, hos
                 assert worker_state(daemon, worker_id)["state"] == "available"
                 before = len(host.arrived())
                 fetch(daemon, "evil.test")
-                eventually(lambda: worker_state(daemon, worker_id)["state"] == "quarantined", seconds=60)
+                eventually_sync(lambda: worker_state(daemon, worker_id)["state"] == "quarantined", seconds=60)
                 assert len(host.arrived()) == before
                 (reported, *_) = events(daemon, "worker.violation_reported")
                 assert reported["violation"].startswith("egress.host_not_allowed evil.test")
@@ -106,7 +106,7 @@ def test_what_a_worker_reaches_and_what_its_proxy_says_of_it(tmp_path: Path, hos
                 assert fetch(daemon, HOST, "1").status != 0
                 released = daemon.palyra("worker", "release", worker_id, "--json")
                 assert released.status == 0, released.stdout + released.stderr
-                eventually(lambda: fetch(daemon, HOST).status == 0, seconds=60)
+                eventually_sync(lambda: fetch(daemon, HOST).status == 0, seconds=60)
         finally:
             proxy.stop()
 
@@ -117,7 +117,7 @@ def test_a_worker_without_its_proxy_is_not_taken(tmp_path: Path) -> None:
     with daemon.daemon():
         worker_id = join(daemon, machine)
         with worker_process(machine):
-            eventually(lambda: events(daemon, "worker.attestation_refused"), seconds=60)
+            eventually_sync(lambda: events(daemon, "worker.attestation_refused"), seconds=60)
             assert worker_state(daemon, worker_id)["state"] == "quarantined"
             (refused, *_) = events(daemon, "worker.attestation_refused")
             assert refused["code"] == "egress_binding.missing"

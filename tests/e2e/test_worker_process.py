@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Answer, Place
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from fakes.worker_process import DAEMON_SETTINGS, join, worker_process, worker_state, workerd
 
 SHELLS = "[sandbox]\nallow_interpreters = true\n"
@@ -88,14 +88,14 @@ def test_a_killed_worker_is_in_quarantine_afterwards_and_leaves_nothing_on_its_d
         with worker_process(machine) as worker:
             worker.says("connected and attested")
             call = LaterCall(home, "process.run", "--input", '{"command":"sleep","args":["60"]}', "--timeout", "50")
-            eventually(lambda: scratches(machine), seconds=60)
+            eventually_sync(lambda: scratches(machine), seconds=60)
             worker.kill()
             assert len(scratches(machine)) == 1, "it had no time to clean up"
         lost = call.result()
         assert lost.status != 0 and lost.error["code"].startswith("lease."), lost.stdout
         with worker_process(machine) as again:
             again.says("was interrupted")
-            eventually(lambda: not scratches(machine), seconds=60)
+            eventually_sync(lambda: not scratches(machine), seconds=60)
             again.says("no connection")
             refused = home.palyra("call", "echo", "--tier", "worker", "--input", '{"text":"x"}', "--json")
             assert refused.status != 0 and "worker" in refused.error["code"], refused.stdout
@@ -108,7 +108,7 @@ def test_a_worker_that_cannot_clean_up_says_so_and_gets_no_more_work(home: Place
         with worker_process(machine) as worker:
             worker.says("connected and attested")
             call = LaterCall(home, "sleep", "--input", '{"seconds":3}')
-            eventually(lambda: scratches(machine), seconds=60)
+            eventually_sync(lambda: scratches(machine), seconds=60)
             kept = machine.state / "worker" / "scratch" / scratches(machine)[0] / "workspace"
             # Something holds on to the call's place, and the worker has no way to remove it.
             subprocess.run(["mount", "-t", "tmpfs", "none", str(kept)], check=True)
@@ -117,7 +117,7 @@ def test_a_worker_that_cannot_clean_up_says_so_and_gets_no_more_work(home: Place
                 ended = call.result()
                 # What the call did, it did; the machine is not clean, and that is what counts for the next one.
                 assert ended.status == 0 and ended.data["result"] == {"seconds": 3}, ended.stdout
-                eventually(lambda: worker_state(home, worker_id)["state"] == "quarantined", seconds=60)
+                eventually_sync(lambda: worker_state(home, worker_id)["state"] == "quarantined", seconds=60)
                 assert worker_state(home, worker_id)["reason"].startswith("worker_cleanup.incomplete")
                 refused = home.palyra("call", "echo", "--tier", "worker", "--input", '{"text":"x"}', "--json")
                 assert refused.error["code"] == "fleet.no_worker", refused.stdout
@@ -131,7 +131,7 @@ def test_a_stopped_worker_ends_what_runs_and_tells_of_it(home: Place, machine: P
         with worker_process(machine) as worker:
             worker.says("connected and attested")
             call = LaterCall(home, "sleep", "--input", '{"seconds":2}')
-            eventually(lambda: scratches(machine), seconds=60)
+            eventually_sync(lambda: scratches(machine), seconds=60)
             assert worker.stop() == 0, worker.said
         ended = call.result()
         assert ended.status == 0 and ended.data["result"] == {"seconds": 2}, ended.stdout

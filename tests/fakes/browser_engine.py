@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.egress_scene import FixedResolver, Recorder, make_grant
+from fakes.eventually import eventually
 from palyra.browser.cdp_codec import CdpEvent
 from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
 from palyra.browser.chromium_process import ChromiumProcess
@@ -62,8 +63,7 @@ class Guarded:
     async def close(self) -> None:
         self.proxy.close()
         # The tunnels end in the loop's next turns.
-        while self.proxy.stats().tunnels:
-            await asyncio.sleep(0)
+        await eventually(lambda: not self.proxy.stats().tunnels, every=0)
 
 
 async def attach(process: ChromiumProcess) -> str:

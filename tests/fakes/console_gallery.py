@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from fakes.console_scene import ConsoleScene, console_scene
 from fakes.daemon import Place
+from fakes.eventually import eventually_sync
 from fakes.node_process import approve, code_arguments, make_code, node_process
-from fakes.processes import eventually
 from fakes.skill_scene import PUBLISHER, SKILL, archive
 from fakes.web_server import QuietHandler, web_server
 from fakes.worker_process import WorkerProcess, join, worker_process
@@ -168,9 +168,9 @@ class Gallery:
                 return True
             return False
 
-        eventually(opened, seconds=90)
+        eventually_sync(opened, seconds=90)
         (session,) = client.browser_sessions()
-        eventually(lambda: bool(client.browser_downloads(session.session_id)), seconds=60)
+        eventually_sync(lambda: bool(client.browser_downloads(session.session_id)), seconds=60)
         client.create_browser_profile(RESEARCHER, "Work")
         self.paths["browser-session"] = f"/browser/{session.session_id}"
 

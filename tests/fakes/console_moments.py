@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from fakes.console_gallery import CODER, Gallery
 from fakes.console_scene import ConsoleScene, console_scene
 from fakes.daemon import Place
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from palyra.client.protocol import ApiError
 
 Moment = Callable[[Page], None]
@@ -126,7 +126,7 @@ class Moments:
             found.extend(str(event["call"]) for event in told if event["principal"] == principal)
             return bool(found)
 
-        eventually(runs, seconds=30)
+        eventually_sync(runs, seconds=30)
         self._running.append(found[-1])
         return found[-1]
 
@@ -212,7 +212,7 @@ class Moments:
 
     def _write_policy(self, text: str, taken_up: Callable[[dict[str, Any]], bool]) -> None:
         (self._scene.place.policies / "team.cedar").write_text(text)
-        eventually(lambda: taken_up(self._client.status().document["policy"]), seconds=30)
+        eventually_sync(lambda: taken_up(self._client.status().document["policy"]), seconds=30)
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def house_with_lost_profiles(root: Path) -> Iterator[ConsoleScene]:
                 return True
             return False
 
-        eventually(there, seconds=90)
+        eventually_sync(there, seconds=90)
         older = copytree(profiles, root / "older")
         client.create_browser_profile("agent:clerk", "Shopping")
     rmtree(profiles)
@@ -248,5 +248,5 @@ def house_with_lost_profiles(root: Path) -> Iterator[ConsoleScene]:
                 client.browser_profiles()
             return bool(client.status().document["browser"].get("profiles_rolled_back"))
 
-        eventually(noticed, seconds=90)
+        eventually_sync(noticed, seconds=90)
         yield scene

@@ -1,6 +1,5 @@
 """A fleet's ledger, a listener with the services for egress proxies, one worker, and its proxy: all real parts."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -14,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from fakes.eventually import eventually
 from fakes.fleet_scene import POLICY, WORKER, FleetScene
 from fakes.journal_house import JournalHouse
 from fakes.node_scene import ByHand, MovedClock, NodeScene
@@ -150,11 +150,9 @@ class EgressFleet:
         self.desk.grant(str(proxy.device_id), grant)
 
     async def quarantined(self) -> WorkerRecord:
-        """Waits until the worker is."""
-        async with asyncio.timeout(PATIENCE):
-            while (found := self.ledger.worker(WORKER)).state.value != "quarantined":
-                await asyncio.sleep(0.02)
-        return found
+        """Wait until the worker is."""
+        await eventually(lambda: self.ledger.worker(WORKER).state.value == "quarantined")
+        return self.ledger.worker(WORKER)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [event.payload_value() for event in self.store.events_since(0, 10_000, kind=kind)]

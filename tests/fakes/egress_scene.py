@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+from fakes.eventually import eventually
 from palyra.egress.door import Door, Listener
 from palyra.egress.events import Closed, Connected, EgressEvent, Refused
 from palyra.egress.grant import EgressGrant
@@ -101,11 +102,6 @@ class Scene:
         await client.send(b"\x05\x01\x00\x03" + bytes((len(host),)) + host.encode() + port.to_bytes(2, "big"))
         answer = await client.exactly(10)
         return client, answer[1]
-
-    async def until(self, true: Callable[[], object]) -> None:
-        """Waits for something that happens in a moment. The test's own timeout is the bound."""
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 class Client:
@@ -218,8 +214,7 @@ async def scene(
     finally:
         proxy.close()
         # The tunnels end in the loop's next turns.
-        while door.tunnels:
-            await asyncio.sleep(0)
+        await eventually(lambda: not door.tunnels, every=0)
 
 
 def hello_for(server_name: str | None) -> bytes:

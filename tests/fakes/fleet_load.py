@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fakes.daemon import Daemon
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from fakes.star_of_networks import enter
 from fakes.two_networks import Network
 from palyra.client.protocol import ApiError
@@ -83,7 +83,7 @@ class FleetLoad:
             meanwhile()
             return bool(self.failed) or len(self.documents) >= share * self._count
 
-        eventually(ended, seconds=240)
+        eventually_sync(ended, seconds=240)
         assert not self.failed, self.failed
 
     def wait(self) -> dict[int, dict[str, Any]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import fakes.traced_worker_main
 from fakes.daemon import Place
+from fakes.eventually import eventually_sync
 from fakes.fleet_load import Asked, FleetLoad, mixed
-from fakes.processes import eventually
 from fakes.star_of_networks import StarOfNetworks, star_of_networks
 from fakes.two_networks import NEAR_ADDRESS
 from fakes.worker_process import DAEMON_SETTINGS, WorkerProcess, join, worker_state
@@ -44,7 +44,7 @@ class Machine:
         self.process.says("connected and attested")
 
     def comes_to_be(self, home: Place, *states: str) -> None:
-        eventually(lambda: worker_state(home, self.worker_id)["state"] in states, seconds=60)
+        eventually_sync(lambda: worker_state(home, self.worker_id)["state"] in states, seconds=60)
 
     def ran(self) -> list[str]:
         """The id of each call, as often as it was begun here."""
@@ -79,7 +79,7 @@ def live_through(root: Path, calls: int) -> Counter[str]:
         load.reaches(0.4)
         assert home.palyra("worker", "resume", machines[DRAINED].worker_id, "--json").status == 0
         networks.cut(CUT_OFF)
-        eventually(lambda: events(home, "worker.orphaned", "worker.offline"), seconds=60)
+        eventually_sync(lambda: events(home, "worker.orphaned", "worker.offline"), seconds=60)
         networks.mend(CUT_OFF)
         load.reaches(0.6)
         assert machines[KILLED].process is not None

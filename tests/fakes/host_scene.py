@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from fakes.eventually import eventually
 from fakes.node_scene import ByHand, NodeScene
 from palyra.config.state_dir import StateDir
 from palyra.nodes.device.device_record import DeviceRecord
@@ -161,10 +162,4 @@ async def running_host(scene: NodeScene, root: Path, device: ByHand, **options: 
 
 
 async def online(scene: NodeScene, device: ByHand) -> None:
-    await until(lambda: scene.registry.get(device.device_id) is not None)
-
-
-async def until(condition: Any, seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+    await eventually(lambda: scene.registry.get(device.device_id) is not None)

@@ -1,12 +1,12 @@
 """Devices of a whole gateway in the test's own process: paired behind its back, then real clients of its listener."""
 
-import asyncio
 from typing import Any
 
+from fakes.eventually import eventually
 from fakes.house import House
 from fakes.identity_house import ACTOR, DeviceKey
 from fakes.node_house import node_record
-from fakes.node_scene import PATIENCE, ByHand
+from fakes.node_scene import ByHand
 from palyra.identity.device import DeviceId, DeviceKind
 from palyra.nodes.records import PairingMethod
 
@@ -26,9 +26,7 @@ class HouseDevices:
         """Until devices can connect: a code is what asks for it."""
         pairing = (await self.house.gateway.nodes.opened()).pairing
         await pairing.make_code(PairingMethod.PIN, DeviceKind.NODE, actor=ACTOR)
-        async with asyncio.timeout(PATIENCE):
-            while not self.port:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: self.port)
 
     async def pair(self, name: str = "laptop") -> ByHand:
         await self.listening()

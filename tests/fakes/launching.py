@@ -59,12 +59,6 @@ async def run(launcher: Launcher, spec: LaunchSpec, **options: Any) -> tuple[Exi
         return ended, output.read_text(errors="backslashreplace")
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def alive(pid: int) -> bool:
     """A zombie that nobody has collected yet is not alive."""
     try:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fakes.daemon import PALYRA, Place
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from fakes.started_warm import start_palyra
 
 # Small intervals: a lost link is seen within a second or two.
@@ -50,7 +50,7 @@ class NodeProcess:
 
     def says(self, words: str, *, seconds: float = 60.0) -> None:
         try:
-            eventually(lambda: words in self.said or self.process.poll() is not None, seconds=seconds)
+            eventually_sync(lambda: words in self.said or self.process.poll() is not None, seconds=seconds)
         except AssertionError:
             raise AssertionError(f"{words!r} was not said: {self.said}") from None
         assert words in self.said, f"it ended with {self.process.poll()}: {self.said}"

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -220,7 +220,7 @@ class Reader:
                 words, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
         self.started.append(process)
-        eventually(lambda: "Ctrl-C stops" in log.read_text() or process.poll() is not None, seconds=READY_SECONDS)
+        eventually_sync(lambda: "Ctrl-C stops" in log.read_text() or process.poll() is not None, seconds=READY_SECONDS)
         assert process.poll() is None, log.read_text()
         return log.read_text()
 

@@ -184,12 +184,6 @@ class PageScene:
     async def click(self, css: str) -> ActionOutcome:
         return await self.pages.perform(Click(target=ElementTarget(css=css)))
 
-    async def until(self, true: Any) -> None:
-        """Waits for something that happens in a moment, for a long time."""
-        async with asyncio.timeout(60):
-            while not true():
-                await asyncio.sleep(0.01)
-
 
 # A loaded machine is slow; no test is about these limits unless it sets them.
 GENEROUS = {"max_navigation_timeout_ms": 60_000, "max_action_timeout_ms": 60_000}

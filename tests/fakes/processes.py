@@ -2,8 +2,6 @@
 
 import gc
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -43,14 +41,6 @@ def descendants(root: int) -> set[int]:
     while level := {pid for pid, parent in parents.items() if parent in level} - found:
         found |= level
     return found
-
-
-def eventually(condition: Callable[[], object], *, seconds: float = 20.0) -> None:
-    """Returns once the condition holds; the bound is generous and only there to end a test that will fail."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def resident_bytes(pid: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import msgspec
 
+from fakes.eventually import eventually
 from fakes.identity_house import DeviceKey
 from fakes.journal_house import JournalHouse
 from fakes.node_scene import ByHand, MovedClock, NodeScene
@@ -136,11 +137,6 @@ class WorkerHouse:
 
     def call(self, **changes: Any) -> "asyncio.Task[LeaseReport]":
         return asyncio.create_task(self.parts.calls().run(self.ask(**changes)))
-
-    async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                await asyncio.sleep(0.02)
 
 
 class EnvelopeKey:
@@ -356,12 +352,12 @@ class HandWorker:
         """The line breaks, and the worker is silent until its leases are void."""
         await self.hang_up()
         self.house.clock.ahead_ms += self.house.settings.policy().heartbeat_timeout_ms + 1_000
-        await self.house.until(lambda: self.record().state.value in ("orphaned", "offline"))
+        await eventually(lambda: self.record().state.value in ("orphaned", "offline"))
 
     async def hang_up(self) -> None:
         """The line breaks: nothing is said."""
         self.call.cancel()
-        await self.house.until(lambda: self.house.parts.desk.session(self.worker_id) is None)
+        await eventually(lambda: self.house.parts.desk.session(self.worker_id) is None)
 
     def record(self) -> Any:
         return self.house.parts.ledger.worker(self.worker_id)

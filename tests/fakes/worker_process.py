@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from fakes.daemon import Answer, Place
+from fakes.eventually import eventually_sync
 from fakes.node_process import approve, code_arguments, make_code
-from fakes.processes import eventually
 
 WORKERD = (sys.executable, "-m", "palyra.daemons.worker_main")
 DAEMON_SETTINGS = """
@@ -50,7 +50,7 @@ class WorkerProcess:
             return self.said.count(words) >= times or self.process.poll() is not None
 
         try:
-            eventually(said, seconds=seconds)
+            eventually_sync(said, seconds=seconds)
         except AssertionError:
             raise AssertionError(f"{words!r} was not said: {self.said}") from None
         assert self.said.count(words) >= times, f"it ended with {self.process.poll()}: {self.said}"

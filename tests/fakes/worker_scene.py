@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from fakes.eventually import eventually
 from fakes.memory_fleet import MemoryFleet
 from fakes.node_scene import ByHand, MovedClock, NodeScene
 from palyra.canonical import canonical_json
@@ -255,7 +256,7 @@ class FakeFleet(WorkerServiceServicer):
 
     async def settled(self, lease: WorkerLease) -> Told:
         """The last word on this lease."""
-        return await self.until(lambda: next((t for t in self.told if t.statement.lease_id == lease.lease_id), None))
+        return await eventually(lambda: next((t for t in self.told if t.statement.lease_id == lease.lease_id), None))
 
 
 class _Session:

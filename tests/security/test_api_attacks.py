@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.raw_http import ask, make_token, operator, send_raw
 from palyra.api import http
@@ -467,8 +468,7 @@ async def test_a_stream_of_a_running_call_does_not_outlive_it(tmp_path: Path) ->
         app, token = create_app(house.gateway.service), await make_token(house)
         body: dict[str, Any] = {"tool": "sleep", "arguments": {"seconds": 600}, "timeout_ms": 600_000}
         calling = asyncio.create_task(ask(app, "POST", "/v1/tool-calls", token=token, body=body))
-        while not house.kinds(kind="call.started"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.kinds(kind="call.started"))
         call_id = house.gateway.store.events_since(0, 100, kind="call.started")[0].call
         streams = [
             asyncio.create_task(ask(app, "GET", f"/v1/tool-calls/{call_id}/events", token=token)) for _ in range(20)

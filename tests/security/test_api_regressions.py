@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually_sync
 from palyra.errors import PalyraError
 from palyra.limits import MAX_PENDING_APPROVALS_PER_PRINCIPAL
 
@@ -105,8 +106,7 @@ def test_stopping_answers_those_who_wait(place: Place) -> None:
     waiting.start()
     followed: list[str] = []
     with daemon.client() as client:
-        while not client.approvals():
-            time.sleep(0.01)
+        eventually_sync(lambda: client.approvals())
     call_id = place.palyra("journal", "tail", "--kind", "approval.requested", "--json").data["events"][0]["call"]
 
     def follow() -> None:
@@ -115,8 +115,7 @@ def test_stopping_answers_those_who_wait(place: Place) -> None:
 
     following = threading.Thread(target=follow)
     following.start()
-    while not followed:
-        time.sleep(0.01)
+    eventually_sync(lambda: followed)
     assert daemon.stop() == 0
     waiting.join(20)
     following.join(20)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from palyra.tools.budget import BudgetKind
 
@@ -73,12 +74,12 @@ async def start(house: House, run: str, port: int, *, stay: bool = True, tool: s
 
 
 async def until_it_says(house: House, run: str, handle: str, text: str) -> None:
-    while True:
+    async def says_it() -> bool:
         record = await house.call("process.logs", {"handle": handle}, run_id=run)
         assert record.result is not None, record.error
-        if record.result["content"].strip() == text:
-            return
-        await asyncio.sleep(0.02)
+        return bool(record.result["content"].strip() == text)
+
+    await eventually(says_it)
 
 
 def bytes_of(house: House, run: str) -> tuple[int, int]:
@@ -121,8 +122,7 @@ async def test_one_that_ends_with_its_call_and_one_that_ends_with_the_daemon(tmp
     async with served(tmp_path) as (house, port, run):
         handle = (await start(house, run, port, stay=False))["handle"]
         await until_it_says(house, run, handle, str(BODY))
-        while bytes_of(house, run)[1] >= MOST:
-            await asyncio.sleep(0.02)
+        await eventually(lambda: bytes_of(house, run)[1] < MOST)
         assert BODY < bytes_of(house, run)[1] < BODY + 1000
         await start(house, run, port)
         await house.gateway.processes.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from fakes.eventually import eventually
 from fakes.page_scene import EVIL, OTHER, REBOUND, SHOP, NotAllowed, PageScene, page_scene
 from palyra.browser.action import ActionOutcome, Back, Navigate, OpenTab, ResetState
 from palyra.browser.page_errors import BadAddress, DocumentGone, NavigationFailed, SchemeRefused
@@ -77,7 +78,7 @@ async def move(scene: PageScene, script: str) -> None:
 
 async def later(scene: PageScene, path: str) -> None:
     """What is refused a moment after the script ended."""
-    await scene.until(lambda: any(path in each.url for each in scene.pages.refusals(scene.mark)))
+    await eventually(lambda: any(path in each.url for each in scene.pages.refusals(scene.mark)))
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -228,13 +229,13 @@ async def test_a_page_from_a_worker_of_the_site_is_judged_when_it_is_shown(scene
     scene.judge.judged.clear()
     assert (await scene.go("/made-up", "localhost")).title == "made up"
     # When it was asked for, and when it was shown.
-    await scene.until(lambda: scene.judge.judged.count(scene.site.url("/made-up", "localhost")) == 2)
+    await eventually(lambda: scene.judge.judged.count(scene.site.url("/made-up", "localhost")) == 2)
     scene.judge.hosts.discard("localhost")
     # It may take the script's document away before the script has answered.
     with contextlib.suppress(DocumentGone):
         await run(scene, "location = '/made-up-again'")
     await later(scene, "/made-up-again")
-    await scene.until(lambda: scene.pages.tabs()[0].url in ("about:blank", scene.site.url("/made-up", "localhost")))
+    await eventually(lambda: scene.pages.tabs()[0].url in ("about:blank", scene.site.url("/made-up", "localhost")))
 
 
 async def test_sockets_elsewhere_end_at_the_guard(scene: PageScene) -> None:
@@ -270,7 +271,7 @@ async def test_speculation_ends_at_the_guard(scene: PageScene) -> None:
         for (const rel of ['preconnect', 'dns-prefetch']) {{
             const l = document.createElement('link'); l.rel = rel; l.href = 'EVIL'; document.head.append(l) }}""",
     )
-    await scene.until(lambda: len(scene.guarded.recorder.refusals()) > before)
+    await eventually(lambda: len(scene.guarded.recorder.refusals()) > before)
     assert {each.refusal.port for each in scene.guarded.recorder.refusals()[before:]} <= {8123, scene.site.port}
     # What it may fetch is fetched, and told of.
     await run(
@@ -279,7 +280,7 @@ async def test_speculation_ends_at_the_guard(scene: PageScene) -> None:
         s.textContent = '{"prefetch": [{"source": "list", "urls": ["/ahead"], "eagerness": "immediate"}]}';
         document.head.append(s)""",
     )
-    await scene.until(lambda: "localhost/ahead" in scene.site.asked)
+    await eventually(lambda: "localhost/ahead" in scene.site.asked)
 
 
 async def test_peers_and_transports_send_no_datagram(scene: PageScene) -> None:
@@ -343,7 +344,7 @@ async def test_no_tab_goes_to_another_scheme(scene: PageScene, url: str, monkeyp
         await move(scene, script)
     # A tab that is being opened names the address that it is refused, until Chromium hears of it; it never shows it.
     harmless = ("http://shop.test", "about:blank", "chrome-error:")
-    await scene.until(lambda: all(tab.url.startswith(harmless) or not tab.url for tab in scene.pages.all_tabs()))
+    await eventually(lambda: all(tab.url.startswith(harmless) or not tab.url for tab in scene.pages.all_tabs()))
     # Of an address like about:version a page gets an empty document, which is refused and left.
     refused_here = {each.url for each in scene.pages.refusals(scene.mark) if each.document}
     others = {each for each in shown if not each.startswith(harmless)}
@@ -361,7 +362,7 @@ async def test_a_page_of_ones_own_making_does_not_stay_in_a_tab(scene: PageScene
     await scene.go()
     await run(scene, "open(URL.createObjectURL(new Blob(['<title>mine</title>'], {type: 'text/html'})))")
     await later(scene, "blob:")
-    await scene.until(lambda: all(tab.url.startswith(("http", "about:blank")) for tab in scene.pages.tabs()))
+    await eventually(lambda: all(tab.url.startswith(("http", "about:blank")) for tab in scene.pages.tabs()))
     # Within a page it may be.
     outcome = await run(
         scene,
@@ -451,8 +452,8 @@ async def test_the_past_is_judged_again(scene: PageScene) -> None:
         await scene.pages.perform(Back())
     # The page goes there by itself: kept whole, or loaded anew, it does not stay.
     await run(scene, "history.back()")
-    await scene.until(lambda: any(OTHER in each.url for each in scene.pages.refusals(scene.mark)[-1:]))
-    await scene.until(
+    await eventually(lambda: any(OTHER in each.url for each in scene.pages.refusals(scene.mark)[-1:]))
+    await eventually(
         lambda: not scene.pages.tabs()[0].url.startswith(f"http://{OTHER}") or scene.pages.active_tab().unreachable
     )
 
@@ -485,7 +486,7 @@ async def test_a_storm_of_popups_ends_at_the_limit_of_tabs(scene: PageScene) -> 
     most = scene.meter.budget.max_tabs_per_session
     await scene.go()
     await run(scene, f"for (let n = 0; n < {most} + 20; n++) open('/?' + n)")
-    await scene.until(lambda: len(scene.pages.tabs()) == most)
+    await eventually(lambda: len(scene.pages.tabs()) == most)
     await asyncio.sleep(0)
     assert scene.meter.tabs == most
     assert any(each.code == "browser.budget_spent" for each in scene.pages.refusals(scene.mark))

@@ -16,8 +16,9 @@ import pytest
 from fakes import browser_start_main
 from fakes.browser_engine import Guarded, attach, evaluate, launching, load
 from fakes.egress_scene import server
+from fakes.eventually import eventually_sync
 from fakes.ordinary_user import as_ordinary_user
-from fakes.processes import eventually, marked, new_mark
+from fakes.processes import marked, new_mark
 from palyra.browser import engine_limits as limits
 from palyra.browser.cdp_codec import CdpEvent, CommandRefused
 from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
@@ -314,7 +315,9 @@ def test_a_killed_daemon_leaves_no_browser(tmp_path: Path, public_folder: Path, 
         assert all(start_time(pid) == started for pid, started in list(processes.items())[:2])
         owner.kill()
         owner.wait(60)
-        eventually(lambda: not [pid for pid, started in processes.items() if start_time(pid) == started], seconds=5)
+        eventually_sync(
+            lambda: not [pid for pid, started in processes.items() if start_time(pid) == started], seconds=5
+        )
     # What it could write was memory of its own; on disk there is its note, and the next start removes that.
     assert [path.name for path in public_folder.iterdir()] == ["notes"]
     assert ProcessNotes(public_folder / "notes").collect().notes == 1
@@ -351,7 +354,7 @@ def test_a_daemon_that_is_killed_before_bubblewrap_gives_its_word_leaves_nobody_
         starter.kill()
     os.close(told)
     try:
-        eventually(lambda: not is_alive(bubblewrap) and not is_alive(waiting), seconds=60)
+        eventually_sync(lambda: not is_alive(bubblewrap) and not is_alive(waiting), seconds=60)
     finally:
         if is_alive(waiting):
             os.kill(waiting, signal.SIGKILL)
@@ -362,4 +365,4 @@ def test_a_daemon_that_is_killed_at_any_point_of_a_start_leaves_nothing() -> Non
     mark = new_mark()
     with starting("points", mark, "50") as starter:
         assert starter.wait(300) == 0
-    eventually(lambda: not marked(mark), seconds=60)
+    eventually_sync(lambda: not marked(mark), seconds=60)

@@ -18,7 +18,8 @@ import pytest
 import pytest_asyncio
 
 from fakes.browserd_house import ANNA, BEN, OPERATOR, BrowserdHouse, browserd
-from fakes.processes import descendants, eventually
+from fakes.eventually import eventually
+from fakes.processes import descendants
 from fakes.web_application import PASSWORD, USER
 from palyra.browser import service_limits, session_log
 from palyra.browser.action import Click, ElementTarget, Evaluate, Navigate, Type
@@ -264,9 +265,11 @@ async def test_time_ends_a_session_with_everything_of_it(house: BrowserdHouse) -
             await client.navigate(ANNA, session, Navigate(url=house.url("/")))
         assert over.value.details["reason"] == reason
         await process.ended.wait()
-        async with asyncio.timeout(60):
-            while (await client.profiles(ANNA))[-1].session_id:
-                await asyncio.sleep(0.02)
+
+        async def is_closed() -> bool:
+            return not (await client.profiles(ANNA))[-1].session_id
+
+        await eventually(is_closed)
     assert next(each for each in await client.profiles(ANNA) if each.profile_id == profile).revision == 2
     assert await client.sessions(ANNA) == ()
 
@@ -296,9 +299,11 @@ async def test_a_browser_that_dies_ends_its_session_with_a_code(house: BrowserdH
     # The whole tree dies; which of its processes is noticed first is the kernel's choice.
     with pytest.raises((BrowserEnded, NetworkServiceDied)):
         await house.client.get_session(ANNA, session)
-    async with asyncio.timeout(60):
-        while await house.client.sessions(OPERATOR):
-            await asyncio.sleep(0.02)
+
+    async def none_is_left() -> bool:
+        return not await house.client.sessions(OPERATOR)
+
+    await eventually(none_is_left)
 
 
 def networks_in_use() -> set[str]:
@@ -349,7 +354,7 @@ async def test_a_killed_daemon_leaves_nothing_after_five_seconds_or_at_the_next_
     killed = time.monotonic()
     # The kernel's own doing; nothing here helps. The product promises five seconds on a machine that is not this busy:
     # the soak test holds it to that.
-    await asyncio.to_thread(eventually, lambda: not [pid for pid in processes if start_time(pid) == processes[pid]])
+    await eventually(lambda: not [pid for pid in processes if start_time(pid) == processes[pid]])
     record_property("seconds_until_all_was_gone", round(time.monotonic() - killed, 3))
     # Nobody is left in a network of theirs, so the guards' listeners are gone with these; and nobody answers at the
     # daemon's own socket.

@@ -15,8 +15,8 @@ from playwright.sync_api import expect
 
 from fakes.console_house import Visitor, listen, visitor
 from fakes.console_scene import ConsoleScene, console_scene
+from fakes.eventually import eventually, eventually_sync
 from fakes.house import House, open_house
-from fakes.processes import eventually
 from fakes.raw_http import operator
 from fakes.web_server import web_page
 from palyra.client.protocol import ApiError
@@ -133,8 +133,7 @@ async def test_listeners_have_an_end(tmp_path: Path) -> None:
         known = await visitor(house)
         starts: list[asyncio.Event] = []
         listening = [asyncio.create_task(listen(known, starts)) for _ in range(MAX_LISTENERS)]
-        while sum(each.is_set() for each in starts) < MAX_LISTENERS:
-            await asyncio.sleep(0)
+        await eventually(lambda: sum(each.is_set() for each in starts) >= MAX_LISTENERS, every=0)
         refused = await known.get("/console/v1/events", accept="text/event-stream")
         assert (refused.status, refused.document["code"]) == (429, "console.too_many_pages")
         for task in listening:
@@ -224,7 +223,7 @@ def test_what_pages_call_themselves_stays_text(scene: ConsoleScene) -> None:
                 return False
             return True
 
-        eventually(opened, seconds=90)
+        eventually_sync(opened, seconds=90)
         (session,) = client.browser_sessions()
     page = scene.page("/browser")
     expect(page.locator("#sessions")).to_contain_text("document.title='owned'")

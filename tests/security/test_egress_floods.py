@@ -15,6 +15,7 @@ import pytest
 
 from fakes.dns_query import question, udp
 from fakes.egress_scene import SITE, Client, Scene, echo, make_grant, scene, server
+from fakes.eventually import eventually
 from palyra.egress.door import Door, Listener
 from palyra.egress.machine_limits import MAX_SYNTHETIC_NAMES
 from palyra.egress.proxy_limits import MAX_REFUSALS_KEPT, MAX_REFUSALS_TOLD, ProxyLimits
@@ -78,7 +79,7 @@ async def test_a_flood_of_questions_stops_neither_other_calls_nor_the_callers_ow
     )
     async with server(echo) as port, scene(f"{SITE}:{port}", names=names, listeners=ways) as stage:
         with second_call(stage, f"{SITE}:{port}") as (_, other_port), flooding(where[1]) as flood:
-            await stage.until(lambda: stage.door.usage().refused >= MAX_REFUSALS_TOLD)
+            await eventually(lambda: stage.door.usage().refused >= MAX_REFUSALS_TOLD)
             for number in range(40):
                 words = b"\x00%d" % number
                 assert await through(other_port, f"{SITE}:{port}", words) == words
@@ -160,7 +161,7 @@ async def test_clients_that_connect_and_say_nothing_do_not_keep_others_out() -> 
             for number in range(10):
                 words = b"\x00%d" % number
                 assert await through(stage.port, f"{SITE}:{port}", words) == words
-            await stage.until(lambda: stage.proxy.stats().tunnels == 0)
+            await eventually(lambda: stage.proxy.stats().tunnels == 0)
             assert set(stage.recorder.codes()) <= {"egress.handshake_timeout"}
             for sock in silent:
                 sock.close()
@@ -188,6 +189,6 @@ async def test_a_server_that_takes_nobody_in_holds_only_those_who_knock_there() 
                 assert (await client.head()).startswith(b"HTTP/1.1 502 ")
                 await client.close()
             assert stage.recorder.codes() == ["egress.unreachable"] * 40
-            await stage.until(lambda: stage.proxy.stats().tunnels == 0)
+            await eventually(lambda: stage.proxy.stats().tunnels == 0)
         for sock in knocking:
             sock.close()

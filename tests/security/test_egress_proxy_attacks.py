@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from fakes.egress_scene import SITE, Scene, echo, hello_for, say_what_was_asked, scene, server, use_ports
+from fakes.eventually import eventually
 from palyra.egress.proxy_limits import ProxyLimits
 from palyra.egress.refusal import EgressRefused
 
@@ -26,7 +27,7 @@ class Heard:
 
 
 async def refusal_of(stage: Scene, code: str) -> None:
-    await stage.until(stage.recorder.codes)
+    await eventually(stage.recorder.codes)
     assert stage.recorder.codes() == [code]
 
 
@@ -74,7 +75,7 @@ async def test_plain_http_for_another_host_inside_a_tunnel(request_line: str) ->
         await client.send(f"{request_line}\r\nHost: {OTHER}\r\n\r\n".encode())
         assert (await client.rest()).startswith(b"HTTP/1.1 4")
         await client.close()
-        await stage.until(stage.recorder.codes)
+        await eventually(stage.recorder.codes)
         assert stage.recorder.refusals()[0].violation
     assert heard.data == b""
 
@@ -101,7 +102,7 @@ async def test_a_second_request_for_another_host_on_the_same_connection(host: st
         assert await client.exactly(2) == b"ok"
         assert b"HTTP/1.1 4" in await client.rest()
         await client.close()
-        await stage.until(stage.recorder.codes)
+        await eventually(stage.recorder.codes)
     assert len(asked) == 2
     assert not any(b"secret" in request for request in asked)
 
@@ -192,7 +193,7 @@ async def test_the_budget_holds_over_all_tunnels_of_a_call_and_both_directions()
         await first.send(b"\x00" * 60_000)
         got = await first.rest()
         await first.close()
-        await stage.until(stage.recorder.codes)
+        await eventually(stage.recorder.codes)
         assert stage.recorder.codes()[0] == "egress.byte_budget_spent"
         usage = stage.door.usage()
         assert usage.bytes_up + usage.bytes_down <= 100_000
@@ -256,7 +257,7 @@ async def test_thousands_of_idle_tunnels_do_not_stop_a_new_request() -> None:
             sock.sendall(f"CONNECT {SITE}:{port} HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode())
             idle.append(sock)
             if len(idle) % 100 == 0:
-                await stage.until(lambda: stage.door.usage().connections == len(idle))
+                await eventually(lambda: stage.door.usage().connections == len(idle))
         client = await stage.connect(f"{SITE}:{port}")
         await client.send(b"\x00new")
         assert await client.exactly(4) == b"\x00new"
@@ -265,7 +266,7 @@ async def test_thousands_of_idle_tunnels_do_not_stop_a_new_request() -> None:
         await client.close()
         for sock in idle:
             sock.close()
-        await stage.until(lambda: stage.proxy.stats().tunnels == 0)
+        await eventually(lambda: stage.proxy.stats().tunnels == 0)
 
 
 @pytest.mark.promise("P-policy-reload")
@@ -278,7 +279,7 @@ async def test_a_change_of_policy_under_load_cuts_every_tunnel_and_no_byte_follo
     async with server(flood) as port, scene(f"{SITE}:{port}", bounds={"max_bytes": 1 << 40}) as stage:
         clients = [await stage.connect(f"{SITE}:{port}") for _ in range(20)]
         readers = [asyncio.create_task(client.rest()) for client in clients]
-        await stage.until(lambda: stage.door.usage().bytes_down > 20_000_000)
+        await eventually(lambda: stage.door.usage().bytes_down > 20_000_000)
         assert stage.proxy.reconsider(lambda grant: msgspec.structs.replace(grant, rules=())) == 20
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -322,7 +323,7 @@ async def test_a_client_that_is_gone_leaves_nothing_behind() -> None:
             sock.close()
         client = await stage.connect(f"{SITE}:{port}")
         await client.close()
-        await stage.until(lambda: stage.proxy.stats().tunnels == 0)
+        await eventually(lambda: stage.proxy.stats().tunnels == 0)
 
 
 async def test_an_upstream_server_that_dies_in_the_middle() -> None:
@@ -370,5 +371,5 @@ async def test_every_refusal_of_a_face_is_a_leaf_with_a_code() -> None:
         await client.send(b"TRACE http://site.test/ HTTP/1.1\r\nHost: site.test\r\n\r\n")
         assert b" 405 " in await client.head()
         await client.close()
-        await stage.until(stage.recorder.codes)
+        await eventually(stage.recorder.codes)
         assert all(issubclass(EgressRefused.registry[code], EgressRefused) for code in stage.recorder.codes())

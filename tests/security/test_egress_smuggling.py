@@ -13,6 +13,7 @@ import h11
 import httptools
 import pytest
 
+from fakes.eventually import eventually
 from fakes.playbook import each_byte
 from fakes.smuggling_corpus import WORD, Attempt, answers, attempts
 from palyra.egress.events import EgressEvent, Refused
@@ -175,8 +176,7 @@ class Scene:
             writer.write_eof()
             heard += await asyncio.wait_for(reader.read(), 5)
         writer.close()
-        while self.door is not None and self.door.tunnels:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: self.door is None or not self.door.tunnels)
         return heard
 
 
@@ -200,8 +200,7 @@ async def scene() -> AsyncIterator[Scene]:
         for writer in here.writers:
             writer.transport.abort()
         server.close()
-        while asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
 def heads_in(received: bytes) -> bytes:

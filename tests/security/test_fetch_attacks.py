@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.eventually import eventually
 from fakes.fetch_scene import PUBLIC, Authority, Scene, answer, redirect
 from fakes.loopback import ScriptedServer, read_request
 from palyra.egress.credential import CredentialBindingPlan
@@ -337,8 +338,7 @@ async def test_slow_servers_meet_the_deadline_at_every_stage(tmp_path: Path) -> 
             else:
                 assert keeps and isinstance(outcome.error, FetchTimedOut) and set(outcome.result["text"]) == {"x"}
         task = asyncio.create_task(scene.execute(f"http://{rule}/", timeout_ms=60_000))
-        while server.connections < 4:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: server.connections >= 4)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -12,9 +12,9 @@ from cryptography import x509
 from msgspec.structs import replace
 
 from fakes.besieged import DAY_MS, FACTS, Besieged, Forger, besieged_place, guesser, status_of
+from fakes.eventually import eventually_sync
 from fakes.identity_house import DeviceKey
 from fakes.node_scene import ByHand, code_of
-from fakes.processes import eventually
 from palyra.errors import PalyraError, RemoteError
 from palyra.identity.certificate_profile import Purpose
 from palyra.identity.device import DeviceKind
@@ -313,4 +313,6 @@ def test_ten_thousand_guesses_get_five_tries(tmp_path: Path) -> None:
         assert sum(ended.values()) >= 10_000, ended
         assert ended.get("got in", 0) == 0 and ended["pairing.wrong_code"] == 5, ended
         assert place.palyra("pair", "list", "--json").data["pairings"] == []
-        eventually(lambda: place.palyra("journal", "tail", "--json", "--kind", "pairing.code_burned").data["events"])
+        eventually_sync(
+            lambda: place.palyra("journal", "tail", "--json", "--kind", "pairing.code_burned").data["events"]
+        )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, python, run
 from palyra.sandbox import landlock
 from palyra.sandbox.launch import LandlockRules, LaunchSpec
@@ -185,8 +186,7 @@ def test_a_prepared_keeper_gives_no_more_than_a_fresh_one(place: Path) -> None:
                 rules(place, write=()),
                 None,
             ):
-                while launcher.ready < 2:
-                    await asyncio.sleep(0.005)
+                await eventually(lambda: launcher.ready >= 2)
                 spec = python(script, secret, system, str(place / "workspace" / "mine"), landlock=confined)
                 seen.append(" ".join((await run(launcher, spec))[1].split()))
             return seen

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from fakes.launching import alive, as_ordinary_user, eventually, processes_with, python, run, started
+from fakes.eventually import eventually
+from fakes.launching import alive, as_ordinary_user, processes_with, python, run, started
 from palyra.sandbox.launch import KeeperLost, LaunchSpec
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.resource_limits import ordinary_rlimits

@@ -16,6 +16,7 @@ import pytest
 
 from fakes import curious_mcp_server
 from fakes.daemon import Daemon, Place
+from fakes.eventually import eventually
 from fakes.mcp_clients import meta, over_http, words
 from fakes.web_server import web_page
 
@@ -300,12 +301,9 @@ async def test_a_cancelled_call_ends_the_server(reviewed: Scene) -> None:
         calling = asyncio.ensure_future(client.call_tool("curious_tryout", asked, progress_callback=progress))
         async with asyncio.timeout(60):
             await started.wait()
-            while instances() <= before:
-                await asyncio.sleep(0.05)
+            await eventually(lambda: instances() > before)
         calling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await calling
-        async with asyncio.timeout(60):
-            while instances() > before:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: instances() <= before)
         assert words(await client.call_tool("curious_tryout", {"what": "count"})) == "1"

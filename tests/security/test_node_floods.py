@@ -1,6 +1,7 @@
 """Devices, daemons and strangers that go on and on: each is slowed down, told so, and seen by an operator."""
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -13,7 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
-from fakes.host_scene import running_host, until
+from fakes.eventually import eventually
+from fakes.host_scene import running_host
 from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, NodeScene, code_of, ended_while_writing, open_scene
 from palyra.errors import PalyraError
 from palyra.nodes import device_rates, rpc_limits
@@ -172,7 +174,7 @@ async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_r
     most = rpc_limits.MAX_EXECUTIONS_PER_DEVICE
     codes = asyncio.gather(*(_code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(most + 1)))
     await asyncio.wait_for(begun.wait(), PATIENCE)
-    await until(lambda: "nodes.too_many_requests" in scene.refused)
+    await eventually(lambda: "nodes.too_many_requests" in scene.refused)
     await scene.desk.revoke(device.device_id, reason="stolen", actor="user:operator")
     await asyncio.wait_for(stopped.wait(), PATIENCE)
     assert sorted(await codes) == [*["nodes.device_gone"] * most, "nodes.too_many_requests"]
@@ -196,7 +198,7 @@ async def test_a_daemon_that_floods_its_device_fills_its_own_line(scene: NodeSce
             waited.append(host.driver._happened.qsize())
             await asyncio.sleep(0)
         assert max(waited) <= host_limits.MAX_UNHEARD + 2 * host_limits.MAX_OPEN
-        await until(lambda: host.driver._happened.empty(), 3 * PATIENCE)
+        await eventually(lambda: host.driver._happened.empty(), 3 * PATIENCE)
         assert len(host.notes()) <= host_limits.MAX_REMEMBERED + host_limits.MAX_OPEN
 
 
@@ -238,20 +240,21 @@ async def test_strangers_who_only_connect_leave_the_daemon_its_descriptors(scene
     before = len(os.listdir("/proc/self/fd"))
     flood = await asyncio.to_thread(_flood, port, 4 * most)
     try:
-        await until(lambda: len(os.listdir("/proc/self/fd")) <= before + most)
+        await eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + most)
         await stream.beat()
     finally:
         flood.kill()
         flood.communicate()
     other = await scene.pair("another")
     other.connect(port)
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                await other.register()
-                break
-            except grpc.aio.AioRpcError:
-                await asyncio.sleep(0.2)
+
+    async def is_registered() -> bool:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await other.register()
+            return True
+        return False
+
+    await eventually(is_registered, every=0.2)
     await other.close()
 
 

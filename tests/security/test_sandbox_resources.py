@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes.eventually import eventually
 from fakes.ordinary_user import run_as_ordinary_user
 from fakes.processes import descendants, marked, new_mark, resident_bytes
 from palyra.errors import PalyraError
@@ -379,10 +380,8 @@ def groups_of(folders: set[str]) -> int:
 
 async def comes_true(condition: Callable[[], bool], what: Callable[[], object]) -> None:
     try:
-        async with asyncio.timeout(HANG_SECONDS):
-            while not condition():
-                await asyncio.sleep(0.02)
-    except TimeoutError:
+        await eventually(condition, HANG_SECONDS)
+    except AssertionError:
         raise AssertionError(what()) from None
 
 

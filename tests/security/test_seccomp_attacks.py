@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, python, run
 from palyra.sandbox.launch import LaunchSpec, RLimit
 from palyra.sandbox.launcher import Launcher
@@ -220,9 +221,7 @@ async def test_a_filter_installed_ahead_stays_with_its_own_kind() -> None:
     async with Launcher(ready=4) as launcher:
         for program, wanted in ((PROGRAMS["tier b"], "2 1"), (None, "0 0"), (PROGRAMS["tier c"], "2 1"), (None, "0 0")):
             for _ in range(6):
-                async with asyncio.timeout(20):
-                    while launcher.ready < 4:
-                        await asyncio.sleep(0.002)
+                await eventually(lambda: launcher.ready >= 4)
                 _, output = await run(launcher, python(script, seccomp=program))
                 assert output.strip() == wanted
 

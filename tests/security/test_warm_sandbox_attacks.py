@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from fakes.processes import descendants, eventually
+from fakes.eventually import eventually, eventually_sync
+from fakes.processes import descendants
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.command import ProcessCommand
@@ -64,7 +65,7 @@ class Scene:
         return await self.full()
 
     async def full(self) -> tuple[WaitingSandbox, ...]:
-        await until(lambda: len(self.runner.ahead.waiting) == limits.WARM_PER_PROFILE)
+        await eventually(lambda: len(self.runner.ahead.waiting) == limits.WARM_PER_PROFILE)
         return self.runner.ahead.waiting
 
     async def used(self, script: str, **more: Any) -> tuple[WaitingSandbox | None, ProcessOutcome]:
@@ -73,12 +74,6 @@ class Scene:
         async with self.runner.started(self.profile(), command) as running:
             ended = await running.ended(PATIENCE_SECONDS)
         return running.sandbox, outcome_of(self.profile(), running, ended)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():
-            await asyncio.sleep(SOON)
 
 
 async def one_that_waits_serves_one_call_and_no_other(scene: Scene) -> None:
@@ -240,7 +235,7 @@ async def a_call_that_is_given_up_leaves_nothing(scene: Scene) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
     waiting = await scene.warm()
-    await until(lambda: scene.runner._launcher.running == len(waiting))
+    await eventually(lambda: scene.runner._launcher.running == len(waiting))
 
 
 async def limits_hold(scene: Scene) -> None:
@@ -358,7 +353,7 @@ async def test_they_are_few_and_end_by_themselves(tmp_path: Path, monkeypatch: p
         for pids in range(20, 25):
             await scene.shell("true", scene.profile(limits=SandboxLimits(pids=pids)))
             await asyncio.sleep(0.05)
-        await until(lambda: scene.runner._launcher.running == 3 == len(scene.runner.ahead.waiting))
+        await eventually(lambda: scene.runner._launcher.running == 3 == len(scene.runner.ahead.waiting))
         monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
         await scene.shell("true", scene.profile(limits=SandboxLimits(pids=30)))
         assert len(scene.runner.ahead.waiting) <= 3
@@ -372,8 +367,8 @@ async def test_one_that_nobody_wants_is_ended(tmp_path: Path, monkeypatch: pytes
     scene = Scene(tmp_path)
     try:
         waiting = await scene.warm()
-        await until(lambda: not scene.runner.ahead.waiting)
-        await until(lambda: all(each.child.ended for each in waiting))
+        await eventually(lambda: not scene.runner.ahead.waiting)
+        await eventually(lambda: all(each.child.ended for each in waiting))
         assert not scene.runner._launcher.running
         assert (await scene.shell("echo cold")).stdout == b"cold\n"
     finally:
@@ -439,7 +434,7 @@ def test_none_outlives_a_daemon_that_was_killed(tmp_path: Path) -> None:
     finally:
         os.kill(daemon.pid, signal.SIGKILL)
         daemon.communicate()
-    eventually(lambda: not any(_lives(pid) for pid in left))
+    eventually_sync(lambda: not any(_lives(pid) for pid in left))
 
 
 def _lives(pid: int) -> bool:
@@ -455,7 +450,7 @@ async def nobody_of_the_same_user_looks_in(base: Path) -> None:
         for each in await scene.warm():
             assert each.inside_pid is not None
             # What it was told last is carried out a moment later.
-            await until(lambda pid=each.inside_pid: not _opens(f"/proc/{pid}/mem"))  # type: ignore[misc]
+            await eventually(lambda pid=each.inside_pid: not _opens(f"/proc/{pid}/mem"))  # type: ignore[misc]
     finally:
         await scene.runner.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.lying_worker import LyingWorkers, ended, saying
 from fakes.wasm_guests import (
@@ -785,8 +786,7 @@ async def test_a_worker_killed_in_the_middle_is_told_and_replaced(tmp_path):
     async with open_runtime(tmp_path, limits=ENDLESS_FUEL) as runtime:
         endless = await runtime.compile(LOOPS["in run"])
         running = asyncio.create_task(runtime.run(endless))
-        while not runtime.pool.busy:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: runtime.pool.busy)
         await asyncio.sleep(0.05)
         for pid in _descendants(_nursery(runtime)):
             os.kill(pid, signal.SIGKILL)
@@ -800,14 +800,15 @@ async def test_a_killed_nursery_is_replaced(tmp_path):
         await _is_well(runtime)
         old = _nursery(runtime)
         os.kill(old, signal.SIGKILL)
+
         # Its workers die with it, a moment later; calls of that moment are lost.
-        for _ in range(200):
+        async def is_replaced() -> bool:
             with contextlib.suppress(WorkerLost):
                 await _is_well(runtime)
-                if _nursery(runtime) not in (old, None):
-                    return
-            await asyncio.sleep(0.02)
-        raise AssertionError("the nursery was not replaced")
+                return _nursery(runtime) not in (old, None)
+            return False
+
+        await eventually(is_replaced)
 
 
 async def test_a_worker_that_does_not_stop_is_killed(tmp_path):
@@ -815,8 +816,7 @@ async def test_a_worker_that_does_not_stop_is_killed(tmp_path):
     async with open_runtime(tmp_path, limits=ENDLESS_FUEL, kill_grace_ms=100) as runtime:
         endless = await runtime.compile(LOOPS["in run"])
         running = asyncio.create_task(runtime.run(endless, timeout_ms=300))
-        while not runtime.pool.busy:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: runtime.pool.busy)
         workers = _descendants(_nursery(runtime))
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
@@ -854,11 +854,7 @@ async def test_workers_die_with_the_daemon(tmp_path):
         daemon.kill()
         daemon.wait()
         daemon.stdout.close()
-    for _ in range(500):
-        if not [pid for pid in family if _lives(pid)]:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("a worker outlived its daemon")
+    await eventually(lambda: not any(map(_lives, family)))
 
 
 def _lives(pid: int) -> bool:
@@ -929,9 +925,8 @@ async def test_no_more_guests_live_at_once_than_allowed_and_the_next_waits(tmp_p
             return await runtime.run(module, grants=GRANTS, services=services, limits=limits, timeout_ms=timeout_ms)
 
         living = [asyncio.create_task(call()) for _ in range(256)]
-        while services.waiting < 256:
-            await asyncio.sleep(0.05)
-            assert not any(task.done() for task in living)
+        await eventually(lambda: services.waiting >= 256 or any(task.done() for task in living))
+        assert not any(task.done() for task in living)
         with pytest.raises(Quota):
             await call(timeout_ms=100)
         assert services.waiting == runtime.pool.busy == 256
@@ -1056,8 +1051,8 @@ async def test_real_workers_are_confined(tmp_path):
     async with open_runtime(tmp_path) as runtime:
         await _is_well(runtime)
         # The process that compiled is on its way out.
-        while len(workers := _descendants(_nursery(runtime))) > 1:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(_descendants(_nursery(runtime))) <= 1)
+        workers = _descendants(_nursery(runtime))
         assert workers
         for pid in workers:
             status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())

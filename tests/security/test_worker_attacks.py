@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fakes.eventually import eventually
 from fakes.identity_house import DeviceKey
 from fakes.worker_house import PATIENCE, EnvelopeKey, HandWorker, WorkerHouse, open_house
 from palyra.wire.worker.v1 import worker_pb2 as wire
@@ -171,7 +172,7 @@ async def test_a_result_after_fencing_counts_neither_late_nor_under_a_newer_fenc
     offer = await worker.hear("lease")
     await worker.hang_up()
     house.clock.ahead_ms += TIMEOUT_MS
-    await house.until(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
+    await eventually(lambda: not house.parts.ledger.lease(offer.lease_id).is_open)
     with pytest.raises(LeaseLost):
         await call
     await worker.online(open_ids=(offer.lease_id,))
@@ -353,7 +354,7 @@ async def test_who_is_let_out_of_quarantine_and_keeps_a_workspace_is_found_out(
         await house.parts.desk.batcher.settle()
         assert worker.record().state.value == "available"
         house.clock.ahead_ms += house.settings.policy().settle_grace_ms
-        await house.until(lambda: not worker.record().written_off)
+        await eventually(lambda: not worker.record().written_off)
     elif how == "reported":
         assert (await worker.settle(offer)).code == "lease.fenced"
     await worker.say(heartbeat=wire.Heartbeat(workspaces=1, slots=4))

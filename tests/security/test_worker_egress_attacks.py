@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from fakes.egress_fleet import PATIENCE, EgressFleet, ProxyProcess, egress_fleet, listening
+from fakes.eventually import eventually
 from fakes.fleet_scene import OTHER, WORKER
 from fakes.node_scene import ByHand
 from fakes.ordinary_user import NOBODY, as_ordinary_user
@@ -186,9 +187,7 @@ async def test_a_violation_seen_while_the_daemon_is_away_is_reported_later(scene
     scene.restart()
     assert scene.process.said["unreported"] >= 1
     assert (await scene.fleet.quarantined()).reason == "worker.egress_violation"
-    async with asyncio.timeout(PATIENCE):
-        while (scene.home / "egress" / "violations.v1.jsonl").stat().st_size:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: not (scene.home / "egress" / "violations.v1.jsonl").stat().st_size)
 
 
 @pytest.mark.parametrize("heard_first", ["worker", "proxy"])
@@ -272,9 +271,7 @@ with socket.create_connection(("{HOST}", 443), 20) as c:
         print("ended", error)
 """
     running = asyncio.create_task(scene.run(lease, script))
-    async with asyncio.timeout(PATIENCE):
-        while not (scene.base / "workspace" / "connected").exists():
-            await asyncio.sleep(0.02)
+    await eventually(lambda: (scene.base / "workspace" / "connected").exists())
     scene.fleet.desk.end(lease.lease_id)
     outcome = await running
     assert b"connected" in outcome.stdout and b"ended" in outcome.stdout, outcome.stderr
@@ -411,12 +408,14 @@ async def test_one_process_of_the_worker_at_a_time(scene: Scene) -> None:
     assert refused.value.remote_code == "worker_egress.another_connected"
     scene.way.close()
     third = ProxyOfWorker(scene.path)
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            with contextlib.suppress(RemoteError):
-                await third.binding(WORKER, "n")
-                break
-            await asyncio.sleep(0.02)
+
+    async def is_let_in() -> bool:
+        with contextlib.suppress(RemoteError):
+            await third.binding(WORKER, "n")
+            return True
+        return False
+
+    await eventually(is_let_in)
     third.close()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.raw_http import RawAnswer, ask, make_token, operator
 from palyra.api.app import create_app
@@ -124,8 +125,7 @@ async def test_cancelling_ends_a_running_call_and_leaves_an_ended_one(tmp_path: 
         token = await make_token(house)
         body = {"tool": "sleep", "arguments": {"seconds": 600}, "timeout_ms": 600_000}
         calling = asyncio.create_task(ask(app, "POST", "/v1/tool-calls", token=token, body=body))
-        while not house.kinds(kind="call.started"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.kinds(kind="call.started"))
         call_id = house.gateway.store.events_since(0, 100, kind="call.started")[0].call
         ended = await ask(app, "DELETE", f"/v1/tool-calls/{call_id}", token=token)
         assert ended.data["status"] == "cancelled"

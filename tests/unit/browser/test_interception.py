@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.page_scene import EVIL, SHOP, ListedJudge, NotAllowed
 from palyra.browser.cdp_codec import CdpEvent
 from palyra.browser.cdp_pipe import TooManyCommands
@@ -78,8 +79,7 @@ async def test_documents_wait_for_their_judge_and_are_known_afterwards() -> None
     held.browser.pause("1", f"http://{SHOP}/", "Document", networkId="L1")
     held.browser.pause("2", f"http://{EVIL}/", "Document", networkId="L2")
     assert held.browser.posted == []
-    while len(held.browser.posted) < 2:
-        await asyncio.sleep(0)
+    await eventually(lambda: len(held.browser.posted) >= 2, every=0)
     assert held.browser.answers() == {"1": "Fetch.continueRequest", "2": "Fetch.failRequest"}
     assert held.interception.was_judged("L1")
     assert not held.interception.was_judged("L2")
@@ -103,8 +103,7 @@ async def test_a_judge_that_fails_or_never_answers_lets_nothing_pass() -> None:
     held.browser.pause("1", f"http://{SHOP}/a.png")
     held.browser.pause("2", f"http://{SHOP}/", "Document")
     held.browser.pause("3", f"http://{SHOP}/slow", "Document")
-    while len(held.browser.posted) < 2:
-        await asyncio.sleep(0)
+    await eventually(lambda: len(held.browser.posted) >= 2, every=0)
     await held.interception.close()
     assert held.browser.answers() == {"1": "Fetch.failRequest", "2": "Fetch.failRequest"}
     assert {each.code for each in held.refusals.since(0)} == {"internal.bug"}
@@ -125,8 +124,7 @@ async def test_a_thousand_frames_are_judged_a_few_at_a_time() -> None:
     held = Held(judge)
     for number in range(1_000):
         held.browser.pause(str(number), f"http://{SHOP}/{number}", "Document")
-    while len(held.browser.posted) < 1_000:
-        await asyncio.sleep(0)
+    await eventually(lambda: len(held.browser.posted) >= 1_000, every=0)
     assert judge.most == MAX_JUDGED_AT_ONCE
 
 

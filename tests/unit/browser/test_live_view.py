@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from fakes.eventually import eventually
 from fakes.page_scene import SECRET, PageScene, page_scene
 from palyra.browser.action import BadAction, OpenTab, SwitchTab
 from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
@@ -115,7 +116,7 @@ async def test_a_person_answers_a_dialog_with_enter_or_escape(scene: PageScene) 
     await live.take_over(ADA)
     for key in ("Enter", "Escape"):
         await live.operate(ADA, OperatorInput(does=OperatorDoes.CLICK, x=20, y=120))
-        await scene.until(lambda: scene.pages.active_tab().dialog() is not None)
+        await eventually(lambda: scene.pages.active_tab().dialog() is not None)
         with pytest.raises(DialogOpen):
             await live.operate(ADA, OperatorInput(does=OperatorDoes.CLICK, x=20, y=120))
         await live.operate(ADA, OperatorInput(does=OperatorDoes.KEY, key=key))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from fakes.eventually import eventually
 from fakes.page_scene import OTHER, SECRET, PageScene, page_scene
 from palyra.browser.action import LoadState, Navigate, Reload, ResetState
 from palyra.browser.page_errors import NavigationFailed, NavigationTimeout
@@ -86,4 +87,4 @@ async def test_a_page_that_goes_on_by_itself_is_followed(scene: PageScene) -> No
     scene.site.pages["/chain"] = "<script>location.replace('/end')</script>"
     scene.site.pages["/end"] = "<title>End</title>"
     await scene.go("/chain", wait=LoadState.IDLE)
-    await scene.until(lambda: scene.pages.active_tab().url == scene.site.url("/end"))
+    await eventually(lambda: scene.pages.active_tab().url == scene.site.url("/end"))

@@ -1,12 +1,12 @@
 """Downloads of a session in a real Chromium: told with their ids, judged, kept, or refused."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from fakes.eventually import eventually
 from fakes.page_scene import SECRET, PageScene, page_scene
 from palyra.browser.budget import SessionBudget
 from palyra.browser.download import Folder, Reason, rules
@@ -95,13 +95,11 @@ async def test_what_grows_too_large_is_stopped_and_quarantined(
     scene.site.unsized.add("/endless.csv")
     outcome = await scene.go("/endless.csv")
     (id_,) = outcome.downloads
-    async with asyncio.timeout(60):
-        while not [each for each in folders.records() if each.id == id_]:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: [each for each in folders.records() if each.id == id_])
     kept = record(folders, id_)
     assert kept.folder is Folder.QUARANTINE and Reason.TOO_LARGE in kept.reasons
     # Nothing is left where Chromium writes, also not of what was refused before.
-    await scene.until(lambda: not list(Path(scene.process.downloads).iterdir()))
+    await eventually(lambda: not list(Path(scene.process.downloads).iterdir()))
 
 
 async def test_a_session_without_folders_downloads_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from fakes.processes import eventually
+from fakes.eventually import eventually_sync
 from palyra.browser.process_look import descendants, is_ending, look_at_network, look_at_process, start_time
 
 _SLEEP = "import sys; sys.stdin.read()"
@@ -61,7 +61,7 @@ def test_children_of_every_thread_are_found() -> None:
 def test_the_kind_of_a_process_is_in_its_words(words: tuple[str, ...], kind: str) -> None:
     with subprocess.Popen([sys.executable, "-c", _SLEEP, *words], stdin=subprocess.PIPE) as child:
         # For a moment after its start it has no words at all.
-        eventually(lambda: look_at_process(child.pid))
+        eventually_sync(lambda: look_at_process(child.pid))
         seen = look_at_process(child.pid)
         child.kill()
     assert seen is not None and seen.uid == os.geteuid()

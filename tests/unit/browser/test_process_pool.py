@@ -1,10 +1,11 @@
 """Browsers kept ready; plain values stand in for them here, real ones in the security tests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
+from fakes.eventually import eventually
 from palyra.browser import engine_limits as limits
 from palyra.browser.process_pool import BadPoolSize, PoolClosed, ProcessPool
 from palyra.browser.process_tree import StartFailed
@@ -56,16 +57,11 @@ async def pool(house: House) -> AsyncIterator[ProcessPool[Browser]]:
     await pool.close()
 
 
-async def until(true: Callable[[], object]) -> None:
-    while not true():
-        await asyncio.sleep(0.001)
-
-
 async def test_as_many_as_wanted_are_ready_and_replaced_when_taken(house: House, pool: ProcessPool[Browser]) -> None:
-    await until(lambda: pool.ready == 2)
+    await eventually(lambda: pool.ready == 2)
     taken = await pool.take()
     assert taken is house.made[0]
-    await until(lambda: pool.ready == 2)
+    await eventually(lambda: pool.ready == 2)
     assert len(house.made) == 3
 
 
@@ -80,11 +76,11 @@ async def test_none_is_given_out_twice(house: House, pool: ProcessPool[Browser])
 
 
 async def test_a_spare_that_died_is_not_given_out_and_replaced(house: House, pool: ProcessPool[Browser]) -> None:
-    await until(lambda: pool.ready == 2)
+    await eventually(lambda: pool.ready == 2)
     house.made[0].ended.set()
-    await until(lambda: pool.ready == 2)
+    await eventually(lambda: pool.ready == 2)
     assert (await pool.take()).number == 1
-    await until(lambda: house.made[0].closed == 1)
+    await eventually(lambda: house.made[0].closed == 1)
 
 
 async def test_trouble_with_starting_is_told_to_who_takes_and_passes(
@@ -97,12 +93,12 @@ async def test_trouble_with_starting_is_told_to_who_takes_and_passes(
         await pool.take()
     pool.fill()
     pool.fill()
-    await until(lambda: pool.ready == 1)
+    await eventually(lambda: pool.ready == 1)
     await pool.close()
 
 
 async def test_a_closed_pool_gives_out_nothing_and_leaves_nothing(house: House, pool: ProcessPool[Browser]) -> None:
-    await until(lambda: pool.ready == 2)
+    await eventually(lambda: pool.ready == 2)
     await pool.close()
     await pool.close()
     with pytest.raises(PoolClosed):

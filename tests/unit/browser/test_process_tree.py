@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.processes import own_descriptors
 from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, INFO_FD
 from palyra.browser.process_look import start_time
@@ -83,8 +84,7 @@ async def test_a_daemon_that_goes_away_before_the_gate_starts_nothing(tmp_path: 
     tree = spawn(("/bin/sh", "-c", gate))
     await tree.built()
     tree.release()
-    while os.path.exists(f"/proc/{tree.pid}") and os.waitpid(tree.pid, os.WNOHANG) == (0, 0):
-        await asyncio.sleep(0.005)
+    await eventually(lambda: not (os.path.exists(f"/proc/{tree.pid}") and os.waitpid(tree.pid, os.WNOHANG) == (0, 0)))
     assert not started.exists()
 
 
@@ -104,25 +104,21 @@ DOES
 async def test_what_waits_for_bubblewraps_word_ends_with_it(does: str) -> None:
     tree = python(WAITS.replace("DOES", does))
     async with asyncio.timeout(60):
-        while not tree.said:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: tree.said)
         waiting = int(tree.said)
         if does == "os._exit(1)":
             await tree.gone(60)
         else:
             assert start_time(waiting) is not None
         await tree.end()
-        while start_time(waiting) is not None:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: start_time(waiting) is None)
 
 
 @pytest.mark.promise("P-browser-ends")
 async def test_bubblewrap_is_not_ended_by_telling_who_is_gone_what_it_started() -> None:
     tree = python("import os; os.write(7, b'x' * 4096); os.write(1, b'went on'); os.read(5, 1)")
     os.close(tree.take(INFO_FD))
-    async with asyncio.timeout(60):
-        while not tree.said:
-            await asyncio.sleep(0.005)
+    await eventually(lambda: tree.said)
     assert tree.said == "went on"
     await tree.end()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from fakes.eventually import eventually
 from fakes.page_scene import EVIL, OTHER, SECRET, SHOP, NotAllowed, PageScene, page_scene
 from palyra.browser import session_pages
 from palyra.browser.action import (
@@ -71,7 +72,7 @@ async def test_a_title_is_told_as_it_is_after_each_action(scene: PageScene) -> N
     assert (await scene.run("Object.keys(globalThis).filter(key => key.startsWith('tell_')).length")).value_json == "0"
     popup = await scene.run("const w = open('/'); 1")
     opened = scene.pages.find_tab(popup.new_tabs[0].tab)
-    await scene.until(lambda: not opened.load.busy)
+    await eventually(lambda: not opened.load.busy)
     await scene.run("document.querySelector('title').textContent = 'Text'")
     assert [tab.title for tab in (await scene.pages.observe(ObserveAsk())).tabs] == ["Text", "Shop"]
 
@@ -86,7 +87,7 @@ async def test_a_page_that_changes_its_title_all_the_time_is_told_of_in_moderati
     )
     await scene.run("(async () => { for (let n = 0; n < 500; n++) { document.title = `n${n}`; await null } })()")
     assert 1 <= len(told) <= 60
-    await scene.until(lambda: tab.title == "n499")
+    await eventually(lambda: tab.title == "n499")
     stop()
 
 
@@ -214,7 +215,7 @@ async def test_frames_of_other_sites_and_their_worlds(scene: PageScene) -> None:
         answer = await tab.cdp.send("Runtime.evaluate", params, frame.session_id)
         assert answer["result"]["value"] == ["inside", "undefined"]
     await scene.run("document.querySelectorAll('iframe').forEach((each) => each.remove())")
-    await scene.until(lambda: len(tab.frames()) == 1)
+    await eventually(lambda: len(tab.frames()) == 1)
 
 
 @pytest.mark.promise("P-secret-typed")

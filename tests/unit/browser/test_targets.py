@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from fakes.eventually import eventually
 from fakes.page_scene import PageScene, page_scene
 from palyra.browser.action import CloseTab, Evaluate, Navigate, OpenTab, ResetState, SwitchTab
 from palyra.browser.budget import BudgetSpent
@@ -40,7 +41,7 @@ async def test_a_crash_is_told_and_the_tab_can_be_used_again(scene: PageScene) -
     tab = scene.pages.active_tab()
     # Only we can send a tab there; no caller may.
     crash = asyncio.ensure_future(scene.process.cdp.send("Page.navigate", {"url": "chrome://crash"}, tab.session_id))
-    await scene.until(lambda: tab.crashed)
+    await eventually(lambda: tab.crashed)
     crash.cancel()
     await asyncio.gather(crash, return_exceptions=True)
     with pytest.raises(TabCrashed):
@@ -70,8 +71,8 @@ async def test_a_page_that_closes_itself_leaves_a_blank_tab(scene: PageScene) ->
     assert (outcome.tab, len(scene.pages.tabs()), scene.meter.tabs) == (opened.tab, 1, 1)
     # The last one goes as well: a session always has a tab.
     await scene.process.cdp.send("Target.closeTarget", {"targetId": scene.pages.active_tab().target_id})
-    await scene.until(lambda: [tab.url for tab in scene.pages.tabs()] == ["about:blank"])
-    await scene.until(lambda: scene.pages.active_tab().ready.is_set())
+    await eventually(lambda: [tab.url for tab in scene.pages.tabs()] == ["about:blank"])
+    await eventually(lambda: scene.pages.active_tab().ready.is_set())
     assert (await scene.go()).title == "Shop"
 
 
@@ -98,7 +99,7 @@ async def test_a_dead_network_service_ends_every_wait_with_its_code(tmp_path: Pa
         await scene.go()
         scene.site.held["/never"] = asyncio.Event()
         waiting = asyncio.ensure_future(scene.pages.perform(Navigate(url=scene.site.url("/never"))))
-        await scene.until(lambda: "shop.test/never" in scene.site.asked)
+        await eventually(lambda: "shop.test/never" in scene.site.asked)
         seen = (look_at_process(pid) for pid in descendants(scene.process.pid))
         (service,) = (each.pid for each in seen if each is not None and each.kind == NETWORK_SERVICE)
         os.kill(service, signal.SIGKILL)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fakes.console_house import Visitor, listen, visitor
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from fakes.raw_http import operator
 from palyra.console.limits import MAX_SESSIONS, SESSION_IDLE_MS
@@ -73,8 +74,7 @@ async def test_an_idle_session_is_over_and_a_live_page_does_not_keep_it(tmp_path
         assert (await known.get("/", palyra_live="1")).status == 200
         starts: list[asyncio.Event] = []
         listening = asyncio.create_task(listen(known, starts))
-        while not any(each.is_set() for each in starts):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: any(each.is_set() for each in starts))
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         await asyncio.to_thread(age, 61_000)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.skill_scene import ACTOR, SKILL, archive
 from fakes.wasm_skills import TOOL, put_in_use, status_module
@@ -80,12 +81,9 @@ async def test_calls_go_on_while_versions_change(tmp_path: Path) -> None:
 
 async def test_what_is_approved_is_compiled_before_anybody_calls_it(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
-        compiled = house.gateway.wasm._skills._compiled
         for version, result in (("1.0.0", 1), ("1.1.0", 2)):
             module = status_module(f"(i32.const {result})")
             await put_in_use(house, version, module=module)
             digest = hashlib.sha256(module).hexdigest()
-            async with asyncio.timeout(60):
-                while digest not in (compiled := house.gateway.wasm._skills._compiled):
-                    await asyncio.sleep(0.01)
-        assert len(compiled) == 1, "what is not in use any more is forgotten"
+            await eventually(lambda digest=digest: digest in house.gateway.wasm._skills._compiled)
+        assert len(house.gateway.wasm._skills._compiled) == 1, "what is not in use any more is forgotten"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from palyra.daemons import approval_expiry
 from palyra.journal.sqlite_faults import DiskFull, JournalBusy
@@ -21,9 +22,7 @@ def nobody_else_asks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ended(house: House, approval_id: str | None) -> None:
-    async with asyncio.timeout(60):
-        while read_approval(house.gateway.store, approval_id or "").state is not ApprovalState.EXPIRED:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: read_approval(house.gateway.store, approval_id or "").state is ApprovalState.EXPIRED)
 
 
 @pytest.mark.promise("P-approval-ends")

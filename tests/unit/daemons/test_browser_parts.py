@@ -1,6 +1,5 @@
 """``browser_parts``, ``browser_link``, ``browser_results``, ``browser_specs``, ``browser_sessions``: by themselves."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import msgspec
 import pytest
 
 from fakes.browsing import Agent, browsing, opened
+from fakes.eventually import eventually
 from fakes.memory_browser import FENCES, MemoryBrowser
 from palyra.browser.action import ActionOutcome
 from palyra.browser.fences import Fence
@@ -76,8 +76,7 @@ async def test_a_session_that_ends_by_itself_is_on_record_and_gone(tmp_path: Pat
         await browser.tell(session, "browser.session_failed", code="browser.network_service_died", text="it died")
         await browser.tell(session, "browser.session_closed", text="its browser broke")
         await browser.end(agent.session)
-        while not house.events(kind="browser.session_closed"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.events(kind="browser.session_closed"))
         (failed,) = house.events(kind="browser.session_failed")
         assert failed[1]["code"] == "browser.network_service_died"
         assert house.events(kind="browser.session_closed")[0][1]["reason"] == "its browser broke"
@@ -171,8 +170,7 @@ async def test_a_session_whose_opening_cannot_be_recorded_is_closed(
         agent = Agent(house, await house.open_run("agent:bot"))
         answer = await agent.call("browser.open", approve=True, hosts=["shop.test"])
         assert answer.error is not None and answer.error["code"] == "journal.disk_full"
-        while not house.events(kind="browser.session_closed"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.events(kind="browser.session_closed"))
         assert not browser.sessions_by_id and not list(parts.book)
 
 
@@ -186,15 +184,13 @@ async def test_a_session_whose_doings_cannot_be_recorded_ends_alone_and_says_why
             patch.setattr(Ballast, "secure", lambda _: False)
             failing = browser.sessions_by_id[agent.session]
             await browser.tell(failing, "browser.session_failed", code="browser.tab_crashed", text="it died")
-            while not (closed := house.events(kind="browser.session_closed")):
-                await asyncio.sleep(0.01)
+            closed = await eventually(lambda: house.events(kind="browser.session_closed"))
         assert "cannot be recorded: the disk is too full" in closed[0][1]["reason"]
         assert agent.session not in browser.sessions_by_id
         assert not browser.closed, "the browser daemon is not given up"
         await browser.tell(browser.sessions_by_id[other.session], "browser.session_closed", text="by itself")
         await browser.end(other.session)
-        while len(house.events(kind="browser.session_closed")) < 2:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(house.events(kind="browser.session_closed")) >= 2)
     assert "Traceback" not in caplog.text
 
 
@@ -209,7 +205,6 @@ async def test_the_end_of_a_session_is_recorded_when_the_disk_is_too_full_for_ne
         with pytest.raises(DiskFull):
             await house.call("echo", {"text": "new work"})
         await browser.end(agent.session)
-        while not house.events(kind="browser.session_closed"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.events(kind="browser.session_closed"))
         monkeypatch.undo()
     assert "Traceback" not in caplog.text

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fakes.browsing import SETTINGS, Agent, browsing, opened
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from fakes.memory_browser import CSV
 from palyra.browser.action import Screenshot, SetFileInput, Type
@@ -156,8 +157,7 @@ async def test_policy_can_take_a_host_away_and_cuts_sessions_that_have_it(tmp_pa
             ' when { resource.name == "other.test" };'
         )
         await house.gateway.policy.reload()
-        while house.events(kind="browser.session_closed") == []:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.events(kind="browser.session_closed") != [])
         ended = [payload for _, payload in house.events(kind="browser.session_closed")]
         assert [each["reason"] for each in ended] == ["policy no longer allows other.test:80, other.test:443"]
         assert (await agent.call("browser.snapshot")).state is CallState.REFUSED
@@ -346,8 +346,7 @@ async def test_a_person_is_asked_to_take_over_and_hands_back(tmp_path: Path) -> 
         desk = house.gateway.browser.desk
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(agent.call("browser.handoff", reason="the second factor"))
-            while not house.events(kind="browser.handoff_requested"):
-                await asyncio.sleep(0.01)
+            await eventually(lambda: house.events(kind="browser.handoff_requested"))
             taken = await desk.take_over(agent.session, "user:alice", "helping")
             assert taken["state"] == "taken_over" and taken["operator"] == "user:alice"
             await desk.hand_back(agent.session, "user:alice")

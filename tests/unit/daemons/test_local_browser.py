@@ -1,6 +1,5 @@
 """The browser daemon beside ``palyra up``: there while it runs, started again when it died, and gone with it."""
 
-import asyncio
 import json
 import os
 import signal
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.processes import eventually
+from fakes.eventually import eventually
 from palyra.browser.browser_client import BrowserClient
 from palyra.browser.socket_place import SOCKET_FOLDER
 from palyra.config.state_dir import StateDir
@@ -25,7 +24,7 @@ def pid_of(state: StateDir) -> int:
 
 
 async def up(state: StateDir, besides: int = 0) -> int:
-    await asyncio.to_thread(eventually, lambda: pid_of(state) not in (0, besides), seconds=60)
+    await eventually(lambda: pid_of(state) not in (0, besides), seconds=60)
     return pid_of(state)
 
 
@@ -35,7 +34,7 @@ async def test_it_is_kept_running_and_ends_with_us(tmp_path: Path) -> None:
     async with LocalBrowser(state, config=None, say=said.append).running():
         first = await up(state)
         async with LocalBrowser(state, config=None, say=said.append).running():
-            await asyncio.to_thread(eventually, lambda: said)
+            await eventually(lambda: said)
         assert "runs in this state directory already" in said.pop()
         os.kill(first, signal.SIGKILL)
         second = await up(state, besides=first)
@@ -54,7 +53,7 @@ async def test_the_one_of_a_daemon_that_was_killed_is_followed_by_another(
     state.path("browser").mkdir(mode=0o700)
     left = HeldLock.take(state.path(local_browser.LOCK_FILE))
     async with LocalBrowser(state, config=None, say=said.append).running():
-        await asyncio.to_thread(eventually, lambda: said)
+        await eventually(lambda: said)
         assert "runs in this state directory already" in said[0]
         left.release(remove=False)
         await up(state)
@@ -71,5 +70,5 @@ async def test_one_that_cannot_stay_up_is_given_up(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(local_browser, "RESTART_SECONDS", 0.0)
     monkeypatch.setattr(local_browser, "MAX_STARTS", 2)
     async with keeping.running():
-        await asyncio.to_thread(eventually, lambda: any("does not stay up" in each for each in said), seconds=60)
+        await eventually(lambda: any("does not stay up" in each for each in said), seconds=60)
     assert len(said) == 3

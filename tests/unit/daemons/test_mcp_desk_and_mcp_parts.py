@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from fakes.raw_http import make_token
 from palyra.daemons.mcp_desk import McpDesk
@@ -64,8 +65,7 @@ async def test_cancelling_the_wait_cancels_the_call(tmp_path: Path) -> None:
         desk = desk_of(house)
         asked = a_call("sleep", seconds=300)
         waiting = asyncio.create_task(desk.call(BOT, asked))
-        while not house.gateway.broker.running():
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.gateway.broker.running())
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

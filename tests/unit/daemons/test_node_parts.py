@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.house_devices import HouseDevices
 from fakes.identity_house import ACTOR
@@ -18,13 +19,6 @@ from palyra.daemons.node_parts import advertised_names
 from palyra.errors import PalyraError
 
 
-async def until(condition) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-@pytest.mark.promise("P-api-local")
 def test_nothing_of_grpc_is_loaded_and_no_port_opened_before_a_device_is_wanted(tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys
@@ -60,7 +54,7 @@ async def test_a_code_opens_the_listeners_and_their_ports_are_kept(tmp_path: Pat
     # A device is paired: the daemon listens from its start, where it did before.
     async with open_house(tmp_path, settings) as house:
         again = HouseDevices(house)
-        await until(lambda: again.port)
+        await eventually(lambda: again.port)
         assert again.port == port
         device.scene = again  # type: ignore[assignment]
         await (await device.online()).beat()
@@ -114,7 +108,7 @@ async def test_a_revocation_that_was_cut_off_is_finished_at_the_next_start(tmp_p
     async with open_house(tmp_path) as house:
         desk = (await house.gateway.nodes.opened()).desk
         assert desk.find(other.device_id).revoked_ms is None
-        await until(lambda: desk.find(device.device_id).revoked_ms is not None)
+        await eventually(lambda: desk.find(device.device_id).revoked_ms is not None)
 
 
 async def test_a_device_that_another_process_revoked_is_revoked_in_the_record_too(tmp_path: Path) -> None:
@@ -126,7 +120,7 @@ async def test_a_device_that_another_process_revoked_is_revoked_in_the_record_to
         elsewhere.close()
         await stream.ended()
         desk = (await house.gateway.nodes.opened()).desk
-        await until(lambda: desk.find(device.device_id).revoked_ms is not None)
+        await eventually(lambda: desk.find(device.device_id).revoked_ms is not None)
         assert desk.find(device.device_id).revoked_reason == "stolen"
         await device.close()
 

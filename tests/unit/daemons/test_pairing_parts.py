@@ -1,9 +1,9 @@
-import asyncio
 import contextlib
 import socket
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.identity_house import DeviceKey
 from fakes.pairing_scene import Device
@@ -37,13 +37,13 @@ async def test_a_listener_comes_back_for_a_code_of_an_earlier_life(tmp_path):
         _, made, code = await code_of(house)
     async with open_house(tmp_path) as house:
         device = Device(made.addresses[0])
-        for _ in range(200):
+
+        async def is_proved() -> bool:
             with contextlib.suppress(Exception):
-                assert await device.prove(code)
-                break
-            await asyncio.sleep(0.05)
-        else:
-            pytest.fail("nobody listens")
+                return bool(await device.prove(code))
+            return False
+
+        await eventually(is_proved)
 
 
 async def test_without_a_daemon_no_code_is_made(tmp_path):

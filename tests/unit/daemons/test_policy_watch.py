@@ -1,10 +1,10 @@
 """The policies in force change whole, on record, or not at all."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from palyra.daemons.policy_watch import LAST_GOOD
 from palyra.errors import PalyraError
@@ -36,8 +36,7 @@ async def test_a_good_edit_is_swapped_in_and_recorded(tmp_path: Path, policies: 
         # The watcher may have been faster: then there is nothing left to swap.
         assert isinstance(await policy.reload(), (Swapped, Unchanged))
         assert policy.bundle_digest != before and await echo(house) is CallState.DENIED
-        while not (swapped := house.events(kind="policy.swapped")):
-            await asyncio.sleep(0.01)
+        swapped = await eventually(lambda: house.events(kind="policy.swapped"))
         assert len(swapped) == 1
         assert (swapped[0][1]["old"], swapped[0][1]["new"]) == (before, policy.bundle_digest)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.skill_scene import ACTOR, SKILL
 from fakes.wasm_guests import ECHO, imported, minimal, text_at, wasm
@@ -114,8 +115,7 @@ async def test_a_guest_that_is_stopped_costs_all_that_it_might_have_burned(tmp_p
         run = await house.open_run(wasm_fuel=2 * fuel)
         arguments = {} if tool == TOOL else {"skill_id": SKILL, "tool": "add"}
         calling = group.create_task(house.call(tool, arguments, run_id=run))
-        while not house.gateway.wasm.runtime.pool._busy:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.gateway.wasm.runtime.pool._busy)
         (started,) = house.gateway.store.events_since(0, 1_000, kind="call.started")
         await house.gateway.broker.cancel(started.call)
         assert (await calling).state.value == "cancelled"

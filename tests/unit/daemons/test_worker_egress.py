@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.loopback import greeting
 from fakes.node_scene import MovedClock
 from palyra.daemons.worker_egress import WorkerEgress
@@ -184,9 +185,7 @@ async def test_after_its_end_a_lease_reaches_nothing_and_later_that_is_a_violati
             case "deadline":
                 scene.clock.ahead_ms += 60_000
                 sweeping = asyncio.create_task(scene.egress.sweep())
-                async with asyncio.timeout(20):
-                    while not scene.egress.book.of(REF.lease_id).is_over:  # type: ignore[union-attr]
-                        await asyncio.sleep(0.01)
+                await eventually(lambda: scene.egress.book.of(REF.lease_id).is_over)
                 sweeping.cancel()
         assert b"403" in await scene.connect(at, scene.host)
         with pytest.raises(LeaseOver):

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from fakes.egress_fleet import EgressFleet, egress_fleet
+from fakes.eventually import eventually
 from fakes.node_scene import ByHand
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
@@ -58,9 +59,11 @@ class Linked:
         self.link = EgressLink(self.folder, record, self.egress, clock=SystemClock(), draw=random.random)
 
     async def knows(self, number: int, *, over: bool = False) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while (found := self.egress.book.of(f"{number:026d}")) is None or found.is_over is not over:
-                await asyncio.sleep(0.01)
+        def is_known() -> bool:
+            found = self.egress.book.of(f"{number:026d}")
+            return found is not None and found.is_over is over
+
+        await eventually(is_known)
 
 
 @asynccontextmanager
@@ -116,10 +119,9 @@ async def test_the_certificate_is_renewed_for_the_same_key_and_the_streams_go_on
     async with linked(tmp_path) as scene:
         before = scene.folder.load()
         scene.link._renew_now.set()
-        async with asyncio.timeout(PATIENCE):
-            while (after := scene.folder.load()) is None or after.generation == scene.record.generation:
-                await asyncio.sleep(0.01)
-        assert before is not None and after.key_pem is not None and before.key_pem is not None
+        await eventually(lambda: (now := scene.folder.load()) and now.generation != scene.record.generation)
+        after = scene.folder.load()
+        assert before is not None and after is not None and after.key_pem is not None and before.key_pem is not None
         assert after.key_pem.reveal() == before.key_pem.reveal()
         assert after.certificate_pem != before.certificate_pem
         scene.fleet.desk.grant(str(scene.device.device_id), grant(5))
@@ -132,9 +134,7 @@ async def test_the_certificate_is_renewed_for_the_same_key_and_the_streams_go_on
 async def test_a_proxy_that_was_revoked_keeps_trying_and_opens_nothing_new(tmp_path: Path) -> None:
     async with linked(tmp_path) as scene:
         await scene.fleet.nodes.identities.revoke(scene.device.device_id, reason="test", actor="user:operator")
-        async with asyncio.timeout(PATIENCE):
-            while scene.link.online.is_set():
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not scene.link.online.is_set())
         assert not scene.fleet.desk.grant(str(scene.device.device_id), grant(6))
         assert scene.egress.book.of(grant(6).lease_id) is None
 

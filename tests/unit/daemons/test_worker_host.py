@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.worker_scene import worker_scene
 from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
@@ -28,9 +29,7 @@ async def test_it_runs_alone_on_its_folder_until_a_signal_and_its_status_is_seen
         said: list[str] = []
         life = asyncio.create_task(WorkerHost(Settings(), scene.state, said.append).run())
         await scene.fleet.until(lambda: scene.fleet.attestation_answers)
-        async with asyncio.timeout(30):
-            while status_of(scene.state).get("state") != "online":
-                await asyncio.sleep(0.02)
+        await eventually(lambda: status_of(scene.state).get("state") == "online")
         shown = status_of(scene.state)
         assert shown["running"] and shown["worker_id"] == scene.worker_id and shown["open_leases"] == []
         with pytest.raises(HostRunning):

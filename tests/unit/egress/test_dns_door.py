@@ -5,6 +5,7 @@ import pytest
 
 from fakes.dns_query import question, udp
 from fakes.egress_scene import SITE, scene
+from fakes.eventually import eventually
 from palyra.egress.door import Listener
 from palyra.egress.synthetic_names import SyntheticNames
 
@@ -49,7 +50,7 @@ async def test_tcp_answers_one_question_after_the_other() -> None:
             await odd.send(nonsense)
             assert await odd.is_reset()
             await odd.close()
-        await stage.until(lambda: len(stage.recorder.codes()) == 2)
+        await eventually(lambda: len(stage.recorder.codes()) == 2)
         assert set(stage.recorder.codes()) == {"egress.malformed_traffic"}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.egress_scene import SITE, echo, scene, server
+from fakes.eventually import eventually
 from palyra.egress.proxy_limits import LOOPBACK_CONGESTION, MAX_REFUSALS_KEPT, ProxyLimits
 
 SYSTEM_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
@@ -43,7 +44,7 @@ async def test_one_call_gets_so_many_connections_and_no_more() -> None:
         await third.close()
         assert stage.recorder.codes() == ["egress.too_many_tunnels"]
         await first.close()
-        await stage.until(lambda: len(stage.door.tunnels) == 1)
+        await eventually(lambda: len(stage.door.tunnels) == 1)
         fourth = await stage.connect(f"{SITE}:{port}")
         for client in (second, fourth):
             await client.close()

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from fakes.egress_scene import SITE, echo, hello_for, say_what_was_asked, scene, server, use_ports
+from fakes.eventually import eventually
 from palyra.egress.door import Listener
 from palyra.egress.faces import connect_target
 from palyra.egress.refusal import OddTarget
@@ -52,7 +53,7 @@ async def test_a_server_that_speaks_first_is_heard_before_the_client_speaks() ->
         await odd.send(f"GET / HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode())
         assert await odd.is_reset()
         await odd.close()
-        await stage.until(stage.recorder.codes)
+        await eventually(stage.recorder.codes)
         assert stage.recorder.codes() == ["egress.malformed_traffic"]
 
 
@@ -75,7 +76,7 @@ async def test_refusals_in_the_language_of_each_face() -> None:
             client.end()
             await client.rest()
             await client.close()
-        await stage.until(lambda: len(stage.recorder.codes()) == 6)
+        await eventually(lambda: len(stage.recorder.codes()) == 6)
         assert stage.recorder.codes()[3:] == ["egress.malformed_traffic"] * 3
 
 
@@ -97,7 +98,7 @@ async def test_a_synthetic_address_is_its_name() -> None:
             writer.write(b"\x00hello")
             assert await reader.readexactly(6) == b"\x00hello"
             writer.close()
-            await stage.until(stage.recorder.closed)
+            await eventually(stage.recorder.closed)
             assert stage.recorder.connected()[0].face == "transparent"
             assert stage.recorder.connected()[0].target.host == SITE
 

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from fakes.egress_scene import SITE, Client, say_what_was_asked, scene, server
+from fakes.eventually import eventually
 from palyra.egress.http_forward import status_of
 from palyra.egress.refusal import HostNotAllowed, MalformedTraffic, Unreachable
 
@@ -40,7 +41,7 @@ async def test_requests_on_one_connection_share_the_connection_to_one_host_and_e
             assert b" 403 " in await client.head()
             assert b"egress.host_not_allowed" in await client.rest()
             await client.close()
-            await stage.until(stage.recorder.codes)
+            await eventually(stage.recorder.codes)
             assert stage.recorder.codes() == ["egress.host_not_allowed"]
             assert sum(event.up for event in stage.recorder.closed()) == stage.door.usage().bytes_up
 
@@ -136,7 +137,7 @@ async def test_an_unsound_answer_is_the_servers_fault_and_no_violation(bad: byte
         await ask(client, f"{SITE}:{port}")
         assert b" 502 " in await client.head()
         await client.close()
-        await stage.until(stage.recorder.codes)
+        await eventually(stage.recorder.codes)
         assert stage.recorder.codes() == ["egress.unreachable"]
         assert stage.door.usage().violations == 0
 

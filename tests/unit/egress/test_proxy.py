@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from fakes.egress_scene import SITE, echo, make_grant, scene, server
+from fakes.eventually import eventually
 from palyra.egress.grant import EgressGrant
 from palyra.egress.proxy import Listener
 from palyra.egress.proxy_limits import ProxyLimits
@@ -115,5 +116,5 @@ async def test_many_at_once(many: int) -> None:
             await client.close()
 
         await asyncio.gather(*map(one, range(many)))
-        await stage.until(lambda: stage.proxy.stats().tunnels == 0)
+        await eventually(lambda: stage.proxy.stats().tunnels == 0)
         assert stage.door.usage().connections == many

@@ -8,6 +8,7 @@ import struct
 import pytest
 
 from fakes.egress_scene import SITE, echo, hello_for, say_what_was_asked, scene, server
+from fakes.eventually import eventually
 from palyra.egress.events import CredentialUsed
 from palyra.egress.grant import EgressGrant
 from palyra.egress.proxy_limits import ProxyLimits
@@ -27,7 +28,7 @@ async def test_an_ordinary_life() -> None:
         client.end()
         assert await client.rest() == b"\x00" * 100
         await client.close()
-        await stage.until(stage.recorder.closed)
+        await eventually(stage.recorder.closed)
         closed = stage.recorder.closed()[0]
         assert (closed.target.host, closed.up, closed.down, closed.reason) == (SITE, 100, 100, "done")
         assert stage.proxy.stats().tunnels == 0
@@ -61,7 +62,7 @@ async def test_half_a_hello_inside_a_tunnel_is_cut_too() -> None:
         await client.send(hello_for(SITE)[:20])
         assert await client.is_reset()
         await client.close()
-        await stage.until(stage.recorder.codes)
+        await eventually(stage.recorder.codes)
         assert stage.recorder.codes() == ["egress.handshake_timeout"]
         assert stage.recorder.closed()[0].up == 0
 
@@ -91,7 +92,7 @@ async def test_a_server_that_breaks_off_breaks_the_clients_connection_too() -> N
         await client.send(b"\x00\x00\x00")
         assert await client.is_reset()
         await client.close()
-        await stage.until(stage.recorder.closed)
+        await eventually(stage.recorder.closed)
         assert stage.recorder.closed()[0].reason == "broken"
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fakes.egress_scene import SITE, echo, scene, server
+from fakes.eventually import eventually
 from palyra.egress.refusal import OddTarget
 from palyra.egress.upstream import BadUpstream, Upstream
 from palyra.secret import Secret
@@ -52,7 +53,7 @@ async def test_the_judged_address_goes_to_an_upstream_connect_proxy_not_the_name
             client.end()
             assert await client.rest() == b""
             await client.close()
-            await stage.until(stage.recorder.closed)
+            await eventually(stage.recorder.closed)
             assert stage.recorder.connected()[0].address == "127.0.0.1"
             assert (stage.recorder.closed()[0].up, stage.recorder.closed()[0].down) == (8, 13)
     head = asked[0].decode()

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.fetch_scene import Scene, answer, plan_of, redirect
 from palyra.egress.events import Refused
 from palyra.egress.refusal import ByteBudgetSpent, HostNotAllowed, MalformedTraffic
@@ -58,8 +59,7 @@ async def test_cancelling_closes_the_connection_and_charges_what_was_moved() -> 
     executor = FetchExecutor(scene.client, lambda _plan, _request: scene.frame)
     plan = plan_of({"url": "http://a.test/"})
     task = asyncio.create_task(executor.execute(plan))
-    while not scene.stage.connections or not scene.stage.connections[0][1].sent:
-        await asyncio.sleep(0)
+    await eventually(lambda: scene.stage.connections and scene.stage.connections[0][1].sent, every=0)
     for _ in range(20):
         await asyncio.sleep(0)
     task.cancel()

@@ -6,6 +6,7 @@ import ssl
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.pairing_scene import Device, PairingScene
 from palyra.nodes.presented_certificate import certificate_hash
 
@@ -68,8 +69,7 @@ async def test_stopping_cuts_every_connection(tmp_path):
         device = Device(scene.address)
         proved = await device.prove(code)
         waiting = asyncio.create_task(device.ask(proved, wait_ms=60_000))
-        while not scene.listener.connections:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: scene.listener.connections)
     with pytest.raises(Exception) as ended:
         await asyncio.wait_for(waiting, 60)
     assert not isinstance(ended.value, TimeoutError)
@@ -81,5 +81,4 @@ async def test_a_connection_that_is_no_tls_is_dropped_and_its_place_given_back(s
     with contextlib.suppress(OSError):
         await asyncio.wait_for(reader.read(), 60)
     writer.transport.abort()
-    while scene.listener.connections:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: not scene.listener.connections)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.node_house import NodeHouse, node_record, request_record
 from fakes.node_scene import ECHO, PATIENCE, PRINT, MovedClock
 from palyra.errors import PalyraError
@@ -115,8 +116,7 @@ async def test_on_one_line_a_request_is_given_once(room: Room) -> None:
     """It registers while a request is on its way to the disk: reunion and invoke both want to send it."""
     room.connect()
     asked = room.ask(PRINT)
-    while not room.requests():
-        await asyncio.sleep(0)
+    await eventually(lambda: room.requests(), every=0)
     assert await room.dispatcher.reunite(DEVICE, ()) == ()
     _, line = room.connect()
     await asyncio.gather(room.dispatcher.resume(DEVICE), room.dispatcher.resume(DEVICE))
@@ -204,8 +204,7 @@ async def test_a_device_without_requests_costs_no_write(room: Room) -> None:
     for _ in range(3):
         assert await room.dispatcher.reunite(DEVICE, ("x",)) == ("x",)
     asked = room.ask()
-    while not room.requests():
-        await asyncio.sleep(0)
+    await eventually(lambda: room.requests(), every=0)
     assert await room.dispatcher.reunite(DEVICE, (room.requests()[0].id,)) == (room.requests()[0].id,)
     asked.cancel()
     await asyncio.wait([asked])

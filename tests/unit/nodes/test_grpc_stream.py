@@ -6,6 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fakes.eventually import eventually
 from fakes.node_scene import PATIENCE
 from palyra.errors import Denied
 from palyra.nodes import node_registry
@@ -86,8 +87,7 @@ async def test_ended_from_here_it_says_goodbye_and_cut_it_says_nothing() -> None
     stream = DeviceStream(context)
     stream.send(Cancel("r", "why"))
     running = asyncio.create_task(run(context, stream))
-    while not context.written:
-        await asyncio.sleep(0)
+    await eventually(lambda: context.written, every=0)
     stream.end("a.b", "bye")
     stream.cut("too.late")
     stream.send(Cancel("never", "sent"))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fakes.processes import descendants, eventually
+from fakes.eventually import eventually
+from fakes.processes import descendants
 from palyra.sandbox import call_preparation
 from palyra.sandbox.call_preparation import Call, CallPreparation, Prepared
 from palyra.sandbox.command import ProcessCommand
@@ -69,7 +70,7 @@ async def test_a_call_that_is_refused_while_its_sandbox_is_built_leaves_neither(
         with pytest.raises(refusal):
             await scene.run(command, *args)
     assert started == []
-    await asyncio.to_thread(eventually, lambda: not builders())
+    await eventually(lambda: not builders())
     assert os.listdir(scene.workspace) == []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, processes_with, python, run, started
 from palyra.sandbox import cgroup, cgroup_files
 from palyra.sandbox.cgroup import CgroupPool
@@ -178,8 +179,7 @@ while True:
             output,
         ),
     ):
-        while "refused" not in output.read_text():
-            time.sleep(0.01)
+        await eventually(lambda: "refused" in output.read_text())
         assert 2 <= len(group.processes()) <= 20
         await child.kill()
         assert group.empty()
@@ -195,8 +195,7 @@ async def test_kill_ends_what_never_had_a_keeper(pool: CgroupPool) -> None:
     group = pool.take(Limits())
     enter = "; ".join(f"open({path!r}, 'w').write('0')" for path in group.procs)
     process = subprocess.Popen(["/usr/bin/python3", "-c", f"{enter}; import time; time.sleep(60)"])
-    while process.pid not in group.processes():
-        time.sleep(0.01)
+    await eventually(lambda: process.pid in group.processes())
     group.kill()
     assert process.wait() == -signal.SIGKILL
     group.release()

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fakes.egress_door import FakeDoor, FakeHandle
+from fakes.eventually import eventually, eventually_sync
 from fakes.foreign_sockets import foreign_sockets
-from fakes.processes import eventually, own_descriptors
+from fakes.processes import own_descriptors
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
 from palyra.sandbox.command import ProcessCommand
@@ -74,7 +75,7 @@ class Bench:
         """No socket of ours is in a sandbox's network, and no process is: such a network is then gone."""
         assert self.door.networks
         assert foreign_sockets() == []
-        eventually(lambda: not self.door.networks & _networks_with_processes())
+        eventually_sync(lambda: not self.door.networks & _networks_with_processes())
         assert all(handle.closed for handle in self.door.handles)
 
 
@@ -162,11 +163,7 @@ async def test_sandboxes_that_wait_have_their_sockets_and_no_door(bench: Bench) 
         assert outcome.stdout == b"connected\n", outcome
         assert outcome.egress is not None and outcome.egress.connections == 1
         assert len(bench.door.handles) == call + 1
-        for _ in range(500):
-            if bench.runner.ahead.waiting:
-                break
-            await asyncio.sleep(0.01)
-        assert bench.runner.ahead.waiting
+        await eventually(lambda: bench.runner.ahead.waiting)
     # The last one that waits is there with its sockets, and nobody serves them.
     assert foreign_sockets() and all(handle.closed for handle in bench.door.handles)
     await bench.runner.close()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.launching import SHOW, eventually, python, run
+from fakes.eventually import eventually
+from fakes.launching import SHOW, python, run
 from palyra.sandbox import keeper_pool
 from palyra.sandbox.launch import LandlockRules, LaunchFailed, LaunchSpec
 from palyra.sandbox.launcher import Launcher

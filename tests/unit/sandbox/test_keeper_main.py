@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fakes.launching import eventually, python, run, started
+from fakes.eventually import eventually
+from fakes.launching import python, run, started
 from palyra.sandbox import keeper_pool, launch_wire
 from palyra.sandbox.launcher import Launcher
 

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.launching import alive, eventually
+from fakes.eventually import eventually
+from fakes.launching import alive
 from palyra.sandbox import keeper_pool, launch_wire
 from palyra.sandbox.cgroup import CgroupPool
 from palyra.sandbox.cgroup_layout import Hierarchy

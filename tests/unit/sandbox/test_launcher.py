@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from fakes.launching import SHOW, alive, eventually, processes_with, python, run, started
+from fakes.eventually import eventually
+from fakes.launching import SHOW, alive, processes_with, python, run, started
 from palyra.sandbox.launch import BadLaunch, KeeperLost, LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
 from palyra.sandbox.launcher import Launcher
 from palyra.sandbox.rlimit import tasks_of_user
@@ -260,8 +261,7 @@ async def test_a_cancelled_launch_is_over_when_it_says_so() -> None:
                 launching = asyncio.create_task(
                     launcher.launch(python("import time; time.sleep(60)"), stdin=number, stdout=number, stderr=number)
                 )
-                while not launcher.running:
-                    await asyncio.sleep(0)
+                await eventually(lambda: launcher.running, every=0)
                 for _ in range(waited % 3):
                     await asyncio.sleep(0)
                 launching.cancel()

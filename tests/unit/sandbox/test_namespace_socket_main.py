@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes.processes import descendants, eventually
+from fakes.eventually import eventually_sync
+from fakes.processes import descendants
 from palyra.sandbox import namespace_socket_main as helper
 from palyra.sandbox.namespace_sockets import order_of
 from palyra.sandbox.network_door import DoorPlan
@@ -94,7 +95,7 @@ def test_each_order_has_a_process_of_its_own(running: tuple[socket.socket, "subp
     try:
         served = set()
         for _ in range(5):
-            eventually(lambda: len(descendants(process.pid)) == 2)
+            eventually_sync(lambda: len(descendants(process.pid)) == 2)
             served |= descendants(process.pid)
             assert helper.ANSWER.unpack(ask(ours, GOOD, own, own)) == (helper.VERSION, helper.OWN_NETWORK, 0)
             assert helper.ANSWER.unpack(ask(ours, b"?", own, own)) == (helper.VERSION, helper.BAD_ORDER, 0)
@@ -106,20 +107,20 @@ def test_each_order_has_a_process_of_its_own(running: tuple[socket.socket, "subp
 
 def test_it_ends_with_the_daemon(running: tuple[socket.socket, "subprocess.Popen[bytes]"]) -> None:
     ours, process = running
-    eventually(lambda: len(descendants(process.pid)) == 2)
+    eventually_sync(lambda: len(descendants(process.pid)) == 2)
     waiting = descendants(process.pid)
     ours.close()
     assert process.wait(20) == 0
-    eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in waiting))
+    eventually_sync(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in waiting))
 
 
 def test_those_that_wait_end_when_it_is_killed(running: tuple[socket.socket, "subprocess.Popen[bytes]"]) -> None:
     _, process = running
-    eventually(lambda: len(descendants(process.pid)) == 2)
+    eventually_sync(lambda: len(descendants(process.pid)) == 2)
     waiting = descendants(process.pid)
     process.kill()
     process.wait()
-    eventually(lambda: not any(_lives(pid) for pid in waiting))
+    eventually_sync(lambda: not any(_lives(pid) for pid in waiting))
 
 
 def _lives(pid: int) -> bool:

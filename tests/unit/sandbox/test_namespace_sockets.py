@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.foreign_sockets import foreign_sockets
 from fakes.isolated import planned, profile_of, start
-from fakes.processes import descendants, eventually
+from fakes.processes import descendants
 from palyra.sandbox.namespace_sockets import NamespaceSockets, SocketsNotOpened, namespace_of
 from palyra.sandbox.network_door import DoorPlan, ListenerKind, NetworkSeen, judge_network
 from palyra.sandbox.profile import EgressEnforcementMode
@@ -50,12 +51,14 @@ async def client() -> AsyncIterator[NamespaceSockets]:
 
 async def open_again(client: NamespaceSockets, network: int, owner: int) -> None:
     """Whoever opened them before has its own copies for another moment."""
-    for _ in range(200):
+
+    async def is_open() -> bool:
         with contextlib.suppress(SocketsNotOpened):
             (await client.open(PLAN, network, owner)).close()
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("the ports stayed taken")
+            return True
+        return False
+
+    await eventually(is_open)
 
 
 async def test_they_listen_in_the_sandboxs_network_and_nowhere_else(client: NamespaceSockets, tmp_path: Path) -> None:
@@ -96,7 +99,7 @@ async def test_a_sandbox_with_the_hosts_network_is_not_entered(client: Namespace
 async def test_a_sandbox_that_ended_has_no_network(tmp_path: Path) -> None:
     with waiting_sandbox(tmp_path) as waiting:
         os.kill(waiting.pid, signal.SIGKILL)
-        eventually(lambda: waiting.pid not in _living())
+        await eventually(lambda: waiting.pid not in _living())
         with pytest.raises(NotBuilt, match="could not be reached"), waiting.network():
             pass
 
@@ -119,7 +122,7 @@ async def test_a_helper_that_was_killed_is_started_again(client: NamespaceSocket
             assert killed is not None
             below = descendants(killed)
             os.kill(killed, signal.SIGKILL)
-            eventually(lambda below=below: not (below & _living()))
+            await eventually(lambda below=below: not (below & _living()))
         await open_again(client, network, owner)
         assert client.helper_pid != killed
 
@@ -145,10 +148,10 @@ async def test_its_processes_end_with_it(tmp_path: Path) -> None:
     await asyncio.gather(client.start(), client.start())
     pid = client.helper_pid
     assert pid is not None
-    eventually(lambda: len(descendants(pid)) == 3)
+    await eventually(lambda: len(descendants(pid)) == 3)
     below = descendants(pid)
     await client.close()
-    eventually(lambda: not (({pid} | below) & _living()))
+    await eventually(lambda: not (({pid} | below) & _living()))
     with pytest.raises(SocketsNotOpened):
         await client.start()
 

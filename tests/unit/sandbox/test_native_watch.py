@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 import palyra.sandbox.native_watch as native
-from fakes.launching import alive, eventually, python, run, started
+from fakes.eventually import eventually
+from fakes.launching import alive, python, run, started
 from palyra.sandbox import keeper_pool, launch_wire, linux_calls
 from palyra.sandbox.launcher import Launcher
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from fakes.egress_door import FakeDoor
-from fakes.processes import eventually, marked, new_mark
+from fakes.eventually import eventually
+from fakes.processes import marked, new_mark
 from palyra.errors import PalyraError
 from palyra.sandbox import process_executor, schemas
 from palyra.sandbox.outcome import InvalidCommand, ProcessTimedOut, SpawnFailed
@@ -52,12 +53,11 @@ class House:
         return handle
 
     async def ended(self, handle: str) -> dict[str, Any]:
-        for _ in range(1000):
+        async def last_look() -> dict[str, Any]:
             looked: dict[str, Any] = (await self.call("process.logs", handle=handle)).result
-            if looked["state"] != "running":
-                return looked
-            await asyncio.sleep(0.01)
-        raise AssertionError("it did not end")
+            return looked if looked["state"] != "running" else {}
+
+        return await eventually(last_look)
 
 
 _OUTPUTS = {
@@ -123,8 +123,12 @@ async def test_a_deadline_keeps_the_partial_result(house: House) -> None:
 async def test_start_logs_stop(house: House) -> None:
     mark = new_mark()
     handle = await house.start(f"echo one; echo two >&2; sleep 60 & : {mark}; sleep 60")
-    while not (looked := (await house.call("process.logs", handle=handle)).result)["content"]:
-        await asyncio.sleep(0.01)
+
+    async def printed() -> Any:
+        looked = (await house.call("process.logs", handle=handle)).result
+        return looked if looked["content"] else None
+
+    looked = await eventually(printed)
     assert looked["state"] == "running" and looked["content"] == "one\n" and looked["next_offset"] == 4
     assert (await house.call("process.logs", handle=handle, offset=4)).result["content"] == ""
     errors = (await house.call("process.logs", handle=handle, stream="stderr")).result
@@ -210,7 +214,7 @@ async def test_closing_ends_everything(house: House) -> None:
     mark = new_mark()
     for _ in range(3):
         await house.start(f"sleep 60; : {mark}")
-    await asyncio.to_thread(eventually, lambda: marked(mark))
+    await eventually(lambda: marked(mark))
     await house.tools.close()
     assert marked(mark) == {}
 
@@ -224,7 +228,7 @@ async def test_cancelling_a_start_leaves_nothing(house: House) -> None:
             starting.cancel()
             await asyncio.wait([starting])
     await house.tools.close()
-    await asyncio.to_thread(eventually, lambda: not marked("62.25"))
+    await eventually(lambda: not marked("62.25"))
 
 
 async def test_a_door_is_the_calls_own_in_the_background_too(house: House) -> None:

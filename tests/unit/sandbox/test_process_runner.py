@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from fakes.processes import descendants, eventually, own_descriptors
+from fakes.eventually import eventually
+from fakes.processes import descendants, own_descriptors
 from fakes.sandboxed import SHOW_ARGUMENTS
 from palyra.errors import PalyraError
 from palyra.sandbox import call_preparation, limits
@@ -248,8 +249,7 @@ async def test_cancelling_leaves_nothing(bench: Bench, tier: SandboxTier) -> Non
             sink=lambda _, chunk: seen.append(chunk),
         )
     )
-    while not seen:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: seen)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -266,13 +266,11 @@ async def test_cancelling_at_any_moment_leaves_nothing(bench: Bench) -> None:
             running.cancel()
             await asyncio.wait([running])
             assert running.cancelled()
-    await asyncio.to_thread(
-        eventually, lambda: not [pid for pid in descendants(os.getpid()) if b"61.75" in _words(pid)]
-    )
+    await eventually(lambda: not [pid for pid in descendants(os.getpid()) if b"61.75" in _words(pid)])
     await bench.run(bench.profile(), "true")
     # Keepers that wait for work have two descriptors each, sandboxes that wait have five and, used, two for a moment.
     ahead = 5 * limits.WARM_PER_PROFILE + 6
-    await asyncio.to_thread(eventually, lambda: own_descriptors() <= open_files + 8 + ahead)
+    await eventually(lambda: own_descriptors() <= open_files + 8 + ahead)
 
 
 async def test_a_killed_keeper_is_a_failure_and_not_a_hang(bench: Bench) -> None:
@@ -295,8 +293,7 @@ async def test_hooks_planted_before_a_cancelled_end_are_moved_aside_all_the_same
             profile, ProcessCommand(command="sh", args=("-c", script)), sink=lambda _, chunk: seen.append(chunk)
         )
     )
-    while not seen:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: seen)
     running.cancel()
     await asyncio.wait([running])
     assert not (bench.workspace / ".git" / "hooks").exists()
@@ -320,7 +317,7 @@ async def test_hooks_planted_while_the_filter_is_looked_for_are_moved_aside(
 
     monkeypatch.setattr(Waiting, "filter_mode", look_for_long)
     running = asyncio.create_task(bench.shell(profile, f"mkdir -p .git/hooks; echo evil > {planted}; sleep 60"))
-    await asyncio.to_thread(eventually, planted.exists)
+    await eventually(planted.exists)
     running.cancel()
     await asyncio.sleep(0)
     looked.set()
@@ -363,8 +360,7 @@ async def test_more_than_fits_waits_and_more_than_may_wait_is_refused(tmp_path: 
     await bench.run(bench.profile(SandboxTier.B), "true")
     script = "while [ ! -e over ]; do sleep 0.01; done"
     sleepers = [asyncio.create_task(bench.shell(bench.profile(SandboxTier.B), script)) for _ in range(4)]
-    while bench.runner._waiting < 2:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: bench.runner._waiting >= 2)
     with pytest.raises(TooManyWaiting) as refused:
         await bench.run(bench.profile(SandboxTier.B), "true")
     assert refused.value.code == "sandbox.too_many_waiting"

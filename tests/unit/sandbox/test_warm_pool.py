@@ -1,11 +1,11 @@
 """The pool with sandboxes that are none. Real ones are in tests/security/test_warm_sandbox_attacks.py."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from fakes.eventually import eventually
 from palyra.errors import Failed
 from palyra.sandbox import limits
 from palyra.sandbox.profile import SandboxLimits, SandboxProfile
@@ -48,20 +48,14 @@ class House:
         return used
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 async def test_nothing_is_built_before_a_call_and_a_few_after_it() -> None:
     house = House()
     assert house.pool.take(PROFILE) is None
     await asyncio.sleep(0.05)
     assert house.built == []
     used = house.call()
-    await until(lambda: len(house.pool.waiting) == limits.WARM_PER_PROFILE)
-    await until(lambda: used.gone)
+    await eventually(lambda: len(house.pool.waiting) == limits.WARM_PER_PROFILE)
+    await eventually(lambda: used.gone)
     assert used.closed and house.pool.take(SandboxProfile(workspace_root="/other")) is None
     first = house.pool.take(PROFILE)
     assert first is not None and first not in house.pool.waiting
@@ -76,8 +70,8 @@ async def test_those_of_profiles_that_were_not_used_for_long_make_room(monkeypat
     profiles = [SandboxProfile(workspace_root=f"/work/{number}") for number in range(4)]
     for profile in profiles:
         house.call(profile)
-        await until(lambda: not house.pool._wanted)
-    await until(lambda: len(house.pool.waiting) == 3)
+        await eventually(lambda: not house.pool._wanted)
+    await eventually(lambda: len(house.pool.waiting) == 3)
     assert house.pool.take(profiles[0]) is None and house.pool.take(profiles[3]) is not None
     await house.pool.close()
 
@@ -86,7 +80,7 @@ async def test_one_that_waited_for_too_long_is_ended_and_not_made_again(monkeypa
     monkeypatch.setattr(limits, "WARM_SECONDS", 0.05)
     house = House()
     house.call()
-    await until(lambda: len(house.ended) == limits.WARM_PER_PROFILE)
+    await eventually(lambda: len(house.ended) == limits.WARM_PER_PROFILE)
     await asyncio.sleep(0.1)
     assert len(house.built) == limits.WARM_PER_PROFILE and house.pool.waiting == ()
     await house.pool.close()
@@ -96,19 +90,19 @@ async def test_what_cannot_be_built_is_not_tried_for_ever() -> None:
     house = House()
     house.broken = True
     house.call()
-    await until(lambda: house.built)
+    await eventually(lambda: house.built)
     await asyncio.sleep(0.05)
     assert len(house.built) == 1
     house.broken = False
     house.call()
-    await until(lambda: house.pool.waiting)
+    await eventually(lambda: house.pool.waiting)
     await house.pool.close()
 
 
 async def test_a_closed_pool_and_one_that_is_switched_off_build_nothing() -> None:
     off = House(enabled=False)
     used = off.call()
-    await until(lambda: used.gone)
+    await eventually(lambda: used.gone)
     assert off.built == []
     await off.pool.close()
     closed = House()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from palyra.tools.approval import ApprovalEvent, Verdict
 from palyra.tools.call import CallState
@@ -29,9 +30,8 @@ async def put_in_force(house: House, policies: str) -> None:
 
 async def requested(house: House, requests: int) -> str:
     """The last one, when there are so many."""
-    while len(found := house.events(kind="approval.requested")) < requests:
-        await asyncio.sleep(0.01)
-    return str(found[-1][1]["approval_id"])
+    await eventually(lambda: len(house.events(kind="approval.requested")) >= requests)
+    return str(house.events(kind="approval.requested")[-1][1]["approval_id"])
 
 
 @asynccontextmanager

@@ -2,15 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from fakes.effect_free import SETTINGS, TOOL, give_tool
+from fakes.eventually import eventually
 from fakes.house import open_house
-from fakes.pondering import SETTINGS, TOOL, give_tool
 from palyra.daemons import node_tool
 from palyra.daemons.node_tool import DeviceCalls
 from palyra.identity.device import DeviceId
@@ -19,18 +19,12 @@ from palyra.ids import CallId
 from palyra.tools.asking import CallRequest
 from palyra.tools.attended import attended
 from palyra.tools.call import CallState, ExecutionPlan
-from palyra.tools.sqlite_call_search import read_call
+from palyra.tools.sqlite_calls import read_call
 
 
 def request(tool: str, arguments: dict[str, Any], **more: Any) -> CallRequest:
     who = {"principal": Principal.parse("agent:bot"), "actor": "agent:bot", "channel": "cli"}
     return CallRequest(call_id=CallId.new(), tool=tool, arguments=arguments, **who, **more)
-
-
-async def until(there: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not there():
-            await asyncio.sleep(0.01)
 
 
 async def for_ever(_plan: ExecutionPlan) -> None:
@@ -41,7 +35,7 @@ async def test_whoever_leaves_takes_a_running_call_along(tmp_path: Path) -> None
     async with open_house(tmp_path, SETTINGS) as house:
         executor, asked = give_tool(house, for_ever), request(TOOL, {})
         caller = asyncio.create_task(attended(house.gateway.broker, asked))
-        await until(lambda: bool(executor.plans))
+        await eventually(lambda: bool(executor.plans))
         for _ in range(3):
             caller.cancel()
             await asyncio.sleep(0)
@@ -55,7 +49,7 @@ async def test_a_scope_that_cancels_without_end_is_no_reason_to_leave_sooner(tmp
         executor, asked = give_tool(house, for_ever), request(TOOL, {})
         async with anyio.create_task_group() as group:
             group.start_soon(attended, house.gateway.broker, asked)
-            await until(lambda: bool(executor.plans))
+            await eventually(lambda: bool(executor.plans))
             group.cancel_scope.cancel()
         assert read_call(house.gateway.store, str(asked.call_id), None).state is CallState.CANCELLED
 
@@ -66,7 +60,7 @@ async def test_cut_off_at_its_start_a_call_does_not_stay_on_record_as_running(tm
         # The disk is slow: the start is on its way when the caller leaves.
         slow = house.gateway.store.submit(lambda _tx: go_on.wait(60))
         caller = asyncio.create_task(attended(house.gateway.broker, asked))
-        await until(lambda: bool(house.gateway.broker._beginning))
+        await eventually(lambda: bool(house.gateway.broker._beginning))
         caller.cancel()
         await asyncio.sleep(0.05)
         go_on.set()
@@ -80,7 +74,7 @@ async def test_whoever_leaves_waits_for_nobody_any_more(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         asked = request("fs.write", {"path": "a.txt", "content": "x"}, wait_ms=600_000)
         caller = asyncio.create_task(attended(house.gateway.broker, asked))
-        await until(lambda: bool(house.gateway.broker._waiting))
+        await eventually(lambda: bool(house.gateway.broker._waiting))
         caller.cancel()
         async with asyncio.timeout(60):
             with pytest.raises(asyncio.CancelledError):
@@ -99,7 +93,7 @@ async def test_what_is_done_for_a_device_that_is_sent_away_is_stopped(
         monkeypatch.setattr(node_tool, "NAME", TOOL)
         device = DeviceId.new()
         caller = asyncio.ensure_future(DeviceCalls(lambda: broker)(device, "", "camera.snap", b"{}", 60_000))
-        await until(lambda: bool(executor.plans))
+        await eventually(lambda: bool(executor.plans))
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from palyra.canonical import digest_of
 from palyra.ids import CallId, RunId
@@ -93,8 +94,7 @@ async def test_an_approval_lets_the_same_call_run_once(tmp_path: Path) -> None:
 async def test_a_waiting_caller_is_woken_by_the_decision(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
         waiting = group.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
-        while not house.events(kind="approval.requested"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.events(kind="approval.requested"))
         approval_id = house.events(kind="approval.requested")[0][1]["approval_id"]
         await house.approve(approval_id)
         record = await waiting
@@ -107,8 +107,7 @@ async def test_a_waiting_caller_is_woken_by_the_decision(tmp_path: Path) -> None
 async def test_a_waiting_caller_is_told_of_a_no(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
         waiting = group.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
-        while not house.events(kind="approval.requested"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.events(kind="approval.requested"))
         approval_id = house.events(kind="approval.requested")[0][1]["approval_id"]
         await house.decide(approval_id, ApprovalEvent.DENY, "user:alice", reason="not today")
         record = await waiting
@@ -124,8 +123,7 @@ async def test_a_timeout_and_a_cancellation_are_recorded_as_such(tmp_path: Path)
         assert late.error["code"] == "call.timed_out"
         async with asyncio.TaskGroup() as group:
             running = group.create_task(house.call("sleep", '{"seconds":60}'))
-            while not (started := house.events(kind="call.started")) or len(started) < 2:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(house.events(kind="call.started")) >= 2)
             call_id = house.gateway.store.events_since(0, 1000, kind="call.started")[1].call
             await house.gateway.broker.cancel(call_id)
             record = await running
@@ -183,8 +181,7 @@ async def test_another_principals_run_looks_missing(tmp_path: Path) -> None:
 async def test_too_many_calls_at_once_are_told_to_come_back(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"tools": {"max_concurrent_calls": 1}}) as house, asyncio.TaskGroup() as group:
         running = group.create_task(house.call("sleep", '{"seconds":60}'))
-        while not house.gateway.broker.running():
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.gateway.broker.running())
         second = await house.call("echo", '{"text":"x"}')
         assert second.error is not None and second.error["code"] == "call.too_many_at_once"
         await house.gateway.broker.cancel(house.gateway.store.events_since(0, 99, kind="call.started")[0].call)
@@ -195,8 +192,7 @@ async def test_too_many_calls_at_once_are_told_to_come_back(tmp_path: Path) -> N
 async def test_a_stopping_broker_cancels_what_does_not_end(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house, asyncio.TaskGroup() as group:
         running = group.create_task(house.call("sleep", '{"seconds":60}'))
-        while not house.gateway.broker.running():
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.gateway.broker.running())
         await house.gateway.broker.stop(0.01)
         assert (await running).state is CallState.CANCELLED
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.house import open_house
 from palyra.ids import CallId
 from palyra.tools import call_entries
@@ -20,8 +21,7 @@ async def test_a_call_cut_off_by_a_crash_is_ended_once_and_its_budget_given_back
     async with open_house(tmp_path) as house:
         run_id = await house.open_run(calls=3)
         calling = asyncio.create_task(house.call("sleep", {"seconds": 600}, run_id=run_id))
-        while not house.kinds(kind="call.started"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.kinds(kind="call.started"))
         assert house.run(run_id).budget[BudgetKind.CALLS].reserved == 1
         call_id = house.gateway.store.events_since(0, 100, kind="call.started")[0].call
         live = {house.gateway.instance}
@@ -49,8 +49,7 @@ async def test_a_call_cut_off_by_a_crash_is_ended_once_and_its_budget_given_back
 async def test_a_call_that_comes_back_after_its_approval_is_asked_and_decided_once(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         calling = asyncio.create_task(house.call("fs.write", WRITE, wait_ms=60_000))
-        while not house.kinds(kind="approval.requested"):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: house.kinds(kind="approval.requested"))
         approval_id = house.events(kind="approval.requested")[0][1]["approval_id"]
         await house.approve(approval_id)
         record = await calling

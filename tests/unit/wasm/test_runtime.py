@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from fakes.eventually import eventually
 from fakes.wasm_guests import (
     ALLOC,
     ECHO,
@@ -209,8 +210,7 @@ async def test_a_cancelled_call_frees_its_place(tmp_path):
     async with open_runtime(tmp_path, limits=RuntimeLimits(fuel_budget=10**15), computing=1) as runtime:
         endless = await runtime.compile(minimal("(loop $l (br $l)) (i32.const 0)"))
         running = asyncio.create_task(runtime.run(endless))
-        while not runtime.pool.busy:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: runtime.pool.busy)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

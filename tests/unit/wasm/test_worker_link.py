@@ -7,6 +7,7 @@ import socket
 import msgspec
 import pytest
 
+from fakes.eventually import eventually
 from fakes.wasm_guests import ECHO, open_runtime, wasm
 from palyra.wasm.outcome import WorkerLost
 from palyra.wasm.wire import Answer, Done, Loaded, Ready, Unload, packets
@@ -75,8 +76,7 @@ async def test_a_worker_that_talks_without_being_asked_is_killed(pair):
     link, theirs, process = pair
     for _ in range(20):
         theirs.send(packets(Loaded(digest=b""))[0])
-    while link.broken is None:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: link.broken is not None)
     assert process.killed
     assert not link.waits()
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from fakes.eventually import eventually
 from palyra.wasm.limits import PoolSettings
 from palyra.wasm.outcome import Quota
 from palyra.wasm.worker_main import COMPILER as SAID_COMPILER
@@ -95,12 +96,10 @@ async def test_spare_workers_end_and_dead_ones_are_replaced(source):
     links = [await pool.take(b"", 5) for _ in range(2)]
     for link in links:
         pool.release(link)
-    while pool.idle > 1:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: pool.idle <= 1)
     link = await pool.take(b"", 5)
     pool.discard(link)
-    while pool.idle < 1:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: pool.idle >= 1)
     await pool.close()
 
 
@@ -139,8 +138,7 @@ async def test_a_process_that_was_made_in_the_moment_of_a_cancellation_is_ended(
     monkeypatch.setattr(Process, "kill", lambda self: ended.append("killed"))
     monkeypatch.setattr(Process, "close", lambda self: ended.append("closed"))
     making = asyncio.create_task(source.make(WORKER))
-    while not source._waiting:
-        await asyncio.sleep(0)
+    await eventually(lambda: source._waiting, every=0)
     source._waiting[0].set_result(Process(-1))
     making.cancel()
     with pytest.raises(asyncio.CancelledError):

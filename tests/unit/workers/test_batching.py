@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fakes.eventually import eventually
 from palyra.errors import PalyraError, Unavailable
 from palyra.workers import commands
 from palyra.workers.batching import CommandBatcher
@@ -110,8 +111,7 @@ async def test_heartbeats_wait_for_each_other_and_commands_for_none_of_them() ->
     scene = Scene(gather_seconds=0.001)
     for number in range(3):
         scene.batcher.beat(Beat(worker_id=f"w{number}", session=1))
-        while len(scene.ledger.beats) <= number:
-            await asyncio.sleep(0.001)
+        await eventually(lambda number=number: len(scene.ledger.beats) > number)
     await scene.batcher.settle()
     assert len(scene.answers) == 3
 

@@ -10,6 +10,7 @@ import pytest
 
 from fakes.browsing import browsing
 from fakes.console_house import visitor
+from fakes.eventually import eventually
 from fakes.house import House, open_house
 from fakes.node_house import node_record
 from fakes.skill_scene import PUBLISHER, SKILL, archive, key
@@ -101,8 +102,11 @@ async def test_a_call_is_stopped_from_its_page(tmp_path: Path) -> None:
         import asyncio
 
         running = asyncio.create_task(house.call("sleep", {"seconds": 30}))
-        while not (found := (await known.data("/console/v1/calls?state=running"))["calls"]):
-            await asyncio.sleep(0.05)
+
+        async def running_calls() -> Any:
+            return (await known.data("/console/v1/calls?state=running"))["calls"]
+
+        found = await eventually(running_calls)
         got = await known.post(f"/console/v1/calls/{found[0]['call_id']}/cancel")
         assert got.data["status"] == "cancelled"
         assert (await running).state is CallState.CANCELLED

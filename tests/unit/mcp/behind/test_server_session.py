@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from fakes.eventually import eventually
 from palyra.mcp.behind.server_session import ServerFailed, ServerGone, ServerPipes, conversing
 from palyra.mcp.limits import (
     MAX_SERVER_CONTAINERS,
@@ -158,8 +159,7 @@ async def test_a_server_that_asks_and_does_not_listen_is_flooding(listens: bool)
         async with conversing(pipes):
             for number in numbers:
                 pipes.take(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}).encode() + b"\n")
-                while listens and len(answered) <= number:
-                    await anyio.sleep(0)
+                await eventually(lambda number=number: not listens or len(answered) > number, every=0)
     assert (pipes.failure is None) == listens and answered == (numbers if listens else [])
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.processes import eventually
+from fakes.eventually import eventually
 from palyra.nodes.host import limits
 from palyra.nodes.host.desktop import notifier, opener, run_desktop
 from palyra.nodes.host.errors import CapabilityFailed, UnsupportedHere
@@ -41,7 +41,7 @@ async def test_failing_missing_and_lasting_programs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(limits, "DESKTOP_SECONDS", 0.05)
     await run_desktop(("/bin/sleep", "0.2"))
     # It was let go, and its end is still awaited by a thread of the event loop's.
-    await asyncio.to_thread(eventually, lambda: not [each for each in threading.enumerate() if "waitpid" in each.name])
+    await eventually(lambda: not [each for each in threading.enumerate() if "waitpid" in each.name])
 
 
 async def test_a_cancelled_one_is_ended() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fakes.host_scene import Host, SlowCommands, ToldPerson, online, running_host, until
+from fakes.eventually import eventually
+from fakes.host_scene import Host, SlowCommands, ToldPerson, online, running_host
 from fakes.node_scene import ECHO, MovedClock, NodeScene, open_scene
 from palyra.errors import PalyraError
 from palyra.nodes.device import limits as device_limits
@@ -45,7 +46,7 @@ async def test_it_registers_what_it_offers_and_does_what_it_is_asked(scene: Node
         )
         assert health["cpus"] >= 1
         # Settled: nothing is left open on either side.
-        await until(lambda: all(note.state is NoteState.SETTLED for note in host.notes()))
+        await eventually(lambda: all(note.state is NoteState.SETTLED for note in host.notes()))
 
 
 async def test_a_person_decides_at_the_device(scene: NodeScene, tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ async def test_an_unanswered_question_ends_with_its_time_and_is_taken_back(scene
         with pytest.raises(PalyraError) as caught:
             await scene.invoke(device, DOOR, input_json=b"{}", timeout_ms=300)
         assert caught.value.code in ("nodes.timed_out", "nodes.device_failed")
-        await until(lambda: host.person.taken_back == 1)
+        await eventually(lambda: host.person.taken_back == 1)
         assert host.commands.run_words == []
 
 
@@ -76,7 +77,7 @@ async def test_a_cancelled_call_stops_the_work_at_the_device(scene: NodeScene, t
         call = scene.invoke(device, PRESS, input_json=b"{}")
         await asyncio.wait_for(host.commands.begun.wait(), 30)
         call.cancel()
-        await until(lambda: host.commands.stopped == 1)
+        await eventually(lambda: host.commands.stopped == 1)
 
 
 async def test_work_that_outlives_its_connection_is_settled_on_the_next(scene: NodeScene, tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ async def test_work_that_outlives_its_connection_is_settled_on_the_next(scene: N
         scene.dispatcher._lines[device.device_id].line.end("test.cut", "cut by the test")
         host.commands.go_on.set()
         assert b'"exit_code":0' in await call
-        await until(lambda: scene.registry.get(device.device_id) not in (None, first))
+        await eventually(lambda: scene.registry.get(device.device_id) not in (None, first))
         assert len(host.commands.run_words) == 1, "and was done once"
 
 
@@ -131,7 +132,7 @@ async def test_a_result_that_was_finished_before_the_kill_is_handed_in_by_the_ne
     # The daemon is not to be reached when the work ends.
     await scene.listener.stop(0)
     host.commands.go_on.set()
-    await until(lambda: any(note.state is NoteState.FINISHED for note in host.notes()))
+    await eventually(lambda: any(note.state is NoteState.FINISHED for note in host.notes()))
     await host.kill()
     port = await scene.listener.start(scene.services, [scene.port])
     assert port == scene.port
@@ -181,7 +182,7 @@ async def test_a_daemon_of_another_authority_is_never_spoken_to(scene: NodeScene
         host = Host(scene, tmp_path / "node")
         host.keep(device, port=other.port)
         host.start()
-        await until(lambda: sum("no connection" in each for each in host.person.told) >= 2)
+        await eventually(lambda: sum("no connection" in each for each in host.person.told) >= 2)
         assert len(other.registry) == 0 and other.refused == []
         await host.kill()
 
@@ -192,12 +193,12 @@ async def test_stopping_says_goodbye(scene: NodeScene, tmp_path: Path) -> None:
     host.keep(device)
     driver = host.start()
     await online(scene, device)
-    await until(lambda: "connected" in host.person.told)
+    await eventually(lambda: "connected" in host.person.told)
     driver.stop("going home")
     assert host.running is not None
     end = await asyncio.wait_for(host.running, 30)
     assert end.code == "" and host.folder.read_status()["state"] == "stopped"
-    await until(lambda: scene.registry.get(device.device_id) is None)
+    await eventually(lambda: scene.registry.get(device.device_id) is None)
     (gone,) = scene.events("node.disconnected")
     assert gone["code"] == "nodes.left"
     host.folder.unlock()
@@ -208,9 +209,9 @@ async def test_authorities_that_change_reach_the_device_and_it_renews(scene: Nod
     async with running_host(scene, tmp_path / "node", device) as host:
         await scene.identities.rotate_authority(actor="user:operator")
         scene.dispatcher.announce(scene.identities.ca_bundle_pem())
-        await until(lambda: host.record.generation == 2)
+        await eventually(lambda: host.record.generation == 2)
         assert host.record.ca_bundle_pem == scene.identities.ca_bundle_pem().decode()
-        await until(lambda: getattr(scene.registry.get(device.device_id), "generation", 0) == 2)
+        await eventually(lambda: getattr(scene.registry.get(device.device_id), "generation", 0) == 2)
         assert await scene.invoke(device, ECHO) == b'{"text":"hi"}'
 
 

@@ -3,12 +3,12 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from fakes.eventually import eventually
 from fakes.worker_scene import PATIENCE, POLICY, worker_scene
 from palyra.config.settings import SandboxSettings, Settings
 from palyra.nodes.device import limits as device_limits
@@ -89,7 +89,7 @@ async def test_a_result_outlives_a_lost_connection_and_counts_once(tmp_path: Pat
         lease = await fleet.lease(scene.worker_id, "sleep", {"seconds": 0.5})
         await fleet.until(lambda: scene.agent.running)
         await fleet.stop_listening()
-        await _until(lambda: not scene.agent.running)
+        await eventually(lambda: not scene.agent.running)
         await fleet.listen()
         told = await fleet.settled(lease)
         assert told.answer == "" and told.statement.outcome is LeaseOutcome.SUCCEEDED
@@ -108,7 +108,7 @@ async def test_an_answer_that_got_lost_is_asked_for_again(tmp_path: Path) -> Non
         await fleet.until(lambda: not fleet.holding)
         fleet.cut()
         assert (await fleet.settled(lease)).answer == ""
-        await _until(lambda: not scene.agent.open_ids)
+        await eventually(lambda: not scene.agent.open_ids)
 
 
 async def test_a_result_that_is_not_taken_is_told_as_a_failure_once(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_a_lease_that_a_hello_named_before_it_could_not_be_noted_is_told_o
         assert told.answer == "lease.fenced" and (told.error or {})["code"] == NoRoom.code
         assert told.statement.outcome is LeaseOutcome.FAILED and not fleet.declined
         assert not fleet.ledger.worker(scene.worker_id).owes
-        await _until(lambda: not scene.agent.open_ids)
+        await eventually(lambda: not scene.agent.open_ids)
 
 
 async def test_a_cancelled_and_a_void_lease_are_stopped_and_cleaned_up(tmp_path: Path) -> None:
@@ -183,11 +183,11 @@ async def test_a_daemon_that_falls_silent_is_left_and_found_again(tmp_path: Path
         await scene.online()
         fleet = scene.fleet
         fleet.deaf = True
-        await _until(lambda: any("no heartbeat was answered" in said for said in scene.watcher.said))
+        await eventually(lambda: any("no heartbeat was answered" in said for said in scene.watcher.said))
         fleet.deaf = False
         lease = None
         while lease is None:
-            await _until(lambda: scene.watcher.states[-1:] == ["online"])
+            await eventually(lambda: scene.watcher.states[-1:] == ["online"])
             lease = await fleet.lease(scene.worker_id, "echo", ECHO)
         assert (await fleet.settled(lease)).answer == ""
 
@@ -197,7 +197,7 @@ async def test_a_worker_that_is_not_accepted_says_so_and_tries_again(tmp_path: P
     async with worker_scene(tmp_path, policy=policy) as scene, scene.running():
         await scene.fleet.until(lambda: scene.fleet.attestation_answers)
         assert scene.fleet.attestation_answers[0] == "worker_attestation.build_digest"
-        await _until(lambda: any("worker_attestation.build_digest" in said for said in scene.watcher.said))
+        await eventually(lambda: any("worker_attestation.build_digest" in said for said in scene.watcher.said))
         await scene.fleet.until(lambda: len(scene.fleet.hellos) > 1)
 
 
@@ -267,12 +267,12 @@ async def test_a_worker_says_nothing_of_a_lease_that_it_has_told_of_or_that_is_n
         fleet = scene.fleet
         lease = await fleet.lease(scene.worker_id, "echo", ECHO)
         await fleet.settled(lease)
-        await _until(lambda: not scene.agent.open_ids)
+        await eventually(lambda: not scene.agent.open_ids)
         fleet.ask_for(lease)
         (scene.folder / "precious").mkdir()
         outside = msgspec.structs.replace(lease, lease_id="../../precious")
         fleet.ask_for(outside)
-        await _until(lambda: any("what is no id" in said for said in scene.watcher.said))
+        await eventually(lambda: any("what is no id" in said for said in scene.watcher.said))
         other = await fleet.lease(scene.worker_id, "echo", ECHO)
         await fleet.settled(other)
         assert fleet.disclaimed == [] and (scene.folder / "precious").exists()
@@ -291,13 +291,13 @@ async def test_a_worker_that_is_killed_tells_of_its_lease_in_its_next_life(tmp_p
         (scene.home.path("scratch") / "stray").mkdir()
         async with scene.running():
             # Another life while a lease is open is a crash: nothing it says counts before a person released it.
-            await _until(lambda: scene.fleet.ledger.worker(scene.worker_id).state.value == "quarantined")
+            await eventually(lambda: scene.fleet.ledger.worker(scene.worker_id).state.value == "quarantined")
             assert scene.scratch_names() == [] and not scene.fleet.told
             await scene.fleet.ledger.decide(commands.ReleaseWorker(actor="user:operator", worker_id=scene.worker_id))
             told = await scene.fleet.settled(lease)
             assert told.statement.error_code == "worker.interrupted" and told.answer == "lease.fenced"
             assert told.statement.cleanup.entries_left == 0
-            await _until(lambda: not scene.agent.open_ids)
+            await eventually(lambda: not scene.agent.open_ids)
             assert not scene.fleet.ledger.worker(scene.worker_id).owes
 
 
@@ -316,9 +316,3 @@ async def test_a_worker_that_is_stopped_lets_its_leases_end_and_tells_of_them(
         assert end.code == ""
         assert (await scene.fleet.settled(short)).statement.outcome is LeaseOutcome.SUCCEEDED
         assert (await scene.fleet.settled(long)).statement.outcome is LeaseOutcome.CANCELLED
-
-
-async def _until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not true():
-            await asyncio.sleep(0.02)
