@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.eventually import eventually
 from fakes.house import House, open_house
+from fakes.pondering import SETTINGS, TOOL, give_tool
 from fakes.raw_http import ask, operator
 from palyra.api.app import create_app
 from palyra.daemons.tool_set import FilesExecutor
@@ -17,7 +17,7 @@ from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope
 from palyra.tools.budget import BudgetKind
 from palyra.tools.call import CallState, ExecutionPlan, Outcome
 from palyra.tools.sqlite_approvals import list_approvals
-from palyra.tools.sqlite_calls import calls_of_run
+from palyra.tools.sqlite_call_search import recent_calls_of_run
 
 WRITE = {"path": "a.txt", "content": "hello"}
 
@@ -29,6 +29,7 @@ async def approved_write(house: House) -> str:
     return asked.approval_id
 
 
+@pytest.mark.promise("P-approval-exact")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -48,6 +49,7 @@ async def test_a_changed_argument_is_not_covered(tmp_path: Path, changed: dict[s
         assert not list(house.workspace.iterdir())
 
 
+@pytest.mark.promise("P-approval-exact")
 @pytest.mark.parametrize(
     ("raw", "code"),
     [
@@ -64,6 +66,7 @@ async def test_a_duplicate_key_never_reaches_an_approval(tmp_path: Path, raw: st
         assert not list(house.workspace.iterdir())
 
 
+@pytest.mark.promise("P-approval-exact")
 async def test_one_and_one_point_zero_are_not_one_call(tmp_path: Path) -> None:
     """`fs.read` with a numeric argument, approved as 1 and tried as 1.0, 1e0, 10e-1."""
     async with open_house(tmp_path) as house:
@@ -78,6 +81,7 @@ async def test_one_and_one_point_zero_are_not_one_call(tmp_path: Path) -> None:
         assert (await house.call("fs.read", '{"limit":1,"path":"a.txt"}')).state is CallState.SUCCEEDED
 
 
+@pytest.mark.promise("P-approval-person")
 async def test_the_requester_cannot_approve_itself(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         asked = await house.call("fs.write", WRITE)
@@ -86,6 +90,7 @@ async def test_the_requester_cannot_approve_itself(tmp_path: Path) -> None:
         assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
 
 
+@pytest.mark.promise("P-approval-ends")
 async def test_an_approval_is_decided_once_and_never_after_its_time(tmp_path: Path) -> None:
     async with open_house(tmp_path, {"approvals": {"ttl_seconds": 1}}) as house:
         asked = await house.call("fs.write", WRITE)
@@ -100,6 +105,7 @@ async def test_an_approval_is_decided_once_and_never_after_its_time(tmp_path: Pa
         assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
 
 
+@pytest.mark.promise("P-approval-once")
 async def test_one_approval_is_spent_once_by_many_at_the_same_moment(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         approval_id = await approved_write(house)
@@ -110,6 +116,7 @@ async def test_one_approval_is_spent_once_by_many_at_the_same_moment(tmp_path: P
         assert house.kinds().count("approval.consumed") == 1
 
 
+@pytest.mark.promise("P-approval-ends")
 async def test_an_approval_does_not_survive_a_change_of_policy(tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
@@ -122,6 +129,7 @@ async def test_an_approval_does_not_survive_a_change_of_policy(tmp_path: Path) -
         assert (await house.call("fs.write", WRITE)).state is CallState.NEEDS_APPROVAL
 
 
+@pytest.mark.promise("P-approval-ends")
 async def test_a_call_that_waits_does_not_outlive_the_policies_that_let_it_ask(tmp_path: Path) -> None:
     """It asks and waits. Then it is forbidden. A person who says yes all the same lets nothing run: not the call that
     waits with its old verdict, and not the one that is made anew."""
@@ -157,6 +165,7 @@ async def test_an_approval_covers_one_principal_only(tmp_path: Path) -> None:
         assert (await house.call("fs.write", WRITE, principal="user:bot")).state is CallState.NEEDS_APPROVAL
 
 
+@pytest.mark.promise("P-approval-exact")
 async def test_a_pattern_cannot_be_walked_out_of(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         asked = await house.call("fs.write", {"path": "docs/a.md", "content": "x", "create_parents": True})
@@ -170,6 +179,7 @@ async def test_a_pattern_cannot_be_walked_out_of(tmp_path: Path) -> None:
         assert record.state is CallState.FAILED and not Path("/tmp/planted").exists()
 
 
+@pytest.mark.promise("P-approval-once")
 async def test_approvals_survive_a_restart(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         asked = await house.call("fs.write", WRITE)
@@ -179,6 +189,7 @@ async def test_approvals_survive_a_restart(tmp_path: Path) -> None:
         assert (await house.call("fs.write", WRITE)).state is CallState.SUCCEEDED
 
 
+@pytest.mark.promise("P-budget-exact")
 async def test_parallel_calls_at_the_cap_never_overspend(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         run_id = await house.open_run(calls=10)
@@ -193,6 +204,7 @@ async def test_parallel_calls_at_the_cap_never_overspend(tmp_path: Path) -> None
         assert house.kinds(run=str(run_id)).count("call.refused") == 54
 
 
+@pytest.mark.promise("P-approval-once")
 async def test_a_refusal_for_lack_of_budget_does_not_spend_the_approval(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         run_id = await house.open_run(calls=0)
@@ -203,6 +215,7 @@ async def test_a_refusal_for_lack_of_budget_does_not_spend_the_approval(tmp_path
         assert (await house.call("fs.write", WRITE)).state is CallState.SUCCEEDED
 
 
+@pytest.mark.promise("P-approval-shown")
 async def test_what_a_person_approves_is_what_the_record_shows(tmp_path: Path) -> None:
     async with open_house(tmp_path) as house:
         asked = await house.call("fs.write", json.dumps(WRITE))
@@ -237,6 +250,7 @@ async def test_a_yes_to_many_calls_is_no_yes_to_what_one_of_them_reaches(
     assert seen == [exact]
 
 
+@pytest.mark.promise("P-budget-own")
 async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> None:
     """One that is wrong in itself is refused before anybody asks whose run it names: enough of them would push the
     owner's own calls out of the timeline."""
@@ -254,10 +268,11 @@ async def test_no_refused_call_gets_into_somebody_elses_run(tmp_path: Path) -> N
             forged = await house.call(tool, arguments, principal="agent:thief", run_id=run_id)
             assert forged.state is CallState.REFUSED and forged.run_id == ""
         assert house.kinds(run=str(run_id)) == before
-        assert calls_of_run(house.gateway.store, str(run_id), None, 10) == [own]
-        assert calls_of_run(house.gateway.store, str(run_id), "agent:victim", 1) == [own]
+        assert recent_calls_of_run(house.gateway.store, str(run_id), None, 10) == [own]
+        assert recent_calls_of_run(house.gateway.store, str(run_id), "agent:victim", 1) == [own]
 
 
+@pytest.mark.promise("P-budget-exact")
 async def test_calls_that_start_at_the_same_moment_do_not_pass_the_bound_together(tmp_path: Path) -> None:
     settings = {"tools": {**SETTINGS["tools"], "max_concurrent_calls": 2}}
     async with open_house(tmp_path, settings) as house, asyncio.TaskGroup() as group:

@@ -19,6 +19,7 @@ from palyra.daemons.node_parts import advertised_names
 from palyra.errors import PalyraError
 
 
+@pytest.mark.promise("P-api-local")
 def test_nothing_of_grpc_is_loaded_and_no_port_opened_before_a_device_is_wanted(tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys

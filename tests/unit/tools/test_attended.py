@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from fakes.effect_free import SETTINGS, TOOL, give_tool
 from fakes.eventually import eventually
 from fakes.house import open_house
+from fakes.pondering import SETTINGS, TOOL, give_tool
 from palyra.daemons import node_tool
 from palyra.daemons.node_tool import DeviceCalls
 from palyra.identity.device import DeviceId
@@ -19,7 +19,7 @@ from palyra.ids import CallId
 from palyra.tools.asking import CallRequest
 from palyra.tools.attended import attended
 from palyra.tools.call import CallState, ExecutionPlan
-from palyra.tools.sqlite_calls import read_call
+from palyra.tools.sqlite_call_search import read_call
 
 
 def request(tool: str, arguments: dict[str, Any], **more: Any) -> CallRequest:
