@@ -11,7 +11,7 @@ MINUTES ?= 30
 .PHONY: help run demo test check bench soak soak-tests clean lock format
 
 help:
-	@echo "make run    install what is missing, start the embedded stack, print its address and token"
+	@echo "make run    WORKSPACE=FOLDER: install what is missing, start everything for FOLDER, print the address and token"
 	@echo "make demo   the guided tour; ends by itself"
 	@echo "make test   everything CI runs, from nothing: lint, types, contracts, tests"
 	@echo "make check  lint, types and import contracts only"
@@ -33,7 +33,7 @@ $(TEST_STAMP): $(STAMP) requirements-dev.lock scripts/bootstrap_tests.sh tests/n
 	@touch $@
 
 run: $(STAMP)
-	@$(BIN)/palyra up --workers 1
+	@$(BIN)/palyra up --workers 1 $(if $(WORKSPACE),--workspace $(WORKSPACE))
 
 demo: $(STAMP)
 	@$(BIN)/palyra tour
