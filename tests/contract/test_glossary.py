@@ -1,10 +1,11 @@
 """docs/reference/glossary.md: few terms, one sentence each, and every module it links defines what the page names."""
 
-import ast
 import re
 from pathlib import Path
 
 import pytest
+
+from fakes.documented import names_defined_in
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "glossary.md"
 LINK = re.compile(r"\[`(\w+)`\]\(([^)]+)\)")
@@ -15,17 +16,6 @@ ROWS = [
     if line.startswith("| ") and not line.startswith("| term")
 ]
 TERMS = [row[0] for row in ROWS]
-
-
-def names_defined_in(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return names
 
 
 def test_terms_are_few_sorted_and_named_once() -> None:

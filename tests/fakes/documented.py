@@ -1,5 +1,6 @@
-"""Commands as a page of the documentation gives them."""
+"""What pages of the documentation give and name: commands, and names of the code."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -23,3 +24,15 @@ def commands_typed_under(page: str, heading: str) -> list[list[str]]:
 
 def _section(page: str, heading: str) -> str:
     return (DOCS / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def names_defined_in(path: Path) -> set[str]:
+    """The classes, functions and variables at the top of a module."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
