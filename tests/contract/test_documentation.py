@@ -19,6 +19,7 @@ from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Decision, Outcome
 from palyra.policy.loader import load_bundle
 from palyra.policy.request import tool_request
+from palyra.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -106,3 +107,21 @@ def test_the_readme_names_the_commands_of_the_makefile(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\w+)", "\n".join(blocks(ROOT / page, "sh")), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_newcomers_find_the_five_minute_path_on_ten_lines() -> None:
+    text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 10 and "`make check`" in text
+    (test,) = re.findall(r"`\.venv/bin/pytest (\S+)`", text)
+    assert (ROOT / test).is_file()
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"## [{VERSION}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_commits_run_only_checks_of_this_checkout() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    assert re.findall(r"repo: (\S+)", text) == ["local"]
+    for program in re.findall(r"entry: (\S+)", text):
+        assert (ROOT / program).is_file(), program
