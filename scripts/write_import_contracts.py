@@ -71,7 +71,7 @@ ADAPTERS = {
         "upload_folder",
         "wire_values",
     ),
-    "client": ("aio", "asgi", "async_client", "blocking", "client", "local"),
+    "client": ("asgi", "async_client", "blocking", "client", "local", "transport"),
     "config": ("load", "location", "state_dir", "toml_file"),
     "doctor": ("cgroup_membership", "daemon_http", "host", "kernel"),
     "egress": (

@@ -1,14 +1,13 @@
 """The in-process transport: drives an ASGI application without a network.
 
-The command line uses it when no daemon runs, so that every door goes through the same API. The asynchronous form runs
-the application in the caller's loop; the blocking form keeps a loop in a thread of its own for as long as it is open.
+The command line uses it when no daemon runs, so that every door goes through the same API. The application runs in the
+loop that uses the transport.
 """
 
 import asyncio
 import logging
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
 
 from palyra.client.following import Head
 from palyra.client.protocol import (
@@ -25,7 +24,6 @@ from palyra.errors import Unavailable
 
 log = logging.getLogger("palyra.client.asgi")
 
-T = TypeVar("T")
 Message: TypeAlias = MutableMapping[str, Any]
 App: TypeAlias = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
@@ -225,76 +223,10 @@ class _Lifespan:
         self._from_app.put_nowait({"type": "lifespan.ended"})
 
 
-class BlockingAsgiTransport:
-    """The same for threads without a loop."""
-
-    def __init__(self, app: App, *, timeout: float, limits: ClientLimits) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="palyra-asgi", daemon=True)
-        self._inner = AsyncAsgiTransport(app, timeout=timeout, limits=limits)
-        self._closed = False
-        self._thread.start()
-        try:
-            self.run(self._inner.open())
-        except BaseException:
-            self.close()
-            raise
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            # Interrupted while waiting: the application must see that its client is gone.
-            future.cancel()
-            raise
-
-    def exchange(self, request: Request) -> Response:
-        return self.run(self._inner.exchange(request))
-
-    def open_stream(self, request: Request) -> "BlockingAsgiStream":
-        return BlockingAsgiStream(self, self.run(self._inner.open_stream(request)))
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            self.run(self._inner.close())
-            self.run(_finish_tasks())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
-
-
-class BlockingAsgiStream:
-    def __init__(self, transport: BlockingAsgiTransport, inner: AsyncAsgiStream) -> None:
-        self._transport = transport
-        self._inner = inner
-        self.status: int = inner.status
-        self.headers: Headers = inner.headers
-
-    def chunk(self) -> bytes:
-        return self._transport.run(self._inner.chunk())
-
-    def close(self) -> None:
-        self._transport.run(self._inner.close())
-
-
 async def _end(task: "asyncio.Task[None]") -> None:
     """Cancels and waits, without mistaking a cancellation of the caller for the task's."""
     task.cancel()
     await asyncio.wait([task])
-
-
-async def _finish_tasks() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _unquoted(path: str) -> str:

@@ -17,8 +17,14 @@ from palyra.client import (
 )
 from palyra.client.address import DEFAULT_BASE_URL, ServerAddress, usable_token
 from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
-from palyra.client.protocol import DEFAULT_LIMITS, DEFAULT_TIMEOUT_SECONDS, ClientLimits, Operation
-from palyra.client.transport_ports import AsyncByteStream, AsyncTransportPort
+from palyra.client.protocol import (
+    DEFAULT_LIMITS,
+    DEFAULT_TIMEOUT_SECONDS,
+    AsyncByteStream,
+    AsyncTransportPort,
+    ClientLimits,
+    Operation,
+)
 from palyra.client.views import CallEvent
 from palyra.errors import PalyraError
 from palyra.secret import Secret
@@ -57,7 +63,7 @@ class AsyncClient:
         self._token = usable_token(token)
         self._limits = limits
         if transport is None:
-            from palyra.client.aio import AsyncTransport
+            from palyra.client.transport import AsyncTransport
 
             address = ServerAddress.parse(base_url, allow_plaintext=allow_plaintext)
             transport = AsyncTransport(address, timeout=timeout, limits=limits, ssl_context=ssl_context)

@@ -24,8 +24,7 @@ from palyra.client import (
 )
 from palyra.client.address import DEFAULT_BASE_URL, ServerAddress, usable_token
 from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
-from palyra.client.protocol import DEFAULT_LIMITS, DEFAULT_TIMEOUT_SECONDS, ClientLimits, Operation
-from palyra.client.transport_ports import Stream, Transport
+from palyra.client.protocol import DEFAULT_LIMITS, DEFAULT_TIMEOUT_SECONDS, AsyncTransportPort, ClientLimits, Operation
 from palyra.client.views import CallEvent
 from palyra.errors import PalyraError
 from palyra.secret import Secret
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     import ssl
 
     from palyra.client.asgi import App
+    from palyra.client.blocking import BlockingStream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,16 +59,18 @@ class Client:
         limits: ClientLimits = DEFAULT_LIMITS,
         ssl_context: "ssl.SSLContext | None" = None,
         allow_plaintext: bool = False,
-        transport: Transport | None = None,
+        transport: AsyncTransportPort | None = None,
     ) -> None:
+        from palyra.client.blocking import BlockingTransport
+
         self._token = usable_token(token)
         self._limits = limits
         if transport is None:
-            from palyra.client.blocking import BlockingTransport
+            from palyra.client.transport import AsyncTransport
 
             address = ServerAddress.parse(base_url, allow_plaintext=allow_plaintext)
-            transport = BlockingTransport(address, timeout=timeout, limits=limits, ssl_context=ssl_context)
-        self._transport = transport
+            transport = AsyncTransport(address, timeout=timeout, limits=limits, ssl_context=ssl_context)
+        self._transport = BlockingTransport(transport)
 
     @classmethod
     def local(cls, state_dir: Path, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> Self:
@@ -88,14 +90,9 @@ class Client:
         limits: ClientLimits = DEFAULT_LIMITS,
     ) -> Self:
         """A client of an ASGI application in this very process."""
-        from palyra.client.asgi import BlockingAsgiTransport
+        from palyra.client.asgi import AsyncAsgiTransport
 
-        transport = BlockingAsgiTransport(app, timeout=timeout, limits=limits)
-        try:
-            return cls(token=token, limits=limits, transport=transport)
-        except BaseException:
-            transport.close()
-            raise
+        return cls(token=token, limits=limits, transport=AsyncAsgiTransport(app, timeout=timeout, limits=limits))
 
     call = _blocking(operations.call)
     call_status = _blocking(operations.call_status)
@@ -191,7 +188,7 @@ class Client:
             return result
 
     def _follow(self, script: Script) -> Iterator[CallEvent]:
-        stream: Stream | None = None
+        stream: BlockingStream | None = None
         try:
             step = next(script)
             while True:

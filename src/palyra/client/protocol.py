@@ -5,7 +5,7 @@ the blocking, the asyncio and the in-process client are the same code driven by 
 """
 
 from collections.abc import Generator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -44,7 +44,7 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_stream_resumes: int = 5
     max_resume_delay_seconds: float = 5.0
     max_idle_connections: int = 8
-    # Beyond this many exchanges at once, asyncio callers wait for a free connection.
+    # Beyond this many exchanges at once, callers wait for a free connection.
     max_connections: int = 64
 
 
@@ -143,6 +143,29 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
     def header(self, name: str) -> str | None:
         return header_of(self.headers, name)
+
+
+class AsyncByteStream(Protocol):
+    """An answer read as it comes. ``chunk`` returns bytes, empty at a clean end."""
+
+    status: int
+    headers: Headers
+
+    async def chunk(self) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+class AsyncTransportPort(Protocol):
+    """Carries requests for a client; the blocking client runs it in a thread."""
+
+    async def open(self) -> None: ...
+
+    async def exchange(self, request: Request) -> Response: ...
+
+    async def open_stream(self, request: Request) -> AsyncByteStream: ...
+
+    async def close(self) -> None: ...
 
 
 Operation: TypeAlias = Generator[Request, Response, T]

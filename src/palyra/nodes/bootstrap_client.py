@@ -11,11 +11,12 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
+import httpcore2
 import msgspec
 
-from palyra.client.following import Head
-from palyra.client.http1 import Body, End, Http1Connection, NeedData, ResponseBuilder
-from palyra.client.protocol import ClientLimits, ConnectionLost, Request, Response
+from palyra.client import address as client_address
+from palyra.client.http_messages import causes, named_errors, new_request, read_answer
+from palyra.client.protocol import ClientLimits, ConnectFailed, ConnectionLost, Request, Response
 from palyra.clock import MS_PER_SECOND
 from palyra.errors import Denied, PalyraError, RemoteError, Unavailable
 from palyra.identity.device import DeviceKind
@@ -179,51 +180,50 @@ def _answer(secret: Secret, hello: wire.Hello, bound: Bound) -> tuple[DeviceProo
 
 
 class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._http = Http1Connection(host, "", _LIMITS)
-        self.leaf_der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    """Speaks to one server. ``leaf_der`` is the certificate that it showed, the same with every response."""
+
+    def __init__(self, address: ServerAddress, pool: httpcore2.AsyncConnectionPool) -> None:
+        self._address = address
+        self._pool = pool
+        self.leaf_der = b""
 
     async def call(self, path: str, message: msgspec.Struct, type_: type[M], patience: float) -> M:
+        request = Request(method="POST", path=path, body=wire.encode(message))
         try:
             async with asyncio.timeout(patience):
-                response = await self._exchange(Request(method="POST", path=path, body=wire.encode(message)))
-        except (OSError, TimeoutError, ConnectionLost) as error:
+                response = await self._exchange(request)
+        except ConnectFailed as error:
+            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
+                raise WrongServer("the server is not the one that this device was paired with") from error
+            raise DaemonNotReached(f"no daemon answers at {self._address}") from error
+        except (TimeoutError, httpcore2.TimeoutException, ConnectionLost) as error:
             raise DaemonNotReached("the daemon did not answer") from error
         if response.status != 200:
             raise _refusal(response)
         return wire.decode(response.body, type_)
 
     async def _exchange(self, request: Request) -> Response:
-        self._writer.write(self._http.start(request))
-        await self._writer.drain()
-        builder = ResponseBuilder(_LIMITS)
-        while True:
-            match self._http.next_part():
-                case NeedData():
-                    self._http.receive(await self._reader.read(65_536))
-                case End():
-                    return builder.finish()
-                case Head() | Body() as part:
-                    builder.add(part)
+        where = client_address.ServerAddress(host=self._address.host, port=self._address.port, tls=True)
+        extensions = {"sni_hostname": SERVER_NAME, "timeout": {"connect": PAIRING_ANSWER_SECONDS}}
+        with named_errors(where.host_header):
+            answer = await self._pool.handle_async_request(new_request(request, where, extensions))
+            try:
+                self._take_leaf(answer)
+                return await read_answer(answer, _LIMITS)
+            finally:
+                await answer.aclose()
+
+    def _take_leaf(self, answer: httpcore2.Response) -> None:
+        shown: bytes = answer.extensions["network_stream"].get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if self.leaf_der not in (b"", shown):
+            raise WrongServer("another server answered in the middle of the pairing")
+        self.leaf_der = shown
 
 
 @contextlib.asynccontextmanager
 async def _connected(address: ServerAddress, context: ssl.SSLContext) -> AsyncIterator[_Connection]:
-    try:
-        async with asyncio.timeout(PAIRING_ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(
-                address.host, address.port, ssl=context, server_hostname=SERVER_NAME
-            )
-    except ssl.SSLCertVerificationError as error:
-        raise WrongServer("the server is not the one that this device was paired with") from error
-    except (OSError, TimeoutError) as error:
-        raise DaemonNotReached(f"no daemon answers at {address}") from error
-    try:
-        yield _Connection(reader, writer, str(address))
-    finally:
-        writer.transport.abort()
+    async with httpcore2.AsyncConnectionPool(ssl_context=context, max_connections=1) as pool:
+        yield _Connection(address, pool)
 
 
 def _unverified() -> ssl.SSLContext:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from fakes.tiny_api import TinyApi
-from palyra.client.asgi import AsyncAsgiTransport, BlockingAsgiTransport, StartupFailed
+from palyra.client.asgi import AsyncAsgiTransport, StartupFailed
+from palyra.client.blocking import BlockingTransport
 from palyra.client.client import Client
 from palyra.client.protocol import DEFAULT_LIMITS, BadAnswer, ConnectionLost, get
 
@@ -19,10 +20,10 @@ def test_the_lifespan_spans_the_client() -> None:
 
 
 def test_closing_twice_is_fine_and_leaves_no_thread() -> None:
-    transport = BlockingAsgiTransport(TinyApi().app, timeout=5, limits=DEFAULT_LIMITS)
+    transport = BlockingTransport(AsyncAsgiTransport(TinyApi().app, timeout=5, limits=DEFAULT_LIMITS))
     transport.close()
     transport.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "palyra-asgi"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "palyra-client"]
 
 
 def test_an_application_without_lifespan_serves_too() -> None:
@@ -31,7 +32,7 @@ def test_an_application_without_lifespan_serves_too() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"hi"})
 
-    transport = BlockingAsgiTransport(app, timeout=5, limits=DEFAULT_LIMITS)
+    transport = BlockingTransport(AsyncAsgiTransport(app, timeout=5, limits=DEFAULT_LIMITS))
     assert transport.exchange(get("/x")).body == b"hi"
     transport.close()
 
@@ -43,7 +44,7 @@ def test_a_failed_startup_is_said_and_cleaned_up() -> None:
 
     with pytest.raises(StartupFailed, match="no disk"):
         Client.in_process(app)
-    assert not [thread for thread in threading.enumerate() if thread.name == "palyra-asgi"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "palyra-client"]
 
 
 async def test_an_application_that_answers_wrongly() -> None:

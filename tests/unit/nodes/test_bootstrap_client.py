@@ -1,15 +1,19 @@
 """A device's side of pairing, against the real listener over real TLS."""
 
 import asyncio
+from types import SimpleNamespace
 
+import httpcore2
 import msgspec
 import pytest
 
 from fakes.pairing_scene import NODE_PORT, OPERATOR, Device, PairingScene
 from palyra.errors import RemoteError
 from palyra.identity.device import DeviceKind
-from palyra.nodes.bootstrap_client import DaemonNotReached, NoAddress, ProvedPairing, WrongKind, prove
+from palyra.nodes import pairing_wire as wire
+from palyra.nodes.bootstrap_client import DaemonNotReached, NoAddress, ProvedPairing, WrongKind, _Connection, prove
 from palyra.nodes.pairing_code import ServerAddress
+from palyra.nodes.pairing_proof import MalformedProof
 from palyra.nodes.presented_certificate import WrongServer
 
 
@@ -100,6 +104,40 @@ async def test_a_wrong_authority_in_the_code_ends_it_before_anything_is_proved(s
     with pytest.raises(WrongServer):
         await Device(scene.address).prove(msgspec.structs.replace(code, ca_hash="0" * 64))
     assert scene.events("pairing.guess_failed") == []
+
+
+class Answers:
+    """A pool of connections: each answer comes from the server with the next certificate."""
+
+    def __init__(self, *certificates):
+        self._certificates = list(certificates)
+
+    async def handle_async_request(self, _request):
+        return httpcore2.Response(400, content=Body(), extensions={"network_stream": Stream(self._certificates.pop(0))})
+
+
+class Body:
+    async def __aiter__(self):
+        yield b"{}"
+
+
+class Stream:
+    def __init__(self, certificate):
+        self._certificate = certificate
+
+    def get_extra_info(self, _name):
+        return SimpleNamespace(getpeercert=lambda binary_form: self._certificate)
+
+
+async def test_every_response_has_to_come_under_the_same_certificate():
+    connection = _Connection(ServerAddress("127.0.0.1", 1), Answers(b"one", b"one", b"two"))
+    begin = wire.Begin(version=wire.VERSION, nameplate="1", kind=DeviceKind.NODE)
+    for _ in range(2):
+        with pytest.raises(MalformedProof):
+            await connection.call(wire.BEGIN, begin, wire.Hello, 5)
+    assert connection.leaf_der == b"one"
+    with pytest.raises(WrongServer):
+        await connection.call(wire.BEGIN, begin, wire.Hello, 5)
 
 
 async def _dead_address():

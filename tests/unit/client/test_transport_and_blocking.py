@@ -1,6 +1,7 @@
-"""Both socket transports against a server that follows a script of raw bytes."""
+"""The transport, in a loop and in a thread, against a server that follows a script of raw bytes."""
 
 import asyncio
+import contextlib
 import datetime
 import ipaddress
 import socket
@@ -18,18 +19,20 @@ from cryptography.x509.oid import NameOID
 
 from fakes.loopback import ScriptedServer, read_request, respond
 from palyra.client.address import ServerAddress
-from palyra.client.aio import AsyncTransport
 from palyra.client.blocking import BlockingTransport
 from palyra.client.protocol import (
+    BadAnswer,
     ClientLimits,
     ClientTimeout,
     ConnectFailed,
     ConnectionLost,
     Request,
     Response,
+    ResponseTooLarge,
     get,
     send_json,
 )
+from palyra.client.transport import AsyncTransport
 
 POST = send_json("POST", "/v1/tool-calls", {"tool": "echo"})
 GET = get("/v1/tools")
@@ -69,7 +72,7 @@ class Wire:
         address = ServerAddress.parse(f"{scheme}://127.0.0.1:{port}")
         options = {"timeout": 20.0, "limits": ClientLimits(), **options}
         if self.kind == "blocking":
-            blocking = BlockingTransport(address, **options)
+            blocking = BlockingTransport(AsyncTransport(address, **options))
             try:
                 return [blocking.exchange(request) for request in requests]
             finally:
@@ -196,3 +199,71 @@ def self_signed(directory: Path) -> tuple[Path, Path]:
     (directory / "cert.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
     (directory / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return directory / "cert.pem", directory / "key.pem"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", ConnectionLost),
+        (b"HTTP/1.1 200 OK\r\n", ConnectionLost),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", ConnectionLost),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nha", ConnectionLost),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", BadAnswer),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", BadAnswer),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", BadAnswer),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000 + b"\r\ncontent-length: 0\r\n\r\n", BadAnswer),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000, BadAnswer),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\ncontent-length: 0\r\n\r\n", BadAnswer),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n" + b"y" * 9_000_000, ResponseTooLarge),
+    ],
+)
+def test_what_is_no_whole_answer_of_ours_is_named(wire: Wire, answer: bytes, error: type[Exception]) -> None:
+    def serve(connection: socket.socket) -> None:
+        read_request(connection)
+        with contextlib.suppress(OSError):
+            connection.sendall(answer)
+
+    with ScriptedServer([serve]) as server, pytest.raises(error):
+        wire.send(server.port, POST)
+
+
+def test_informational_answers_are_passed_over(wire: Wire) -> None:
+    def serve(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" + respond(b"hi"))
+
+    with ScriptedServer([serve]) as server:
+        assert [answer.body for answer in wire.send(server.port, GET)] == [b"hi"]
+
+
+def test_nothing_of_the_environment_and_no_cookie_goes_along(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    heads: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        for _ in range(2):
+            heads.append(read_request(connection))
+            connection.sendall(respond(b"ok", head=b"HTTP/1.1 200 OK\r\nset-cookie: a=b\r\n"))
+
+    with ScriptedServer([serve]) as server:
+        wire.send(server.port, GET, GET)
+    assert len(heads) == 2
+    for head in heads:
+        assert b"cookie" not in head.lower() and b"accept-encoding: identity\r\n" in head.lower()
+
+
+def test_an_address_with_a_prefix_is_kept_before_every_path() -> None:
+    heads: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        heads.append(read_request(connection))
+        connection.sendall(respond(b"ok"))
+
+    with ScriptedServer([serve]) as server:
+        address = ServerAddress.parse(f"http://127.0.0.1:{server.port}/base")
+        transport = BlockingTransport(AsyncTransport(address, timeout=20, limits=ClientLimits()))
+        transport.exchange(send_json("POST", "/v1/x", {"a": 1}))
+        transport.close()
+        assert heads[0].startswith(b"POST /base/v1/x HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n" % server.port)
+        assert heads[0].endswith(b'\r\n\r\n{"a":1}')

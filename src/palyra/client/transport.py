@@ -1,0 +1,127 @@
+"""Sends requests over HTTP/1.1 with httpcore2, under the rules of this client.
+
+httpcore2 is the lower half of httpx2: it keeps no cookies, follows no redirects, reads no proxy from the environment
+and decodes nothing. What it does not have is here: caps on the bytes of an answer, one deadline for the whole of it,
+and one retry, of a GET that a kept connection lost before any answer.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import httpcore2
+
+from palyra.client.address import ServerAddress
+from palyra.client.http_messages import head_of, named_errors, new_request, read_answer
+from palyra.client.protocol import ClientLimits, ClientTimeout, ConnectionLost, Headers, Request, Response
+
+_MS_PER_SECOND: Final = 1000
+_DIALS: Final = "connection.connect_tcp.started"
+
+
+class AsyncTransport:
+    """Belongs to the event loop that first uses it."""
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        timeout: float,
+        limits: ClientLimits,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._limits = limits
+        self._ssl_context = (ssl_context or ssl.create_default_context()) if address.tls else None
+        self._pool = self._new_pool(limits.max_connections)
+
+    async def open(self) -> None:
+        """Nothing to do: requests connect."""
+
+    async def exchange(self, request: Request) -> Response:
+        async with _deadline(self._timeout + request.patience_ms / _MS_PER_SECOND):
+            dials: list[str] = []
+            try:
+                answer = await self._send(self._pool, request, dials)
+            except ConnectionLost:
+                # The server may close a kept connection just as it is used. Anything but a GET might be carried out
+                # twice.
+                if dials or not request.is_repeatable:
+                    raise
+                answer = await self._send(self._pool, request, dials)
+            try:
+                with named_errors(self._address.host_header):
+                    return await read_answer(answer, self._limits)
+            finally:
+                await answer.aclose()
+
+    async def open_stream(self, request: Request) -> "AsyncStream":
+        # A connection of its own: a stream takes no place from the exchanges.
+        pool = self._new_pool(1)
+        try:
+            async with _deadline(self._timeout):
+                answer = await self._send(pool, request, [])
+            return AsyncStream(pool, answer, self._limits)
+        except BaseException:
+            await pool.aclose()
+            raise
+
+    async def close(self) -> None:
+        await self._pool.aclose()
+
+    def _new_pool(self, connections: int) -> httpcore2.AsyncConnectionPool:
+        return httpcore2.AsyncConnectionPool(
+            ssl_context=self._ssl_context,
+            max_connections=connections,
+            max_keepalive_connections=self._limits.max_idle_connections,
+        )
+
+    async def _send(
+        self, pool: httpcore2.AsyncConnectionPool, request: Request, dials: list[str]
+    ) -> httpcore2.Response:
+        """The answer's head. ``dials`` gets an entry for a connection that had to be made."""
+
+        async def note(event: str, _info: Any) -> None:
+            if event == _DIALS:
+                dials.append(event)
+
+        address = self._address
+        asked = new_request(request, address, {"trace": note})
+        with named_errors(address.host_header):
+            return await pool.handle_async_request(asked)
+
+
+class AsyncStream:
+    def __init__(self, pool: httpcore2.AsyncConnectionPool, answer: httpcore2.Response, limits: ClientLimits) -> None:
+        head = head_of(answer, limits)
+        self._pool = pool
+        self._answer = answer
+        self._chunks = answer.aiter_stream()
+        self._idle_seconds = limits.stream_idle_seconds
+        self.status: int = head.status
+        self.headers: Headers = head.headers
+
+    async def chunk(self) -> bytes:
+        async with _deadline(self._idle_seconds):
+            with named_errors("the stream"):
+                async for data in self._chunks:
+                    if data:
+                        return data
+        return b""
+
+    async def close(self) -> None:
+        await self._chunks.aclose()
+        await self._answer.aclose()
+        await self._pool.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise ClientTimeout(f"no answer within {seconds:g} seconds") from error
