@@ -8,13 +8,14 @@ CHECKS := $(VENV)/checks.txt
 SECOND_TRIES := $(VENV)/second-tries.txt
 MINUTES ?= 30
 
-.PHONY: help run demo test check bench soak soak-tests clean lock format
+.PHONY: help run demo test check words bench soak soak-tests clean lock format
 
 help:
 	@echo "make run    WORKSPACE=FOLDER: install what is missing, start everything for FOLDER, print the address and token"
 	@echo "make demo   the guided tour; ends by itself"
 	@echo "make test   everything CI runs, from nothing: lint, types, contracts, tests"
 	@echo "make check  lint, types and import contracts only"
+	@echo "make words  phrases and names that are not plain English"
 	@echo "make bench  fetch what is measured against, then the whole performance table"
 	@echo "make soak   MINUTES=30 of mixed load on a whole stack while everything around it fails, then a verdict"
 	@echo "make soak-tests  the long tests of single parts, and random examples"
@@ -43,6 +44,11 @@ check: $(TEST_STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+# Becomes a part of `check` as soon as src and tests pass it.
+words: $(TEST_STAMP)
+	@$(BIN)/python scripts/check_phrases.py
+	@$(BIN)/python scripts/check_words.py
 
 # The checks use one processor and tests wait for half of their time, so they run beside each other. The checks print
 # after the tests, and the tests that needed a second try come last. The tests are collected once, with bytecode written,
