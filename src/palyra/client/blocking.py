@@ -16,7 +16,7 @@ class BlockingTransport:
     def __init__(self, inner: AsyncTransportPort) -> None:
         self._inner = inner
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="palyra-client", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="palyra-client", daemon=True)
         self._closed = False
         self._thread.start()
         try:
@@ -24,6 +24,12 @@ class BlockingTransport:
         except BaseException:
             self.close()
             raise
+
+    def _serve(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -46,13 +52,10 @@ class BlockingTransport:
         self._closed = True
         try:
             self.run(self._inner.close())
-            self.run(_finish_tasks())
+            self.run(_finish_work())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
 
 
 class BlockingStream:
@@ -69,8 +72,11 @@ class BlockingStream:
         self._transport.run(self._inner.close())
 
 
-async def _finish_tasks() -> None:
+async def _finish_work() -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()

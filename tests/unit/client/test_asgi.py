@@ -26,6 +26,11 @@ def test_closing_twice_is_fine_and_leaves_no_thread() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "palyra-client"]
 
 
+async def test_a_thread_that_runs_a_loop_may_use_and_close_it() -> None:
+    with Client.in_process(TinyApi().app) as client:
+        client.health()
+
+
 def test_an_application_without_lifespan_serves_too() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         assert scope["type"] == "http"
