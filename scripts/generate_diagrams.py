@@ -12,16 +12,18 @@ from pathlib import Path
 
 import msgspec
 
-from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
-from palyra.identity import authority, revocation
-from palyra.mcp.behind import pinning
-from palyra.nodes import dispatch, pairing, pairing_proof
-from palyra.nodes.host import links, work
-from palyra.skills import lifecycle
-from palyra.tools.approval import TRANSITIONS, ApprovalEvent, ApprovalState
-from palyra.workers import lease
-from palyra.workers import lifecycle as worker_lifecycle
-from palyra.workers.egress import lease_grant
+from palyra.devicelink.pairing import proof
+from palyra.egress.protocols import http1_body, http1_proxy, http1_response, socks5, tls_hello
+from palyra.executors.mcp_upstream import pinning
+from palyra.fleet.domain import lease
+from palyra.fleet.domain import worker as worker_lifecycle
+from palyra.fleet.egress import leases
+from palyra.identity import device
+from palyra.identity import records as identity_records
+from palyra.nodes.agent import link_state, request_state
+from palyra.nodes.domain import records
+from palyra.pipeline.domain.approval import TRANSITIONS, ApprovalEvent, ApprovalState
+from palyra.skills.registry import lifecycle
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "state-machines.md"
 # The list of them stands here too, between two marks.
@@ -47,7 +49,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 MACHINES = (
     Machine(
         title="Definition of a server's tool",
-        source="palyra.mcp.behind.pinning.TRANSITIONS",
+        source="palyra.executors.mcp_upstream.pinning.TRANSITIONS",
         about="A definition other than the approved one is what a server tells; approving takes what it told last.",
         states=pinning.PinState,
         events=pinning.PinEvent,
@@ -56,7 +58,7 @@ MACHINES = (
     ),
     Machine(
         title="Approval",
-        source="palyra.tools.approval.TRANSITIONS",
+        source="palyra.pipeline.domain.approval.TRANSITIONS",
         about="Only `once` is consumed. Every other scope stays approved until it expires or is withdrawn.",
         states=ApprovalState,
         events=ApprovalEvent,
@@ -65,7 +67,7 @@ MACHINES = (
     ),
     Machine(
         title="Version of a skill",
-        source="palyra.skills.lifecycle.TRANSITIONS",
+        source="palyra.skills.registry.lifecycle.TRANSITIONS",
         about="Only `approved` runs; a skill has at most one version there. `removed` and `failed` may begin again.",
         states=lifecycle.SkillState,
         events=lifecycle.SkillEvent,
@@ -74,70 +76,70 @@ MACHINES = (
     ),
     Machine(
         title="Device",
-        source="palyra.identity.revocation.TRANSITIONS",
+        source="palyra.identity.device.TRANSITIONS",
         about="Nothing leads back: a machine that lost its standing is paired again, under another id.",
-        states=revocation.DeviceState,
-        events=revocation.DeviceEvent,
-        start=revocation.DeviceState.ACTIVE,
-        transitions=revocation.TRANSITIONS,  # type: ignore[arg-type]
+        states=device.DeviceState,
+        events=device.DeviceEvent,
+        start=device.DeviceState.ACTIVE,
+        transitions=device.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Certificate authority",
-        source="palyra.identity.authority.TRANSITIONS",
+        source="palyra.identity.records.TRANSITIONS",
         about="One is `current`; at most one is `outgoing`.",
-        states=authority.AuthorityState,
-        events=authority.AuthorityEvent,
-        start=authority.AuthorityState.CURRENT,
-        transitions=authority.TRANSITIONS,  # type: ignore[arg-type]
+        states=identity_records.AuthorityState,
+        events=identity_records.AuthorityEvent,
+        start=identity_records.AuthorityState.CURRENT,
+        transitions=identity_records.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Request to pair",
-        source="palyra.nodes.pairing.TRANSITIONS",
+        source="palyra.nodes.domain.records.PAIRING_TRANSITIONS",
         about="`complete` is the device fetching its certificate. Every ending is for good: a new code begins again.",
-        states=pairing.PairingState,
-        events=pairing.PairingEvent,
-        start=pairing.PairingState.PENDING_APPROVAL,
-        transitions=pairing.TRANSITIONS,  # type: ignore[arg-type]
+        states=records.PairingState,
+        events=records.PairingEvent,
+        start=records.PairingState.PENDING_APPROVAL,
+        transitions=records.PAIRING_TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Proof of a pairing code",
-        source="palyra.nodes.pairing_proof.TRANSITIONS",
+        source="palyra.devicelink.pairing.proof.TRANSITIONS",
         about="Both sides have it: each speaks once and hears once, and is over then, whatever it heard.",
-        states=pairing_proof.ProofState,
-        events=pairing_proof.ProofEvent,
-        start=pairing_proof.ProofState.FRESH,
-        transitions=pairing_proof.TRANSITIONS,  # type: ignore[arg-type]
+        states=proof.ProofState,
+        events=proof.ProofEvent,
+        start=proof.ProofState.FRESH,
+        transitions=proof.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Request to a device",
-        source="palyra.nodes.dispatch.TRANSITIONS",
+        source="palyra.nodes.domain.records.REQUEST_TRANSITIONS",
         about="What has ended stays ended: a result that comes later is refused.",
-        states=dispatch.RequestState,
-        events=dispatch.RequestEvent,
-        start=dispatch.RequestState.QUEUED,
-        transitions=dispatch.TRANSITIONS,  # type: ignore[arg-type]
+        states=records.RequestState,
+        events=records.RequestEvent,
+        start=records.RequestState.QUEUED,
+        transitions=records.REQUEST_TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Connection of a device",
-        source="palyra.nodes.host.links.TRANSITIONS",
+        source="palyra.nodes.agent.link_state.TRANSITIONS",
         about="On the device. A new certificate is switched to while the old connection stands.",
-        states=links.LinkState,
-        events=links.LinkEvent,
-        start=links.LinkState.OFFLINE,
-        transitions=links.TRANSITIONS,  # type: ignore[arg-type]
+        states=link_state.LinkState,
+        events=link_state.LinkEvent,
+        start=link_state.LinkState.OFFLINE,
+        transitions=link_state.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Request at a device",
-        source="palyra.nodes.host.work.TRANSITIONS",
+        source="palyra.nodes.agent.request_state.TRANSITIONS",
         about="On the device. It begins in `asking` where the person there is asked, else in `running`.",
-        states=work.WorkState,
-        events=work.WorkEvent,
-        start=work.WorkState.ASKING,
-        transitions=work.TRANSITIONS,  # type: ignore[arg-type]
+        states=request_state.WorkState,
+        events=request_state.WorkEvent,
+        start=request_state.WorkState.ASKING,
+        transitions=request_state.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="Worker",
-        source="palyra.workers.lifecycle.TRANSITIONS",
+        source="palyra.fleet.domain.worker.TRANSITIONS",
         about="Only `available` and `busy` get leases. Out of `quarantined` lead a release and then an attestation.",
         states=worker_lifecycle.WorkerLifecycleState,
         events=worker_lifecycle.WorkerEvent,
@@ -146,7 +148,7 @@ MACHINES = (
     ),
     Machine(
         title="Lease of a worker",
-        source="palyra.workers.lease.TRANSITIONS",
+        source="palyra.fleet.domain.lease.TRANSITIONS",
         about="Only `settled` has a result; after `fenced` and `expired` none counts.",
         states=lease.LeaseState,
         events=lease.LeaseEvent,
@@ -155,16 +157,16 @@ MACHINES = (
     ),
     Machine(
         title="Lease at its worker's egress proxy",
-        source="palyra.workers.egress.lease_grant.TRANSITIONS",
+        source="palyra.fleet.egress.leases.TRANSITIONS",
         about="The daemon grants and ends, or time does. In `ending` a door lets nothing through and sees who comes.",
-        states=lease_grant.AccessState,
-        events=lease_grant.AccessEvent,
-        start=lease_grant.AccessState.GRANTED,
-        transitions=lease_grant.TRANSITIONS,  # type: ignore[arg-type]
+        states=leases.AccessState,
+        events=leases.AccessEvent,
+        start=leases.AccessState.GRANTED,
+        transitions=leases.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="SOCKS5 server",
-        source="palyra.egress.socks5.TRANSITIONS",
+        source="palyra.egress.protocols.socks5.TRANSITIONS",
         about="`rejected` is the client's fault, `refused` the judge's verdict.",
         states=socks5.Socks5State,
         events=socks5.Socks5Event,
@@ -173,39 +175,39 @@ MACHINES = (
     ),
     Machine(
         title="HTTP proxy",
-        source="palyra.egress.http_proxy.TRANSITIONS",
+        source="palyra.egress.protocols.http1_proxy.TRANSITIONS",
         about="A second request is not read before the first is answered.",
-        states=http_proxy.ProxyState,
-        events=http_proxy.ProxyEvent,
-        start=http_proxy.ProxyState.HEAD,
-        transitions=http_proxy.TRANSITIONS,  # type: ignore[arg-type]
+        states=http1_proxy.ProxyState,
+        events=http1_proxy.ProxyEvent,
+        start=http1_proxy.ProxyState.HEAD,
+        transitions=http1_proxy.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="HTTP answer",
-        source="palyra.egress.http_response.TRANSITIONS",
+        source="palyra.egress.protocols.http1_response.TRANSITIONS",
         about="A connection is used again only from `ended`.",
-        states=http_response.ResponseState,
-        events=http_response.ResponseEvent,
-        start=http_response.ResponseState.HEAD,
-        transitions=http_response.TRANSITIONS,  # type: ignore[arg-type]
+        states=http1_response.ResponseState,
+        events=http1_response.ResponseEvent,
+        start=http1_response.ResponseState.HEAD,
+        transitions=http1_response.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="HTTP body",
-        source="palyra.egress.http_framing.TRANSITIONS",
+        source="palyra.egress.protocols.http1_body.TRANSITIONS",
         about="A body with a length begins in `counted`, one without in `until_close`, one that is none in `finished`.",
-        states=http_framing.BodyState,
-        events=http_framing.BodyEvent,
-        start=http_framing.BodyState.CHUNK_SIZE,
-        transitions=http_framing.TRANSITIONS,  # type: ignore[arg-type]
+        states=http1_body.BodyState,
+        events=http1_body.BodyEvent,
+        start=http1_body.BodyState.CHUNK_SIZE,
+        transitions=http1_body.TRANSITIONS,  # type: ignore[arg-type]
     ),
     Machine(
         title="TLS ClientHello",
-        source="palyra.egress.client_hello.TRANSITIONS",
+        source="palyra.egress.protocols.tls_hello.TRANSITIONS",
         about="Only read, never answered.",
-        states=client_hello.HelloState,
-        events=client_hello.HelloEvent,
-        start=client_hello.HelloState.READING,
-        transitions=client_hello.TRANSITIONS,  # type: ignore[arg-type]
+        states=tls_hello.HelloState,
+        events=tls_hello.HelloEvent,
+        start=tls_hello.HelloState.READING,
+        transitions=tls_hello.TRANSITIONS,  # type: ignore[arg-type]
     ),
 )
 

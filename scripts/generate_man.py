@@ -14,7 +14,7 @@ import click
 from palyra.cli.browserd import browserd
 from palyra.cli.main import root
 from palyra.cli.workerd import workerd
-from palyra.daemons.worker_egress_main import parser as egressd
+from palyra.daemon.egressd import parser as egressd
 from palyra.version import VERSION
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "man"

@@ -19,10 +19,10 @@ import reference_of_parts
 from msgspec import Meta
 
 import palyra
-from palyra.cli.config import as_toml
-from palyra.cli.lazy import CommandMissing
+from palyra.cli.command_table import CommandMissing
+from palyra.cli.commands.config import as_toml
 from palyra.cli.main import EXIT_INTERRUPTED, Interrupted, root
-from palyra.config.settings import SettingInfo, known_settings
+from palyra.daemon.settings import SettingInfo, known_settings
 from palyra.errors import PalyraError
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"

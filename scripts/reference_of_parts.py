@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from palyra.daemons.tool_set import builtin_catalog
-from palyra.telemetry import names
-from palyra.telemetry.browser_prometheus import BrowserMetrics
-from palyra.telemetry.prometheus import PrometheusMetrics
+from palyra.executors.files.executor import builtin_catalog
+from palyra.telemetry import metrics as names
+from palyra.telemetry.prometheus import BrowserMetrics, PrometheusMetrics
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(names.__file__).resolve().parents[1]

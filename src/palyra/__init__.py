@@ -7,8 +7,7 @@
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from palyra.client.async_client import AsyncClient
-    from palyra.client.client import Client
+    from palyra.client.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -19,7 +18,7 @@ def __getattr__(name: str) -> object:
 
         return Client
     if name == "AsyncClient":
-        from palyra.client.async_client import AsyncClient
+        from palyra.client.client import AsyncClient
 
         return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -141,3 +141,12 @@ class InternalError(Failed):
 
 def exit_code_of(error: PalyraError) -> ExitCode:
     return error.remote_exit_code if isinstance(error, RemoteError) else error.exit_code
+
+
+# One tool call: who asks for what, the decision on it, the states it goes through.
+
+
+class CallCancelled(Failed):
+    code = "call.cancelled"
+    hint = "somebody asked for this call to stop"
+    http_status = 409

@@ -3,10 +3,47 @@
 import os
 import re
 import time
+from enum import StrEnum
 from functools import lru_cache
 from typing import ClassVar, Final, Self
 
+import msgspec
+
 from palyra.errors import InvalidInput
+from palyra.limits import MAX_PRINCIPAL_CHARS, MAX_TOOL_NAME_CHARS
+
+# Who asks: ``agent:<id>`` or ``user:<id>``, parsed once at the edge.
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@/+-]*")
+
+
+class InvalidPrincipal(InvalidInput):
+    code = "principal.malformed"
+    hint = "write user:<id> or agent:<id>; an id starts with a letter or digit and goes on with those or . _ @ / + -"
+
+
+class PrincipalKind(StrEnum):
+    USER = "user"
+    AGENT = "agent"
+
+
+_KINDS = {kind.value: kind for kind in PrincipalKind}
+
+
+class Principal(msgspec.Struct, frozen=True, order=True):
+    kind: PrincipalKind
+    id: str
+
+    @classmethod
+    def parse(cls, raw: str) -> Self:
+        kind, colon, name = raw.partition(":")
+        if len(raw) > MAX_PRINCIPAL_CHARS or not colon or kind not in _KINDS or not _ID.fullmatch(name):
+            raise InvalidPrincipal(f"{raw[:MAX_PRINCIPAL_CHARS]!r} is not a principal")
+        return cls(_KINDS[kind], name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.id}"
+
 
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -110,3 +147,62 @@ class InstanceId(Ulid):
 
     __slots__ = ()
     noun = "instance id"
+
+
+# Event ids: ULIDs that grow within one process, so that the index over them grows at its end.
+
+# The part that counts up; the rest of the random bits keep two processes apart.
+_COUNTER_BITS = 2 * PAIR_BITS
+_COUNTER_CHARS = 4
+_COUNTER_BYTES = 3
+_COUNTER_END = 1 << _COUNTER_BITS
+
+
+class EventIds:
+    """Not thread-safe: each store's writer has its own, and uses it in its turn.
+
+    The counter goes on from one millisecond to the next, so that no id comes twice whatever the clock does.
+    """
+
+    def __init__(self) -> None:
+        self._time_ms = -1
+        self._time = self._ours = self._prefix = ""
+        self._counter = _COUNTER_END
+
+    def next(self, time_ms: int) -> str:
+        self._counter = counter = self._counter + 1
+        if counter >= _COUNTER_END:
+            # Starting in the lower half leaves room for half a million events before the rest has to change.
+            self._counter = counter = int.from_bytes(os.urandom(_COUNTER_BYTES)) & (_COUNTER_END - 1) >> 1
+            self._ours = random_text(RANDOM_CHARS - _COUNTER_CHARS)
+            self._prefix = self._time + self._ours
+        if time_ms != self._time_ms:
+            self._time_ms, self._time = time_ms, spelled_time(time_ms)
+            self._prefix = self._time + self._ours
+        return self._prefix + PAIRS[counter >> PAIR_BITS] + PAIRS[counter & _PAIR_MASK]
+
+
+# What the request behind a message says of its sender: token, principal, session.
+
+# Set by our own program on stdio, which holds the owner's token and speaks for an agent.
+PRINCIPAL_HEADER: Final = "palyra-principal"
+
+
+# What a tool is: its name, what it can touch, what its arguments look like.
+
+_TOOL_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*")
+
+
+class InvalidToolName(InvalidInput):
+    code = "tool.malformed_name"
+    hint = "tool names are lower-case words joined by dots, such as fs.read"
+
+
+class ToolName(str):
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, raw: str) -> Self:
+        if len(raw) > MAX_TOOL_NAME_CHARS or not _TOOL_NAME.fullmatch(raw):
+            raise InvalidToolName(f"{raw[:MAX_TOOL_NAME_CHARS]!r} is not a tool name")
+        return cls(raw)

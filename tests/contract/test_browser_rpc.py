@@ -13,24 +13,22 @@ import pytest_asyncio
 from fakes.browserd_house import ANNA, BEN, OPERATOR, BrowserdHouse, browserd
 from fakes.processes import descendants, own_descriptors
 from fakes.web_application import OTHER, PASSWORD, USER, orders_csv
-from palyra.browser import session_log
-from palyra.browser.action import (
-    Click,
-    ElementTarget,
-    Evaluate,
-    Navigate,
-    OpenTab,
-    Screenshot,
-    Type,
+from palyra.browser.domain import session_api
+from palyra.browser.domain.action import Click, ElementTarget, Evaluate, Navigate, ObserveAsk, OpenTab, Screenshot, Type
+from palyra.browser.domain.budget import BudgetSpent, SessionOver, TooFast, TooLarge
+from palyra.browser.domain.download import Folder, Quarantined, Reason
+from palyra.browser.domain.page_errors import EvaluateDenied, TakenOver
+from palyra.browser.domain.session_api import (
+    BadRequest,
+    LiveFrame,
+    NoSuchSession,
+    OperatorDoes,
+    OperatorInput,
+    SessionEvent,
+    SessionState,
+    WatchAsk,
 )
-from palyra.browser.budget import BudgetSpent, SessionOver, TooFast, TooLarge
-from palyra.browser.callers import OperatorOnly, OwnerOnly
-from palyra.browser.download import Folder, Reason
-from palyra.browser.download_record import Quarantined
-from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_errors import EvaluateDenied, TakenOver
-from palyra.browser.session_view import BadRequest, NoSuchSession, SessionEvent, SessionState, WatchAsk
+from palyra.browser.service.access import OperatorOnly, OwnerOnly
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
@@ -106,7 +104,7 @@ async def test_an_agent_logs_in_with_a_secret_that_nothing_shows_again(house: Br
         cookies = await client.cookies(ANNA, session)
         assert [(each.name, each.http_only) for each in cookies] == [("sid", True)]
         kinds = [event.kind for event in events]
-        assert kinds[0] == session_log.OPENED and session_log.ACTED in kinds and session_log.OBSERVED in kinds
+        assert kinds[0] == session_api.OPENED and session_api.ACTED in kinds and session_api.OBSERVED in kinds
         assert {event.call_id for event in events} == {"C1"}
 
 
@@ -127,7 +125,7 @@ async def test_a_batch_stops_at_the_first_failure_and_shows_the_page_then(house:
         assert report.picture is not None and report.picture.content.startswith(b"\x89PNG")
         assert "/echo" not in house.site.paths()[-1]
         events = await house.client.events(ANNA, session)
-        assert [event.code for event in events if event.kind == session_log.ACTED][1] == report.problem.code
+        assert [event.code for event in events if event.kind == session_api.ACTED][1] == report.problem.code
 
 
 async def test_pictures_tabs_and_logs(house: BrowserdHouse) -> None:
@@ -169,7 +167,7 @@ async def refused_by_the_guard(house: BrowserdHouse, session: str) -> SessionEve
     await house.client.act(ANNA, session, [Evaluate(expression=script)])
     async for _ in _until(60):
         for event in await house.client.events(ANNA, session):
-            if event.kind == session_log.REFUSED:
+            if event.kind == session_api.REFUSED:
                 return event
     raise AssertionError("the guard refused nothing")
 
@@ -214,9 +212,9 @@ async def test_downloads_are_served_quarantined_and_released_by_a_person(house: 
         await client.delete_download(ANNA, session, good.id)
         assert [each.id for each in await client.downloads(ANNA, session)] == [bad.id]
         told = {event.kind: event for event in await client.events(ANNA, session)}
-        assert told[session_log.DOWNLOAD_RELEASED].actor == "user:operator"
-        assert bad.digest in told[session_log.DOWNLOAD_RELEASED].text
-        assert good.digest in told[session_log.DOWNLOAD_DELETED].text
+        assert told[session_api.DOWNLOAD_RELEASED].actor == "user:operator"
+        assert bad.digest in told[session_api.DOWNLOAD_RELEASED].text
+        assert good.digest in told[session_api.DOWNLOAD_DELETED].text
 
 
 async def test_a_person_watches_takes_over_and_hands_back(house: BrowserdHouse) -> None:
@@ -242,10 +240,10 @@ async def test_a_person_watches_takes_over_and_hands_back(house: BrowserdHouse) 
         assert (await client.hand_back(OPERATOR, session)).state is SessionState.OPEN
         assert (await client.act(ANNA, session, [Screenshot()])).problem is None
         told = [(event.kind, event.text, event.actor) for event in await client.events(OPERATOR, session)]
-        assert (session_log.TAKEN_OVER, "a captcha", "user:operator") in told
-        assert (session_log.OPERATED, "1: type", "user:operator") in told
-        assert (session_log.HANDED_BACK, "", "user:operator") in told
-        assert (session_log.LOOKED_AT, "watched", "user:operator") in told
+        assert (session_api.TAKEN_OVER, "a captcha", "user:operator") in told
+        assert (session_api.OPERATED, "1: type", "user:operator") in told
+        assert (session_api.HANDED_BACK, "", "user:operator") in told
+        assert (session_api.LOOKED_AT, "watched", "user:operator") in told
         assert "by hand" not in repr(told)
 
 
@@ -253,9 +251,9 @@ async def test_a_watcher_is_told_the_end(house: BrowserdHouse) -> None:
     session = (await house.open()).session_id
     watching = house.client.watch(ANNA, session, WatchAsk(frames=False))
     first = await anext(watching)
-    assert isinstance(first, SessionEvent) and first.kind == session_log.OPENED
+    assert isinstance(first, SessionEvent) and first.kind == session_api.OPENED
     await house.client.close_session(ANNA, session)
-    assert [each.kind async for each in watching if isinstance(each, SessionEvent)] == [session_log.CLOSED]
+    assert [each.kind async for each in watching if isinstance(each, SessionEvent)] == [session_api.CLOSED]
 
 
 @pytest.mark.promise("P-budget-own")

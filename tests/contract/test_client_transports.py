@@ -8,8 +8,7 @@ import pytest
 
 from fakes.loopback import serving
 from fakes.tiny_api import CALL, TOKEN, TinyApi
-from palyra.client.async_client import AsyncClient
-from palyra.client.client import Client
+from palyra.client.client import AsyncClient, Client
 from palyra.client.protocol import (
     ApiError,
     BadAnswer,

@@ -190,12 +190,12 @@ def test_what_a_row_points_to_exists(row: list[str]) -> None:
 
 
 def test_the_numbers_of_the_texts_are_the_numbers_here() -> None:
-    from palyra.browser.budget import SessionBudget
-    from palyra.browser.profile_key import KEY_BYTES
-    from palyra.browser.service_limits import SWEEP_SECONDS
+    from palyra.browser.domain.budget import SessionBudget
+    from palyra.browser.domain.limits import SWEEP_SECONDS
+    from palyra.browser.profiles.encryption import KEY_BYTES
     from palyra.limits import MIB
-    from palyra.wasm.grants import HANDLE_BASE
-    from palyra.wasm.limits import RuntimeLimits
+    from palyra.wasm.domain.grants import HANDLE_BASE
+    from palyra.wasm.domain.limits import RuntimeLimits
 
     budget = msgspec.structs.asdict(SessionBudget())
     assert budget["max_tabs_per_session"] == 32 and KEY_BYTES == 32 and SWEEP_SECONDS * 1000 == 15_000

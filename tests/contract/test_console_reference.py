@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from palyra.console.sections import SECTIONS
 from palyra.errors import PalyraError
+from palyra.server.console.app import SECTIONS
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "console-api.md").read_text(encoding="utf-8")
 

@@ -7,23 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from palyra.egress import client_hello, http_framing, http_proxy, http_response, socks5
-from palyra.identity import authority, revocation
-from palyra.mcp.behind import pinning
-from palyra.nodes import dispatch, pairing, pairing_proof
-from palyra.nodes.host import links, work
-from palyra.skills import lifecycle
-from palyra.tools import approval
-from palyra.workers import lease
-from palyra.workers import lifecycle as worker_lifecycle
-from palyra.workers.egress import lease_grant
+from palyra.devicelink.pairing import proof
+from palyra.egress.protocols import http1_body, http1_proxy, http1_response, socks5, tls_hello
+from palyra.executors.mcp_upstream import pinning
+from palyra.fleet.domain import lease
+from palyra.fleet.domain import worker as worker_lifecycle
+from palyra.fleet.egress import leases
+from palyra.identity import device
+from palyra.identity import records as identity_records
+from palyra.nodes.agent import link_state, request_state
+from palyra.nodes.domain import records
+from palyra.pipeline.domain import approval
+from palyra.skills.registry import lifecycle
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path("scripts") / "generate_diagrams.py"
 MACHINES = (
-    *(pinning, approval, lifecycle, revocation, authority, pairing, pairing_proof, dispatch, links, work),
-    *(worker_lifecycle, lease, lease_grant),
-    *(socks5, http_proxy, http_response, http_framing, client_hello),
+    *(pinning, approval, lifecycle, device, identity_records, records, proof, records, link_state, request_state),
+    *(worker_lifecycle, lease, leases),
+    *(socks5, http1_proxy, http1_response, http1_body, tls_hello),
 )
 PAGE = Path("docs") / "reference" / "state-machines.md"
 OVERVIEW = Path("docs") / "explanation" / "architecture.md"

@@ -9,15 +9,14 @@ import msgspec
 import pytest
 
 from fakes.page_reader import blocks_of
-from palyra.config.agreement import check_together
-from palyra.config.settings import Settings
-from palyra.daemons.entity_directory import directory_of
-from palyra.daemons.tool_set import builtin_catalog
-from palyra.identity.principal import Principal
+from palyra.daemon.pipeline_wiring import directory_of
+from palyra.daemon.settings import Settings, check_together
+from palyra.executors.files.executor import builtin_catalog
+from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Decision, Outcome
-from palyra.policy.loader import load_bundle
+from palyra.policy.policy_files import load_bundle
 from palyra.policy.request import tool_request
 from palyra.version import VERSION
 

@@ -12,14 +12,14 @@ from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene, numbere
 from fakes.house import open_house
 from fakes.journal_house import StillClock
 from fakes.memory_fleet import MemoryFleet
-from palyra.browser import session_log
-from palyra.daemons.browser_parts import RECORDED as BROWSER_TELLS
-from palyra.egress.events import EgressEvent
-from palyra.nodes.pairing import KIND_OF as PAIRINGS
-from palyra.skills.lifecycle import KIND_OF
-from palyra.tools.approval import ApprovalEvent, ApprovalState
-from palyra.workers import commands
-from palyra.workers.fleet import WorkerFleetManager
+from palyra.browser.domain import session_api
+from palyra.egress.domain.events import EgressEvent
+from palyra.executors.browser.session_supervisor import RECORDED as BROWSER_TELLS
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.manager import WorkerFleetManager
+from palyra.nodes.domain.records import KIND_OF as PAIRINGS
+from palyra.pipeline.domain.approval import ApprovalEvent, ApprovalState
+from palyra.skills.registry.lifecycle import KIND_OF
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ def appended() -> set[str]:
 def decided() -> set[str]:
     """The kinds named after the state a decision leads to."""
     decisions = {ApprovalEvent.APPROVE, ApprovalEvent.DENY, ApprovalEvent.WITHDRAW}
-    from palyra.tools.approval import TRANSITIONS
+    from palyra.pipeline.domain.approval import TRANSITIONS
 
     states: set[ApprovalState] = {after for (_, event), after in TRANSITIONS.items() if event in decisions}
     return {f"approval.{state.value}" for state in states}
@@ -87,7 +87,7 @@ def tagged() -> set[str]:
 
 @pytest.mark.promise("P-documented")
 def test_the_page_lists_what_the_source_appends() -> None:
-    told = BROWSER_TELLS | {session_log.OPENED, session_log.CLOSED}
+    told = BROWSER_TELLS | {session_api.OPENED, session_api.CLOSED}
     chosen = set(KIND_OF.values()) | set(PAIRINGS.values())
     assert documented().keys() == appended() | decided() | chosen | tagged() | told
 

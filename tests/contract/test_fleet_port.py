@@ -12,16 +12,16 @@ from fakes.fleet_scene import EGRESS, OTHER, POLICY, WORKER, FleetScene, numbere
 from fakes.journal_house import JournalHouse, StillClock
 from fakes.memory_fleet import MemoryFleet
 from palyra.errors import PalyraError
-from palyra.workers import commands, limits
-from palyra.workers.decision import FleetDecision
-from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.lease import LeaseState, UnknownLease
-from palyra.workers.lifecycle import WorkerLifecycleState as State
-from palyra.workers.reaper import due
-from palyra.workers.record import StaleSession, UnknownWorker
-from palyra.workers.sqlite_fleet import SqliteFleet
-from palyra.workers.sqlite_schema import SCHEMA
-from palyra.workers.state_port import Beat, FleetLedger
+from palyra.fleet import limits
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.commands import FleetDecision
+from palyra.fleet.domain.lease import LeaseState, UnknownLease
+from palyra.fleet.domain.manager import WorkerFleetManager, due
+from palyra.fleet.domain.worker import StaleSession, UnknownWorker
+from palyra.fleet.domain.worker import WorkerLifecycleState as State
+from palyra.fleet.store.fleet_tables import SqliteFleet
+from palyra.fleet.store.port import Beat, FleetLedger
+from palyra.fleet.store.schema import SCHEMA
 
 
 class Backend:

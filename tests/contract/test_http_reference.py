@@ -10,15 +10,21 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from fakes.house import open_house
-from palyra.api.app import PROTOCOL, ROUTES, create_app
-from palyra.api.browser import NewProfileBody, TakeOverBody
-from palyra.api.calls import CallBody, RunBody
-from palyra.api.identity import AuthorityRotationBody
-from palyra.api.mcp_servers import ServerApprovalBody
-from palyra.api.nodes import NodeCapabilityBody, RevokeNodeBody
-from palyra.api.operator import DecisionBody, TokenBody
-from palyra.api.pairing import PairingCodeBody, PairingDecisionBody
-from palyra.api.skills import (
+from palyra.errors import PalyraError
+from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
+from palyra.server.http.app import PROTOCOL, ROUTES, create_app
+from palyra.server.http.browser import NewProfileBody, TakeOverBody
+from palyra.server.http.calls import CallBody, RunBody
+from palyra.server.http.devices import (
+    AuthorityRotationBody,
+    NodeCapabilityBody,
+    PairingCodeBody,
+    PairingDecisionBody,
+    RevokeNodeBody,
+)
+from palyra.server.http.mcp import ServerApprovalBody
+from palyra.server.http.operator import DecisionBody, RevealBody, RotateBody, SecretBody, TokenBody
+from palyra.server.http.skills import (
     ApprovalBody,
     ChangeBody,
     ConfigurationBody,
@@ -27,10 +33,7 @@ from palyra.api.skills import (
     RevocationBody,
     RotationBody,
 )
-from palyra.api.vault import RevealBody, RotateBody, SecretBody
-from palyra.api.workers import WorkerBody
-from palyra.errors import PalyraError
-from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS
+from palyra.server.http.workers import WorkerBody
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "http-api.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -92,11 +95,12 @@ def test_every_field_of_a_body_is_named_in_its_section(method: str, path: str, b
 
 
 def test_every_body_of_the_api_is_covered_above() -> None:
-    from palyra.api import calls, identity, mcp_servers, nodes, operator, pairing, skills, vault, workers
+    from palyra.server.http import calls, devices, mcp, operator, skills, workers
+    from palyra.server.http import operator as vault
 
     bodies = {
         name
-        for module in (calls, identity, mcp_servers, nodes, operator, pairing, skills, vault, workers)
+        for module in (calls, devices, mcp, devices, operator, devices, skills, vault, workers)
         for name, found in inspect.getmembers(module, inspect.isclass)
         if name.endswith("Body") and found.__module__ == module.__name__
     }
@@ -109,9 +113,9 @@ def test_every_body_of_the_api_is_covered_above() -> None:
 
 
 async def test_every_code_that_is_named_exists(tmp_path: Path) -> None:
-    import palyra.daemons.server
-    import palyra.mcp.behind.server_session
-    import palyra.mcp.protocol_door  # noqa: F401
+    import palyra.daemon.palyrad
+    import palyra.executors.mcp_upstream.session
+    import palyra.server.mcp.transports  # noqa: F401
 
     async with open_house(tmp_path):
         # A daemon has loaded every part that it can speak for.

@@ -9,8 +9,8 @@ import pytest
 from fakes.journal_house import JournalHouse, appending
 from palyra.errors import PalyraError
 from palyra.journal.chain import GENESIS_HASH, event_hash
-from palyra.journal.event import NewEvent
-from palyra.journal.subscription import EventsLost
+from palyra.store.event import NewEvent
+from palyra.store.notify import EventsLost
 
 COUNTERS = "CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)"
 

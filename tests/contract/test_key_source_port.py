@@ -9,11 +9,8 @@ import pytest
 
 from fakes.vault_house import NOTE, DictKeyring, VaultHouse, ref
 from palyra.secret import Secret
-from palyra.vault.environment import VARIABLE, EnvironmentKeys
-from palyra.vault.errors import KeyMissing
 from palyra.vault.key_file import KeyFile
-from palyra.vault.key_source import KeyRecord, KeySource
-from palyra.vault.keyring import OsKeyring
+from palyra.vault.key_source import VARIABLE, EnvironmentKeys, KeyMissing, KeyRecord, KeySource, OsKeyring
 from palyra.vault.limits import MIN_SCRYPT_N
 from palyra.vault.passphrase import PassphraseKeys, from_file
 

@@ -10,9 +10,9 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.node_scene import ECHO, MAX_RESULT_BYTES, PATIENCE, PRINT, ByHand, MovedClock, NodeScene, code_of, open_scene
+from palyra.devicelink.limits import MAX_OPEN_REQUESTS_PER_DEVICE
 from palyra.errors import PalyraError
-from palyra.nodes.dispatch import RequestState
-from palyra.nodes.rpc_limits import MAX_OPEN_REQUESTS_PER_DEVICE
+from palyra.nodes.domain.records import RequestState
 from palyra.wire.node.v1 import node_pb2 as wire
 
 

@@ -11,9 +11,8 @@ import pytest
 from fakes.eventually import eventually
 from fakes.identity_house import ACTOR, DeviceKey
 from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, NodeScene, code_of, node_of, open_scene
-from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.revocation import DeviceState
-from palyra.nodes.records import DeviceCapabilityView
+from palyra.identity.device import DeviceId, DeviceKind, DeviceState
+from palyra.nodes.domain.records import DeviceCapabilityView
 from palyra.wire.node.v1 import node_pb2 as wire
 from palyra.wire.node.v1.node_pb2_grpc import NodeServiceStub
 
@@ -263,7 +262,7 @@ async def test_capabilities_may_change_while_connected(scene: NodeScene, device:
 @pytest.fixture
 def patient_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine it takes a while until a device has heard the last word."""
-    monkeypatch.setattr("palyra.nodes.grpc_stream.GOODBYE_SECONDS", PATIENCE)
+    monkeypatch.setattr("palyra.nodes.server.stream.GOODBYE_SECONDS", PATIENCE)
 
 
 @pytest.mark.promise("P-device-recovers")

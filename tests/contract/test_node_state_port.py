@@ -12,12 +12,10 @@ import msgspec
 import pytest
 
 from fakes.node_house import BACKENDS, NodeHouse, code_record, node_record, pairing_record, request_record
-from palyra.journal.event import NewEvent
-from palyra.nodes.dispatch import RequestState
-from palyra.nodes.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
-from palyra.nodes.pairing import PairingState
-from palyra.nodes.records import CodeState, DeviceCapabilityView
-from palyra.nodes.state_unit import ReadOnlyUnit
+from palyra.devicelink.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
+from palyra.nodes.domain.records import CodeState, DeviceCapabilityView, PairingState, RequestState
+from palyra.nodes.store.document import ReadOnlyUnit
+from palyra.store.event import NewEvent
 
 CHILD = Path(__file__).parent.parent / "fakes" / "node_state_process.py"
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from palyra.wasm.abi import HOST_FUNCTIONS, HOST_INTERFACE, IMPORT_MODULE, LOG_LEVELS, Status
+from palyra.wasm.domain.host_interface import HOST_FUNCTIONS, HOST_INTERFACE, IMPORT_MODULE, LOG_LEVELS, Status
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "skill-host.md").read_text(encoding="utf-8")
 ROWS = [line.strip("|").split("|") for line in TEXT.splitlines() if line.startswith("|")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palyra.errors import ExitCode
-from palyra.tools.attestation import ToolAttestation
+from palyra.signing.tool_attestation import ToolAttestation
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "SPECIFICATION.md").read_text(encoding="utf-8")

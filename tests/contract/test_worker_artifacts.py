@@ -11,9 +11,9 @@ import pytest
 
 from fakes.node_scene import code_of
 from fakes.worker_house import PATIENCE, SCOPE, HandWorker, WorkerHouse, open_house
+from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
+from palyra.fleet.limits import CHUNK_BYTES
 from palyra.wire.worker.v1 import worker_pb2 as wire
-from palyra.workers.service_limits import CHUNK_BYTES
-from palyra.workers.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 
 CONTENT = b"a" * (CHUNK_BYTES + 10)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

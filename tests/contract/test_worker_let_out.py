@@ -14,12 +14,12 @@ from fakes.lossy_relay import LossyRelay, lossy_relay
 from fakes.worker_house import PATIENCE, SETTINGS, WorkerHouse, open_house
 from fakes.worker_scene import WorkerScene
 from palyra.canonical import canonical_json, digest_of
-from palyra.config.settings import Settings
+from palyra.daemon.settings import Settings
+from palyra.devicelink import limits as device_limits
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.lease import LeaseState
+from palyra.fleet.domain.lease_request import LeaseLost
 from palyra.identity.device import DeviceKind
-from palyra.nodes.device import limits as device_limits
-from palyra.workers import commands
-from palyra.workers.lease import LeaseState
-from palyra.workers.lease_ask import LeaseLost
 
 LONG = {"seconds": 600}
 SLEEP = {

@@ -12,11 +12,11 @@ from fakes.eventually import eventually
 from fakes.lossy_relay import LossyRelay, lossy_relay
 from fakes.worker_house import PATIENCE, WorkerHouse, open_house
 from fakes.worker_scene import WorkerScene
-from palyra.config.settings import Settings
+from palyra.daemon.settings import Settings
+from palyra.devicelink import limits as device_limits
+from palyra.fleet.domain.lease import LeaseState
+from palyra.fleet.domain.lease_request import LeaseLost
 from palyra.identity.device import DeviceKind
-from palyra.nodes.device import limits as device_limits
-from palyra.workers.lease import LeaseState
-from palyra.workers.lease_ask import LeaseLost
 
 
 @pytest.fixture

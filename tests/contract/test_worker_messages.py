@@ -8,8 +8,8 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.worker_house import PATIENCE, HandWorker, WorkerHouse, open_house
+from palyra.fleet.server import lease_service
 from palyra.wire.worker.v1 import worker_pb2 as wire
-from palyra.workers import lease_calls
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def kinds_of_next(worker: HandWorker) -> list[str]:
 async def test_in_busy_times_an_answer_comes_with_the_next_lease_and_a_lease_answers_a_heartbeat(
     house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_calls, "BUSY_LEASES_A_SECOND", 0)
+    monkeypatch.setattr(lease_service, "BUSY_LEASES_A_SECOND", 0)
     first = house.call(call_id="01CALL1")
     assert await kinds_of_next(worker) == ["lease"]
     await worker.say(settlement=worker.settlement(await worker.hear("lease")))
@@ -55,7 +55,7 @@ async def test_in_busy_times_an_answer_comes_with_the_next_lease_and_a_lease_ans
 async def test_a_worker_that_winds_down_and_one_that_is_refused_hear_it_at_once(
     house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_calls, "BUSY_LEASES_A_SECOND", 0)
+    monkeypatch.setattr(lease_service, "BUSY_LEASES_A_SECOND", 0)
     call = house.call()
     offer = await worker.hear("lease")
     await worker.say(settlement=worker.settlement(offer))

@@ -11,13 +11,14 @@ import pytest
 from fakes.eventually import eventually
 from fakes.worker_house import PATIENCE, SETTINGS, HandWorker, WorkerHouse, open_house
 from palyra.errors import PalyraError
+from palyra.fleet import limits
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.lease import LeaseOutcome, LeaseState
+from palyra.fleet.domain.lease_request import LeaseLost
+from palyra.fleet.domain.placement import NoWorker
 from palyra.identity.device import DeviceKind
-from palyra.tools.attestation import execution_sha256
+from palyra.signing.tool_attestation import execution_sha256
 from palyra.wire.worker.v1 import worker_pb2 as wire
-from palyra.workers import commands, limits
-from palyra.workers.lease import LeaseOutcome, LeaseState
-from palyra.workers.lease_ask import LeaseLost
-from palyra.workers.placement import NoWorker
 
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 TIMEOUT_MS = 16_000
@@ -535,7 +536,7 @@ async def test_nothing_is_kept_of_a_call_that_was_stopped_before_its_lease_was_r
 async def test_what_ended_long_ago_is_forgotten_as_fast_as_it_came(
     house: WorkerHouse, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("palyra.workers.sqlite_fleet", "palyra.daemons.worker_parts"):
+    for module in ("palyra.fleet.store.fleet_tables", "palyra.daemon.fleet_wiring"):
         monkeypatch.setattr(f"{module}.MAX_PER_ROUND", 2)
     await worker.online()
     for number in range(5):

@@ -10,7 +10,7 @@ from fakes.console_faults import READ, faults_of
 from fakes.console_gallery import PAGES, Gallery, console_gallery
 from fakes.console_moments import Moment, Moments
 from fakes.console_scene import PATIENCE_MS
-from palyra.console.sections import SECTIONS
+from palyra.server.console.app import SECTIONS
 
 expect.set_options(timeout=PATIENCE_MS)
 NOWHERE = "/nowhere"

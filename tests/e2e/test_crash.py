@@ -9,8 +9,7 @@ import pytest
 
 from fakes.daemon import Daemon, Place
 from fakes.eventually import eventually_sync
-from palyra.client.async_client import AsyncClient
-from palyra.client.client import Client
+from palyra.client.client import AsyncClient, Client
 from palyra.errors import PalyraError
 
 CALLERS = 64

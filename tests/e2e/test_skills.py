@@ -17,7 +17,7 @@ from fakes.wasm_guests import imported, text_at
 from fakes.wasm_skills import TOOL, status_module, text_module
 from fakes.web_server import QuietHandler, web_server
 from palyra.signing.ed25519 import Ed25519Signer
-from palyra.wasm.abi import Status
+from palyra.wasm.domain.host_interface import Status
 
 TOKEN = "tok-0123456789"
 

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from fakes.vault_house import VaultHouse, ref
 from palyra.config.state_dir import StateDir
-from palyra.journal.redact import Redactor
+from palyra.journal.redaction import Redactor
 from palyra.secret import Secret
 from palyra.vault.key_file import KeyFile
 

@@ -18,10 +18,10 @@ from fakes.eventually import eventually_sync
 from fakes.node_process import approve, code_arguments, make_code
 from fakes.served_host import ServedHost, served_host
 from fakes.worker_process import DAEMON_SETTINGS, join, worker_process, worker_state
-from palyra.daemons.worker_egress_main import read_policy
+from palyra.daemon.egressd import read_policy
 
 HOST = "allowed.test"
-EGRESSD = (sys.executable, "-m", "palyra.daemons.worker_egress_main")
+EGRESSD = (sys.executable, "-m", "palyra.daemon.egressd")
 POLICY = """
 allowed_hosts = ["{host}"]
 private_targets = ["{host}"]

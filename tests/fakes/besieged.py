@@ -15,20 +15,19 @@ import grpc
 from fakes.daemon import Daemon, Place
 from fakes.identity_house import DeviceKey
 from fakes.node_scene import ByHand
-from palyra.client.async_client import AsyncClient
-from palyra.config.settings import Settings
+from palyra.client.client import AsyncClient
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway
+from palyra.daemon.gateway_wiring import Gateway
+from palyra.daemon.settings import Settings
+from palyra.devicelink.agent import joining
+from palyra.devicelink.agent.joining import DaemonNotReached, prove, wait_for_decision
+from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, ServerAddress, parse_code
+from palyra.devicelink.pairing.proof import pem_of
 from palyra.errors import PalyraError, RemoteError
-from palyra.identity.certificate_profile import CertificateProfile, Purpose
+from palyra.identity.certificate import CertificateProfile, Purpose
 from palyra.identity.device import DeviceId, DeviceKind, SpiffeId
 from palyra.identity.records import IssuedCertificate
 from palyra.identity.x509 import CertificateSigner, accepted_key, create_authority
-from palyra.nodes import bootstrap_client
-from palyra.nodes.bootstrap_client import DaemonNotReached, prove, wait_for_decision
-from palyra.nodes.pairing_code import PairingCode, ServerAddress, parse_code
-from palyra.nodes.presented_certificate import pem_of
-from palyra.nodes.records import DeviceFacts
 
 DAY_MS = 86_400_000
 FACTS = DeviceFacts(name="a laptop", platform="linux", software_version="1")
@@ -160,7 +159,7 @@ async def status_of(call: Any) -> tuple[Any, str]:
 @contextlib.asynccontextmanager
 async def guesser(server: ServerAddress, csr_der: bytes) -> AsyncIterator[Callable[[PairingCode], Awaitable[str]]]:
     """Tries codes on a connection that is kept as long as the daemon keeps it. Says how each try ended."""
-    opened = bootstrap_client._connected
+    opened = joining._connected
     kept: list[Any] = []
     async with contextlib.AsyncExitStack() as connections:
 
@@ -185,7 +184,7 @@ async def guesser(server: ServerAddress, csr_der: bytes) -> AsyncIterator[Callab
                 return "got in"
             raise AssertionError("the daemon does not answer")
 
-        with patch.object(bootstrap_client, "_connected", connected):
+        with patch.object(joining, "_connected", connected):
             yield try_one
 
 

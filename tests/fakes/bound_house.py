@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from fakes.house import House, open_house
-from palyra.daemons.egress_parts import SandboxDoor
+from palyra.executors.network.service import SandboxDoor
 from palyra.limits import MIB
-from palyra.sandbox.profile import SandboxProfile, SandboxTier
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.pipeline.domain.spec import ToolTier
+from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
 from palyra.secret import Secret
-from palyra.tools.budget import BudgetKind
-from palyra.tools.call import ExecutionPlan
-from palyra.tools.spec import ToolTier
-from palyra.vault.ref import SecretRef
+from palyra.vault.reference import SecretRef
 
 TOKEN = "tok-0123456789abcdef"
 OWN = "principal:agent:bot/t"

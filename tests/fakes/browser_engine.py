@@ -9,15 +9,13 @@ from typing import Any
 
 from fakes.egress_scene import FixedResolver, Recorder, make_grant
 from fakes.eventually import eventually
-from palyra.browser.cdp_codec import CdpEvent
-from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
-from palyra.browser.chromium_process import ChromiumProcess
-from palyra.browser.process_notes import ProcessNotes
-from palyra.egress.door import Door, Listener
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.proxy import EgressProxy
-from palyra.sandbox.namespace_sockets import NamespaceSockets
-from palyra.sandbox.network_door import DoorPlan, ListenerKind
+from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, ChromiumSettings
+from palyra.browser.engine.process_tree import ProcessNotes
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.sandbox.domain.network import DoorPlan, ListenerKind
+from palyra.sandbox.network.namespace_sockets import NamespaceSockets
 
 
 class NamespaceGuard:

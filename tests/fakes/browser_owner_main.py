@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from fakes.browser_engine import launching
-from palyra.browser.process_look import descendants, start_time
+from palyra.browser.engine.process_inspection import descendants, start_time
 
 
 async def main(folder: Path) -> None:

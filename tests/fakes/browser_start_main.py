@@ -12,11 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from palyra.browser import engine_limits as limits
-from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, ChromiumPlan, chromium_plan
-from palyra.browser.flags import flags
-from palyra.browser.host_layout import account_of, find_layout
-from palyra.browser.process_tree import spawn
+from palyra.browser.domain import limits
+from palyra.browser.engine.chromium import account_of, find_layout
+from palyra.browser.engine.launch_plan import CDP_READ_FD, CDP_WRITE_FD, ChromiumPlan, chromium_plan, flags
+from palyra.browser.engine.process_tree import spawn
 
 # What bubblewrap does until its namespaces are built takes a few milliseconds; on a busy machine, some more.
 STEP_SECONDS = 0.000_2

@@ -10,14 +10,14 @@ import msgspec
 
 from fakes.egress_scene import FixedResolver
 from fakes.web_application import OTHER, SHOP, WebApplication, web_application
-from palyra.browser.browser_client import BrowserClient
-from palyra.browser.browser_settings import BrowserSettings
-from palyra.browser.session_view import Caller, SessionAsk, SessionView
-from palyra.browser.socket_place import SOCKET_FOLDER
+from palyra.browser.domain.session_api import Caller, SessionAsk, SessionView
+from palyra.browser.service.access import SOCKET_FOLDER
+from palyra.browser.service.client import BrowserClient
+from palyra.browser.settings import BrowserSettings
 from palyra.clock import SystemClock
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.browserd_parts import BrowserdParts
+from palyra.daemon.browserd import BrowserdParts
+from palyra.daemon.settings import Settings
 
 ANNA, BEN = Caller(principal="agent:anna", run_id="R1", call_id="C1"), Caller(principal="user:ben")
 OPERATOR = Caller(operator="user:operator")

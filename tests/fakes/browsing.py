@@ -8,8 +8,7 @@ from typing import Any
 from fakes.house import House, open_house
 from fakes.memory_browser import MemoryBrowser, put_into
 from palyra.ids import RunId
-from palyra.tools.call import CallState
-from palyra.tools.record import CallRecord
+from palyra.pipeline.domain.call import CallRecord, CallState
 
 SETTINGS: dict[str, Any] = {
     "egress": {"allowed_hosts": ["shop.test", "*.shop.test", "other.test"]},

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from palyra.tools.call import CallState
-from palyra.tools.record import CallRecord
+from palyra.pipeline.domain.call import CallRecord, CallState
 
 
 def record(**more: Any) -> CallRecord:

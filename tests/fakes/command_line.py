@@ -51,5 +51,5 @@ def put_tiny_api_behind_the_door(monkeypatch: pytest.MonkeyPatch) -> TinyApi:
         with Client.in_process(api.app, token=TOKEN) as client:
             yield client
 
-    monkeypatch.setattr("palyra.cli.door.open_client", open_client)
+    monkeypatch.setattr("palyra.cli.invocation.open_client", open_client)
     return api

@@ -8,8 +8,8 @@ from typing import Any
 
 from fakes.house import House
 from fakes.raw_http import RawAnswer, ask, make_token, operator
-from palyra.daemons.console_parts import make_console
-from palyra.identity.api_token import TokenScope
+from palyra.identity.api_tokens import TokenScope
+from palyra.server.listener import make_console
 
 ORIGIN = "http://localhost"
 

@@ -4,10 +4,9 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from palyra.browser.budget import SessionBudget
-from palyra.browser.download import rules
-from palyra.browser.download_folder import Announced, DownloadSandboxSession
-from palyra.browser.download_record import DownloadRecord
+from palyra.browser.domain.budget import SessionBudget
+from palyra.browser.domain.download import DownloadRecord, rules
+from palyra.browser.tabs.download_folder import Announced, DownloadSandboxSession
 
 
 class DownloadScene:

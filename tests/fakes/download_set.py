@@ -3,7 +3,7 @@
 import io
 import zipfile
 
-from palyra.browser.download import Reason
+from palyra.browser.domain.download import Reason
 from palyra.limits import MIB
 
 

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from palyra.sandbox.namespace_sockets import OpenedSockets
-from palyra.sandbox.network_door import DoorUsage, ListenerKind
+from palyra.sandbox.domain.network import DoorUsage, ListenerKind
+from palyra.sandbox.network.namespace_sockets import OpenedSockets
 
 A, AAAA = 1, 28
 NXDOMAIN = 3

@@ -19,28 +19,26 @@ from fakes.journal_house import JournalHouse
 from fakes.node_scene import ByHand, MovedClock, NodeScene
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
-from palyra.daemons.worker_egress_host import open_folder
+from palyra.devicelink.agent.device_folder import DeviceRecord
+from palyra.devicelink.server.listener import DeviceListener
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.attestation import sign_attestation
+from palyra.fleet.domain.lease import WorkerLease
+from palyra.fleet.domain.manager import WorkerFleetManager
+from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.worker import WorkerRecord
+from palyra.fleet.egress.leases import LeaseGrant, LeaseRef
+from palyra.fleet.egress.policy import WorkerEgressPolicy
+from palyra.fleet.egress.process import open_folder
+from palyra.fleet.server.egress_rpc import EgressService, LeaseGrantService
+from palyra.fleet.server.lease_grants import LeaseDesk
+from palyra.fleet.store.fleet_tables import SqliteFleet
+from palyra.fleet.store.schema import SCHEMA
 from palyra.identity.device import DeviceKind
-from palyra.nodes.device.device_record import DeviceRecord
-from palyra.nodes.grpc_server import DeviceListener
 from palyra.secret import Secret
 from palyra.signing.p256 import P256Verifier
 from palyra.wire.egress.v1.egress_pb2_grpc import add_LeaseGrantServiceServicer_to_server
 from palyra.wire.worker.v1.worker_pb2_grpc import add_EgressServiceServicer_to_server
-from palyra.workers import commands
-from palyra.workers.attestation import sign_attestation
-from palyra.workers.egress.grpc_leases import LeaseGrantService
-from palyra.workers.egress.grpc_service import EgressService
-from palyra.workers.egress.lease_book import LeaseRef
-from palyra.workers.egress.lease_desk import LeaseDesk
-from palyra.workers.egress.lease_grant import LeaseGrant
-from palyra.workers.egress.policy import WorkerEgressPolicy
-from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.lease import WorkerLease
-from palyra.workers.record import WorkerRecord
-from palyra.workers.signed_statement import SignedStatement
-from palyra.workers.sqlite_fleet import SqliteFleet
-from palyra.workers.sqlite_schema import SCHEMA
 
 PATIENCE = 60.0
 
@@ -180,7 +178,7 @@ class ProxyProcess:
         self, home: Path, policy: Path, where: Path, *options: str, before: Sequence[str] = (), log: str = "WARNING"
     ) -> None:
         self.socket = where
-        main = ("-m", "palyra.daemons.worker_egress_main", "--state-dir", str(home))
+        main = ("-m", "palyra.daemon.egressd", "--state-dir", str(home))
         words = [*before, sys.executable, *main, "run", "--policy", str(policy), "--socket", str(where), *options]
         source = str(Path(__file__).resolve().parents[2] / "src")
         self.process = subprocess.Popen(

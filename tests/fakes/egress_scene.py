@@ -8,18 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from fakes.eventually import eventually
-from palyra.egress.door import Door, Listener
-from palyra.egress.events import Closed, Connected, EgressEvent, Refused
-from palyra.egress.grant import EgressGrant
-from palyra.egress.host_name import is_address
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.meter import Meter
-from palyra.egress.proxy import EgressProxy
-from palyra.egress.proxy_limits import ProxyLimits
-from palyra.egress.refusal import NameUnresolved
-from palyra.egress.rules import parse_rules
-from palyra.egress.socket_stream import SocketStream
-from palyra.egress.synthetic_names import SyntheticNames
+from palyra.egress.domain.events import Closed, Connected, EgressEvent, Refused
+from palyra.egress.domain.grant import EgressGrant, Meter
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import NameUnresolved
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import is_address
+from palyra.egress.limits import ProxyLimits
+from palyra.egress.protocols.dns import SyntheticNames
+from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.egress.proxy.socket_stream import SocketStream
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 SITE = "site.test"

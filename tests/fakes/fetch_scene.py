@@ -17,26 +17,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from palyra.egress.credential import CredentialBindingPlan
-from palyra.egress.events import EgressEvent
-from palyra.egress.grant import EgressGrant
-from palyra.egress.injection import inject, needles_of, plan_injection
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.meter import Meter
-from palyra.egress.refusal import CredentialMissing, NameUnresolved
-from palyra.egress.response_scan import ResponseScan
-from palyra.egress.rules import HostRule
-from palyra.egress.target import Target
-from palyra.fetch.client import Fetch, FetchClient
-from palyra.fetch.executor import FetchExecutor
-from palyra.fetch.header_rules import Headers
-from palyra.fetch.ports import Connection, Frame, Prepared
-from palyra.fetch.request import FetchRequest
-from palyra.fetch.result import build_result
+from palyra.egress.client.http_client import Fetch, FetchClient
+from palyra.egress.client.request import Connection, FetchRequest, Frame, Prepared
+from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.events import EgressEvent
+from palyra.egress.domain.grant import EgressGrant, Meter
+from palyra.egress.domain.injection import inject, needles_of, plan_injection
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.redaction import ResponseScan
+from palyra.egress.domain.refusal import CredentialMissing, NameUnresolved
+from palyra.egress.domain.rules import HostRule
+from palyra.egress.domain.target import Target
+from palyra.egress.protocols.http1_request import Headers
+from palyra.executors.fetch.executor import FetchExecutor
+from palyra.executors.fetch.result import build_result
 from palyra.limits import MAX_TOOL_OUTPUT_BYTES
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan, Outcome
 from palyra.secret import Secret
-from palyra.tools.budget import BudgetKind
-from palyra.tools.call import ExecutionPlan, Outcome
 
 PUBLIC = "93.184.216.34"
 # The pieces a server sends; None waits for ever.

@@ -17,10 +17,10 @@ from fakes.fleet_load import Asked, FleetLoad, mixed
 from fakes.star_of_networks import StarOfNetworks, star_of_networks
 from fakes.two_networks import NEAR_ADDRESS
 from fakes.worker_process import DAEMON_SETTINGS, WorkerProcess, join, worker_state
+from palyra.pipeline.attest import verify_worker_attestation
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.signing.p256 import P256Verifier
-from palyra.tools.attestation import verify_evidence
-from palyra.tools.co_attestation import verify_worker_attestation
+from palyra.signing.tool_attestation import verify_evidence
 
 SETTINGS = DAEMON_SETTINGS + f'[nodes]\nhost = "{NEAR_ADDRESS}"\nadvertise = ["{NEAR_ADDRESS}"]\n'
 TRACED = (sys.executable, str(Path(fakes.traced_worker_main.__file__)))

@@ -6,21 +6,24 @@ from typing import Any
 import msgspec
 
 from palyra.errors import PalyraError
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.attestation import EgressBinding, WorkerAttestation, sign_attestation, sign_binding
+from palyra.fleet.domain.commands import FleetDecision
+from palyra.fleet.domain.lease import LeaseOutcome, LeaseState, WorkerApprovalGrant, WorkerLease
+from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetPolicy
+from palyra.fleet.domain.settlement import (
+    CleanupProof,
+    LeaseDisclaimer,
+    LeaseSettlement,
+    open_settlement,
+    settlement_digest,
+    sign_settlement,
+)
+from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.worker import WorkerRecord
+from palyra.fleet.domain.workspace_scope import WorkerWorkspaceScope
+from palyra.fleet.store.port import FleetLedger
 from palyra.signing.p256 import P256Signer
-from palyra.workers import commands
-from palyra.workers.attestation import WorkerAttestation, sign_attestation
-from palyra.workers.cleanup import CleanupProof
-from palyra.workers.decision import FleetDecision
-from palyra.workers.disclaimer import LeaseDisclaimer
-from palyra.workers.egress_binding import EgressBinding, sign_binding
-from palyra.workers.fleet_policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetPolicy
-from palyra.workers.grant import WorkerApprovalGrant
-from palyra.workers.lease import LeaseOutcome, LeaseState, WorkerLease
-from palyra.workers.record import WorkerRecord
-from palyra.workers.settlement import LeaseSettlement, open_settlement, settlement_digest, sign_settlement
-from palyra.workers.signed_statement import SignedStatement
-from palyra.workers.state_port import FleetLedger
-from palyra.workers.workspace_scope import WorkerWorkspaceScope
 
 IMAGE, BUILD, ARTIFACT, EGRESS_POLICY = "a1" * 32, "b2" * 32, "c3" * 32, "d4" * 32
 START_MS = 1_790_000_000_000

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palyra.sandbox.checks import Checked, GuardHost, check_before_spawn
-from palyra.sandbox.command import parse_command
-from palyra.sandbox.path_walk import Kind, Seen
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile
-from palyra.sandbox.resolve_executable import guard_host
+from palyra.sandbox.domain.command import parse_command
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
+from palyra.sandbox.guards.checks import Checked, GuardHost, check_before_spawn
+from palyra.sandbox.guards.executable_lookup import guard_host
+from palyra.sandbox.guards.executables import Kind, Seen
 
 
 class DictFiles:

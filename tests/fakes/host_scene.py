@@ -10,13 +10,13 @@ from typing import Any
 from fakes.eventually import eventually
 from fakes.node_scene import ByHand, NodeScene
 from palyra.config.state_dir import StateDir
-from palyra.nodes.device.device_record import DeviceRecord
-from palyra.nodes.host import offered
-from palyra.nodes.host.capabilities import Capabilities
-from palyra.nodes.host.command_plan import CommandPlan
-from palyra.nodes.host.device_folder import DeviceFolder
-from palyra.nodes.host.driver import HostDriver, HostFacts
-from palyra.nodes.host.messages import End, Note
+from palyra.devicelink.agent.device_folder import DeviceRecord
+from palyra.nodes.agent import offered
+from palyra.nodes.agent.agent import HostDriver, HostFacts
+from palyra.nodes.agent.capabilities import Capabilities
+from palyra.nodes.agent.messages import End, Note
+from palyra.nodes.agent.note_folder import DeviceFolder
+from palyra.nodes.agent.settings import CommandPlan
 from palyra.secret import Secret
 
 

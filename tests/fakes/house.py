@@ -7,17 +7,16 @@ from typing import Any
 
 import msgspec
 
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway, running_gateway
-from palyra.identity.principal import Principal
-from palyra.ids import RunId
-from palyra.tools.approval import Approval, ApprovalEvent, Verdict
-from palyra.tools.asking import CallRequest
-from palyra.tools.budget import RunBudget
-from palyra.tools.record import CallRecord
-from palyra.tools.sqlite_approvals import decide
-from palyra.tools.sqlite_runs import Run, open_run, read_run
+from palyra.daemon.gateway_wiring import Gateway, running_gateway
+from palyra.daemon.settings import Settings
+from palyra.ids import Principal, RunId
+from palyra.pipeline.domain.approval import Approval, ApprovalEvent, Verdict
+from palyra.pipeline.domain.budget import RunBudget
+from palyra.pipeline.domain.call import CallRecord
+from palyra.pipeline.intake import CallRequest
+from palyra.pipeline.store.approval_tables import decide
+from palyra.pipeline.store.run_tables import Run, open_run, read_run
 
 
 class House:

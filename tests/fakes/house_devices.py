@@ -7,8 +7,8 @@ from fakes.house import House
 from fakes.identity_house import ACTOR, DeviceKey
 from fakes.node_house import node_record
 from fakes.node_scene import ByHand
+from palyra.devicelink.pairing.code import PairingMethod
 from palyra.identity.device import DeviceId, DeviceKind
-from palyra.nodes.records import PairingMethod
 
 
 class HouseDevices:

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fakes.journal_house import JournalHouse, StillClock
 from palyra.identity.authorities import Authorities
 from palyra.identity.identity_manager import IdentityManager
-from palyra.identity.sqlite_schema import SCHEMA
-from palyra.journal.sqlite import SqliteStore
-from palyra.vault.aesgcm import AesGcm
+from palyra.identity.tables import SCHEMA
+from palyra.store.sqlite.store import SqliteStore
+from palyra.vault.envelope import AesGcm
 from palyra.vault.key_file import KeyFile
 
 DAY_SECONDS = 86_400

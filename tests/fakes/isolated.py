@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from palyra.sandbox import exec_child
-from palyra.sandbox.bubblewrap import gather_host, to_launch_spec
-from palyra.sandbox.host_facts import Facts
-from palyra.sandbox.launch import LaunchStage, ReadOnlyHost
-from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
-from palyra.sandbox.plan_segment import RESTART, Segment
-from palyra.sandbox.profile import SandboxProfile
-from palyra.sandbox.protected_mounts import gather_workspace
-from palyra.sandbox.read_only_host import DESCRIPTORS, hold_read_only
-from palyra.sandbox.readback import Gate, NotBuilt, Waiting, release_checked
-from palyra.sandbox.receipt import Receipt
-from palyra.sandbox.syscall_table import SYSCALLS
+from palyra.sandbox.domain.facts import Facts
+from palyra.sandbox.domain.launch_spec import LaunchStage, ReadOnlyHost
+from palyra.sandbox.domain.plan import BubblewrapPlan, plan_isolated
+from palyra.sandbox.domain.profile import SandboxProfile
+from palyra.sandbox.domain.receipt import Receipt
+from palyra.sandbox.launch.plan_encoding import RESTART, Segment
+from palyra.sandbox.launch.read_only_host import DESCRIPTORS, hold_read_only
+from palyra.sandbox.launch.supervisor import exec_child
+from palyra.sandbox.layers.bubblewrap import gather_host, to_launch_spec
+from palyra.sandbox.layers.protected_mounts import gather_workspace
+from palyra.sandbox.layers.syscall_table import SYSCALLS
+from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting, release_checked
 
 # Allows everything: these tests are about what holds without the filter. SECCOMP_RET_ALLOW.
 ALLOW_ALL = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)

@@ -1,8 +1,8 @@
 """A plan of an isolated sandbox on a host that exists nowhere."""
 
-from palyra.sandbox.host_facts import Facts, HostFacts, Identity, ProtectedMount, WorkspaceFacts
-from palyra.sandbox.plan import BubblewrapPlan, plan_isolated
-from palyra.sandbox.profile import SandboxProfile
+from palyra.sandbox.domain.facts import Facts, HostFacts, Identity, ProtectedMount, WorkspaceFacts
+from palyra.sandbox.domain.plan import BubblewrapPlan, plan_isolated
+from palyra.sandbox.domain.profile import SandboxProfile
 
 OPTIONS = frozenset(
     [

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from palyra.journal.event import NewEvent
-from palyra.journal.redact import Redactor
-from palyra.journal.sqlite import DATABASE_NAME, SqliteStore
-from palyra.journal.transaction import Transaction
+from palyra.journal.redaction import Redactor
 from palyra.journal.verify import VerifyReport
 from palyra.signing.ed25519 import Ed25519Signer
+from palyra.store.event import NewEvent
+from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore
+from palyra.store.sqlite.transaction import SqliteTransaction
 
 
 class StillClock:
@@ -58,11 +58,11 @@ class JournalHouse:
 
 def appending(
     count: int = 1, *, kind: str = "call.finished", run: str = "", call: str = "", **payload: Any
-) -> Callable[[Transaction], int]:
+) -> Callable[[SqliteTransaction], int]:
     """Work that appends events and returns the last one's number."""
     new = NewEvent(kind=kind, actor="test", run=run, call=call, payload=payload)
 
-    def work(transaction: Transaction) -> int:
+    def work(transaction: SqliteTransaction) -> int:
         seq = 0
         for _ in range(count):
             seq = transaction.append(new).seq

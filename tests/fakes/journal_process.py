@@ -9,8 +9,8 @@ from pathlib import Path
 from fakes.journal_house import JournalHouse, appending
 from palyra.clock import SystemClock
 from palyra.errors import PalyraError
-from palyra.journal.sqlite import BALLAST_NAME, SqliteStore
 from palyra.limits import JOURNAL_BALLAST_BYTES, MIB
+from palyra.store.sqlite.store import BALLAST_NAME, SqliteStore
 
 
 def write(folder: Path, events: int) -> None:

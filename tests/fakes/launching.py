@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import palyra
-from palyra.sandbox import keeper_pool
-from palyra.sandbox.child import Child
-from palyra.sandbox.launch import Exit, KeeperLost, LaunchFailed, LaunchSpec
-from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.domain.launch_spec import Exit, KeeperLost, LaunchFailed, LaunchSpec
+from palyra.sandbox.launch import supervisor_pool
+from palyra.sandbox.launch.child import Child
+from palyra.sandbox.launch.launcher import Launcher
 
 NOBODY = 65534
 PYTHON = b"/usr/bin/python3"
@@ -119,7 +119,7 @@ def _be_nobody(body: Callable[[], Awaitable[Any]], place: str, write: int) -> No
         os.setuid(NOBODY)
         os.chdir("/")
         tempfile.tempdir = "/tmp"
-        keeper_pool._PACKAGE_ROOT = place
+        supervisor_pool._PACKAGE_ROOT = place
         Launcher.__init__.__kwdefaults__["python"] = PYTHON.decode()
         asyncio.set_event_loop_policy(None)
         answer = pickle.dumps((True, asyncio.new_event_loop().run_until_complete(_called(body))))

@@ -1,7 +1,7 @@
 """Offers as a worker gets them."""
 
-from palyra.workers.agent.offer import LeaseOffer
-from palyra.workers.workspace_scope import WorkerWorkspaceScope
+from palyra.fleet.agent.lease import LeaseOffer
+from palyra.fleet.domain.workspace_scope import WorkerWorkspaceScope
 
 OFFER = LeaseOffer(
     lease_id="01ARZ3NDEKTSV4RRFFQ69G5FAV",

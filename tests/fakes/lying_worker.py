@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from palyra.wasm.engine import engine_name
-from palyra.wasm.wire import VERSION, Call, Done, Load, Loaded, Ready, packets
-from palyra.wasm.worker_channel import DaemonGone, WorkerChannel
-from palyra.wasm.worker_source import WORKER, WorkerSource
+from palyra.wasm.domain.frames import VERSION, Call, Done, Load, Loaded, Ready, packets
+from palyra.wasm.engine.config import engine_name
+from palyra.wasm.process.fork_server import WORKER, WorkerSource
+from palyra.wasm.process.guest_process import DaemonGone, WorkerChannel
 
 # What a worker does with a call: it gets its socket.
 Lie = Callable[[socket.socket], object]

@@ -7,14 +7,22 @@ from typing import Any
 
 import msgspec
 
-from palyra.browser import session_log
-from palyra.browser.action import Action, ActionOutcome, ExportPdf, Navigate, Screenshot, TabView, Type
-from palyra.browser.download import Folder, Reason
-from palyra.browser.download_record import DownloadRecord
-from palyra.browser.fences import Fence, FenceLine, FenceReceipt
-from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk
-from palyra.browser.profile_errors import NothingToAccept
-from palyra.browser.session_view import (
+from palyra.browser.domain import session_api
+from palyra.browser.domain.action import (
+    Action,
+    ActionOutcome,
+    ChromiumObserveSnapshot,
+    ExportPdf,
+    LogEntry,
+    Navigate,
+    ObserveAsk,
+    Screenshot,
+    TabView,
+    Type,
+)
+from palyra.browser.domain.download import DownloadRecord, Folder, Reason
+from palyra.browser.domain.profile import NothingToAccept
+from palyra.browser.domain.session_api import (
     PROTOCOL_VERSION,
     ActReport,
     Caller,
@@ -29,7 +37,8 @@ from palyra.browser.session_view import (
     SessionView,
     WatchAsk,
 )
-from palyra.daemons.gateway import Gateway
+from palyra.browser.engine.isolation_layers import Fence, FenceLine, FenceReceipt
+from palyra.daemon.gateway_wiring import Gateway
 from palyra.errors import PalyraError
 from palyra.ids import Ulid
 
@@ -203,25 +212,25 @@ class MemoryBrowser:
     async def release_download(self, caller: Caller, session_id: str, download_id: str) -> DownloadRecord:
         session = self.of(caller, session_id)
         record = next(each for each in self.records if each.id == download_id)
-        await self.tell(session, session_log.DOWNLOAD_RELEASED, text=record.digest, actor=caller.operator)
+        await self.tell(session, session_api.DOWNLOAD_RELEASED, text=record.digest, actor=caller.operator)
         return msgspec.structs.replace(record, folder=Folder.ALLOWLIST, released_by=caller.operator)
 
     async def delete_download(self, caller: Caller, session_id: str, download_id: str) -> DownloadRecord:
         session = self.of(caller, session_id)
         record = next(each for each in self.records if each.id == download_id)
-        await self.tell(session, session_log.DOWNLOAD_DELETED, text=record.digest, actor=caller.operator)
+        await self.tell(session, session_api.DOWNLOAD_DELETED, text=record.digest, actor=caller.operator)
         return record
 
     async def take_over(self, caller: Caller, session_id: str, reason: str) -> SessionView:
         session = self.of(caller, session_id)
         session.operator = caller.operator
-        await self.tell(session, session_log.TAKEN_OVER, actor=caller.operator, text=reason)
+        await self.tell(session, session_api.TAKEN_OVER, actor=caller.operator, text=reason)
         return session.view()
 
     async def hand_back(self, caller: Caller, session_id: str) -> SessionView:
         session = self.of(caller, session_id)
         session.operator = ""
-        await self.tell(session, session_log.HANDED_BACK, actor=caller.operator)
+        await self.tell(session, session_api.HANDED_BACK, actor=caller.operator)
         return session.view()
 
     async def profiles(self, caller: Caller) -> tuple[ProfileView, ...]:

@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from palyra.clock import Clock
-from palyra.journal.event import NewEvent
-from palyra.workers.commands import FleetCommand
-from palyra.workers.decision import ChangedMeanwhile, FleetDecision, Situation
-from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.grant import WorkerApprovalGrant
-from palyra.workers.lease import UnknownLease, WorkerLease
-from palyra.workers.lifecycle import WorkerLifecycleState
-from palyra.workers.limits import KEPT_AFTER_END_MS, KEPT_AFTER_REMOVAL_MS, MAX_PER_ROUND
-from palyra.workers.reaper import Candidates, look_again_ms
-from palyra.workers.record import UnknownWorker, WorkerRecord
-from palyra.workers.state_port import Beat, BeatAnswer
+from palyra.fleet.domain.commands import ChangedMeanwhile, FleetCommand, FleetDecision, Situation
+from palyra.fleet.domain.lease import UnknownLease, WorkerApprovalGrant, WorkerLease
+from palyra.fleet.domain.manager import Candidates, WorkerFleetManager, look_again_ms
+from palyra.fleet.domain.worker import UnknownWorker, WorkerLifecycleState, WorkerRecord
+from palyra.fleet.limits import KEPT_AFTER_END_MS, KEPT_AFTER_REMOVAL_MS, MAX_PER_ROUND
+from palyra.fleet.store.port import Beat, BeatAnswer
+from palyra.store.event import NewEvent
 
 
 class Shelf(msgspec.Struct):

@@ -5,26 +5,24 @@ from typing import Any
 
 from fakes.journal_house import JournalHouse
 from palyra.clock import SystemClock
+from palyra.devicelink.pairing.code import DeviceFacts, PairingMethod, StretchedCode
 from palyra.identity.device import DeviceId, DeviceKind
-from palyra.journal.sqlite import SqliteStore
-from palyra.nodes import sqlite_state, state_file
-from palyra.nodes.dispatch import RequestState
-from palyra.nodes.pairing import PairingState
-from palyra.nodes.records import (
+from palyra.nodes.domain.records import (
     CapabilityRequestRecord,
     CodeId,
-    DeviceFacts,
     DevicePairingCodeRecord,
     DevicePairingRequestRecord,
     NodeRecord,
     PairingId,
-    PairingMethod,
+    PairingState,
     RequestId,
-    StretchedCode,
+    RequestState,
 )
-from palyra.nodes.sqlite_schema import SCHEMA as SCHEMA
-from palyra.nodes.state_file import NodeRuntimeState
-from palyra.nodes.state_port import NodeState
+from palyra.nodes.store import file, node_tables
+from palyra.nodes.store.file import NodeRuntimeState
+from palyra.nodes.store.port import NodeState
+from palyra.nodes.store.schema import SCHEMA
+from palyra.store.sqlite.store import SqliteStore
 
 BACKENDS = ("file", "sql")
 
@@ -39,11 +37,11 @@ class NodeHouse:
 
     @property
     def file(self) -> Path:
-        return self.folder / state_file.FILE_NAME
+        return self.folder / file.FILE_NAME
 
     @property
     def backup(self) -> Path:
-        return self.folder / state_file.BACKUP_NAME
+        return self.folder / file.BACKUP_NAME
 
     def store(self) -> SqliteStore:
         """A store of its own each time, as another process has."""
@@ -54,7 +52,7 @@ class NodeHouse:
     async def state(self, store: SqliteStore | None = None) -> NodeState:
         store = store or self.store()
         if self.backend == "sql":
-            return sqlite_state.SqlNodeState(store, self.clock)
+            return node_tables.SqlNodeState(store, self.clock)
         return await NodeRuntimeState.open(self.folder, store, self.clock)
 
     def events(self, kind: str = "") -> list[tuple[str, Any]]:

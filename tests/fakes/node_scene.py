@@ -15,27 +15,27 @@ from fakes.identity_house import ACTOR, DeviceKey
 from fakes.journal_house import JournalHouse
 from fakes.node_house import SCHEMA, node_record
 from palyra.clock import SystemClock
+from palyra.devicelink.limits import PROTOCOL_VERSION
+from palyra.devicelink.server.connections import NodeRegistry
+from palyra.devicelink.server.gate import PeerGate
+from palyra.devicelink.server.listener import DeviceListener
+from palyra.devicelink.server.peer_checks import RefusalKind
 from palyra.errors import Denied
 from palyra.identity.authorities import Authorities
+from palyra.identity.certificate import fingerprint_of
 from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.fingerprint import fingerprint_of
 from palyra.identity.identity_manager import IdentityManager
 from palyra.identity.records import IssuedCertificate
-from palyra.identity.sqlite_schema import SCHEMA as IDENTITY_SCHEMA
-from palyra.journal.event import NewEvent
-from palyra.nodes import sqlite_state
-from palyra.nodes.dispatcher import Ask, Dispatcher
-from palyra.nodes.grpc_gate import PeerGate
-from palyra.nodes.grpc_server import DeviceListener
-from palyra.nodes.grpc_service import NodeService
-from palyra.nodes.node_desk import NodeDesk
-from palyra.nodes.node_registry import NodeRegistry
-from palyra.nodes.records import CapabilityRequestRecord, DeviceCapabilityView, NodeRecord
-from palyra.nodes.refusals import RefusalKind
-from palyra.nodes.rpc_limits import PROTOCOL_VERSION
-from palyra.nodes.state_file import NodeRuntimeState
-from palyra.nodes.state_port import NodeState
-from palyra.vault.aesgcm import AesGcm
+from palyra.identity.tables import SCHEMA as IDENTITY_SCHEMA
+from palyra.nodes.domain.records import CapabilityRequestRecord, DeviceCapabilityView, NodeRecord
+from palyra.nodes.server.dispatcher import Ask, Dispatcher
+from palyra.nodes.server.node_service import NodeDesk
+from palyra.nodes.server.rpc import NodeService
+from palyra.nodes.store import node_tables
+from palyra.nodes.store.file import NodeRuntimeState
+from palyra.nodes.store.port import NodeState
+from palyra.store.event import NewEvent
+from palyra.vault.envelope import AesGcm
 from palyra.vault.key_file import KeyFile
 from palyra.wire.node.v1 import node_pb2 as wire
 from palyra.wire.node.v1.node_pb2_grpc import NodeServiceStub, add_NodeServiceServicer_to_server
@@ -100,7 +100,7 @@ class NodeScene:
         self.state: NodeState = (
             await NodeRuntimeState.open(self.folder, self.store, self.clock)
             if backend == "file"
-            else sqlite_state.SqlNodeState(self.store, self.clock)
+            else node_tables.SqlNodeState(self.store, self.clock)
         )
         self.dispatcher = Dispatcher(
             state=self.state,

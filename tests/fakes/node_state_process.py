@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from fakes.node_house import NodeHouse
-from palyra.journal.event import NewEvent
+from palyra.store.event import NewEvent
 
 
 async def count(folder: Path, backend: str, id_: str, times: int) -> None:

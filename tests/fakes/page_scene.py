@@ -9,23 +9,24 @@ from urllib.parse import urlsplit
 
 from fakes.browser_engine import Guarded, launching
 from fakes.egress_scene import server
-from palyra.browser.action import (
+from palyra.browser.domain.action import (
     ActionOutcome,
+    ChromiumObserveSnapshot,
     Click,
     ElementAction,
     ElementTarget,
     Evaluate,
     LoadState,
     Navigate,
+    ObserveAsk,
     Scroll,
 )
-from palyra.browser.budget import SessionBudget, SessionMeter
-from palyra.browser.chromium_process import ChromiumProcess
-from palyra.browser.download_folder import DownloadSandboxSession
-from palyra.browser.observation import ChromiumObserveSnapshot, ObserveAsk
-from palyra.browser.page_port import Made, PageView
-from palyra.browser.page_script import PageScript
-from palyra.browser.session_pages import ChromiumPages, PageSettings
+from palyra.browser.domain.budget import SessionBudget, SessionMeter
+from palyra.browser.domain.ports import Made, PageView
+from palyra.browser.engine.chromium import ChromiumProcess
+from palyra.browser.page.in_page_script import PageScript
+from palyra.browser.tabs.download_folder import DownloadSandboxSession
+from palyra.browser.tabs.session_tabs import ChromiumPages, PageSettings
 from palyra.clock import SystemClock
 from palyra.errors import Denied
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from fakes.browser_engine import launching
-from palyra.browser.action import Dialog
-from palyra.browser.cdp_codec import CdpEvent, CommandRefused
-from palyra.browser.chromium_process import ChromiumProcess
-from palyra.browser.page_actor import ElementActor
-from palyra.browser.page_errors import DocumentGone
-from palyra.browser.page_port import Cdp, FrameView
-from palyra.browser.page_script import WORLD_NAME, PageScript
-from palyra.browser.refs import RefCounter
-from palyra.browser.upload_folder import UploadFolder
+from palyra.browser.domain.action import Dialog
+from palyra.browser.domain.cdp_messages import CdpEvent, CommandRefused
+from palyra.browser.domain.page_errors import DocumentGone
+from palyra.browser.domain.page_tree import RefCounter
+from palyra.browser.domain.ports import Cdp, FrameView
+from palyra.browser.engine.browser_folders import UploadFolder
+from palyra.browser.engine.chromium import ChromiumProcess
+from palyra.browser.page.in_page_script import WORLD_NAME, PageScript
+from palyra.browser.page.page import ElementActor
 
 HOME = "http://shop.test/"
 ROOM = 64 * 1024

@@ -13,20 +13,17 @@ from fakes.identity_house import DeviceKey, SetClock
 from fakes.journal_house import JournalHouse
 from fakes.node_house import SCHEMA as NODE_SCHEMA
 from palyra.clock import SystemClock
-from palyra.config.settings import IdentitySettings
-from palyra.daemons.identity_parts import make_identity
+from palyra.daemon.vault_wiring import make_identity
+from palyra.devicelink.agent.joining import PairingAnswer, ProvedPairing, prove, wait_for_decision
+from palyra.devicelink.pairing.code import DeviceFacts, PairingCode, PairingMethod, ServerAddress, parse_code
 from palyra.identity.device import DeviceKind
-from palyra.identity.sqlite_schema import SCHEMA as IDENTITY_SCHEMA
+from palyra.identity.settings import IdentitySettings
+from palyra.identity.tables import SCHEMA as IDENTITY_SCHEMA
 from palyra.identity.x509 import accepted_key
-from palyra.nodes import sqlite_state
-from palyra.nodes.bootstrap_app import create_bootstrap_app
-from palyra.nodes.bootstrap_client import PairingAnswer, ProvedPairing, prove, wait_for_decision
-from palyra.nodes.bootstrap_server import BootstrapListener, ServedIdentity
-from palyra.nodes.pairing_code import PairingCode, ServerAddress, parse_code
-from palyra.nodes.pairing_desk import Doorstep, NewCode, PairingDesk
-from palyra.nodes.pairing_door import Bell, PairingDoor
-from palyra.nodes.records import DeviceFacts, PairingMethod
-from palyra.nodes.state_file import NodeRuntimeState
+from palyra.nodes.pairing.listener import BootstrapListener, ServedIdentity, create_bootstrap_app
+from palyra.nodes.pairing.service import Bell, Doorstep, NewCode, PairingDesk, PairingDoor
+from palyra.nodes.store import node_tables
+from palyra.nodes.store.file import NodeRuntimeState
 from palyra.secret import Secret
 from palyra.vault.key_file import KeyFile
 
@@ -82,7 +79,7 @@ class PairingScene:
     async def running(self) -> AsyncIterator["PairingScene"]:
         await self.identity.open()
         if self.backend == "sql":
-            self.nodes: Any = sqlite_state.SqlNodeState(self.store, self.clock)
+            self.nodes: Any = node_tables.SqlNodeState(self.store, self.clock)
         else:
             self.nodes = await NodeRuntimeState.open(self.state_dir, self.store, self.clock)
         self.bell = Bell()

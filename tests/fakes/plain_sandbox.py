@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 
-from palyra.sandbox.capture import Sink
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import ProcessOutcome
-from palyra.sandbox.profile import SandboxProfile
-from palyra.sandbox.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.profile import SandboxProfile
+from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.running_process import Sink
 
 
 class PlainSandbox:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from hypothesis import strategies as st
 
-from palyra.egress.refusal import EgressRefused
+from palyra.egress.domain.refusal import EgressRefused
 
 
 class Refused(NamedTuple):

@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fakes.house import House
-from palyra.tools.call import ExecutionPlan, Outcome
-from palyra.tools.spec import ToolName, ToolSpec
+from palyra.ids import ToolName
+from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.spec import ToolSpec
 
 TOOL = "ponder"
 _EXECUTOR = "pondering"

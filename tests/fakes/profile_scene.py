@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from palyra.browser.profile_key import StateKey, StateKeys
-from palyra.browser.profile_record import BrowserProfileRecord, PersistedSessionSnapshot, TabState
-from palyra.browser.profile_store import ProfileStore
+from palyra.browser.domain.profile import BrowserProfileRecord, PersistedSessionSnapshot, TabState
+from palyra.browser.profiles.encryption import StateKey, StateKeys
+from palyra.browser.profiles.store import ProfileStore
 
 ANNA, BEN = "agent:anna", "user:ben"
 OLD, NEW, OTHER = (StateKey(bytes([number]) * 32) for number in (1, 2, 3))

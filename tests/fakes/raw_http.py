@@ -10,9 +10,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from fakes.house import House
-from palyra.identity.api_token import TokenScope
-from palyra.identity.principal import Principal
-from palyra.identity.sqlite_tokens import create_token
+from palyra.identity.api_tokens import TokenScope, create_token
+from palyra.ids import Principal
 
 Header = tuple[bytes, bytes]
 

@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-from palyra.browser.action import Action, ActionOutcome, TabView
-from palyra.browser.budget import SessionBudget
-from palyra.browser.download import rules
-from palyra.browser.fences import FenceReceipt
-from palyra.browser.live import LiveFrame
-from palyra.browser.observation import ChromiumObserveSnapshot, ObserveAsk
-from palyra.browser.profile_key import StateKey, StateKeys
-from palyra.browser.profile_record import TabState
-from palyra.browser.profile_store import ProfileStore
-from palyra.browser.session_folders import SessionFolders
-from palyra.browser.session_judge import SessionRequestJudge
-from palyra.browser.session_opening import SessionMaker
-from palyra.browser.session_ports import PagesNeeds, SessionMetrics
+from palyra.browser.domain.action import Action, ActionOutcome, ChromiumObserveSnapshot, ObserveAsk, TabView
+from palyra.browser.domain.budget import SessionBudget
+from palyra.browser.domain.download import rules
+from palyra.browser.domain.profile import TabState
+from palyra.browser.domain.session_api import LiveFrame
+from palyra.browser.engine.isolation_layers import FenceReceipt
+from palyra.browser.profiles.encryption import StateKey, StateKeys
+from palyra.browser.profiles.store import ProfileStore
+from palyra.browser.service.chromium_session_proxy import SessionRequestJudge
+from palyra.browser.service.session import PagesNeeds, SessionMetrics
+from palyra.browser.service.session_lifecycle import SessionMaker
+from palyra.browser.tabs.download_folder import SessionFolders
 from palyra.clock import SystemClock
-from palyra.egress.grant import EgressGrant
-from palyra.egress.judge import EgressProxyPolicyService
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.errors import Failed
 
 

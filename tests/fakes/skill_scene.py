@@ -9,17 +9,16 @@ from typing import Any
 from fakes.journal_house import JournalHouse
 from palyra.clock import SystemClock
 from palyra.config.state_dir import StateDir
-from palyra.daemons.skill_storage import SkillFolders
-from palyra.journal.sqlite import SqliteStore
+from palyra.executors.wasm.skill_storage import SkillFolders
 from palyra.signing.ed25519 import Ed25519Signer, Ed25519Verifier
-from palyra.skills.artifact import SkillArtifact, pack_artifact
-from palyra.skills.installed import SkillVersion
-from palyra.skills.provenance import make_provenance
-from palyra.skills.registry import SkillRegistry
-from palyra.skills.sbom import make_sbom
-from palyra.skills.signature import sign_artifact
-from palyra.skills.sqlite_schema import SCHEMA
-from palyra.skills.store import ArtifactFiles
+from palyra.skills.package.artifact import SkillArtifact, pack_artifact
+from palyra.skills.package.supply_chain import make_provenance, make_sbom
+from palyra.skills.registry.archives import ArtifactFiles
+from palyra.skills.registry.records import SkillVersion
+from palyra.skills.registry.registry import SkillRegistry
+from palyra.skills.registry.schema import SCHEMA
+from palyra.skills.trust.signature import sign_artifact
+from palyra.store.sqlite.store import SqliteStore
 
 SKILL = "acme.notes"
 PUBLISHER = "acme"
@@ -75,7 +74,7 @@ def entries(
     assets: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
     """Everything but the signature."""
-    from palyra.skills.manifest import parse_manifest
+    from palyra.skills.package.manifest import parse_manifest
 
     text = manifest() if manifest_toml is None else manifest_toml
     built = {"main.wasm": wat(ECHO)} if modules is None else dict(modules)

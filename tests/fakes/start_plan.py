@@ -2,12 +2,9 @@
 
 import struct
 
-from palyra.sandbox.launch import LaunchSpec
-from palyra.sandbox.start_plan import (
-    StartPlan,
-    plan_start,
-)
-from palyra.sandbox.syscall_table import SYSCALLS
+from palyra.sandbox.domain.launch_spec import LaunchSpec
+from palyra.sandbox.launch.start_plan import StartPlan, plan_start
+from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 ORDERS = 140
 

@@ -23,19 +23,24 @@ _REQUEST_BYTES = 1 << 18
 # Libraries with threads or connections of their own are for each program to load.
 _NOT_HERE = ("grpc", "google", "mcp", "wasmtime", "opentelemetry", "playwright", "keyring")
 _WITHOUT_THEM = (
-    *("palyra.daemons.server", "palyra.daemons.embedded", "palyra.daemons.console_desks", "palyra.console.app"),
-    *("palyra.client.client", "palyra.client.local", "palyra.telemetry.log_setup", "palyra.telemetry.prometheus"),
-    *("palyra.daemons.approval_expiry", "palyra.daemons.node_tool", "palyra.daemons.worker_tier"),
-    *("palyra.daemons.local_browser", "palyra.daemons.browser_desk", "palyra.daemons.browser_tools", "uvloop"),
-    *("palyra.daemons.worker_parts", "palyra.daemons.worker_hosts", "palyra.daemons.identity_parts"),
+    *("palyra.daemon.palyrad", "palyra.daemon.embedded", "palyra.server.console.services", "palyra.server.console.app"),
+    *("palyra.client.client", "palyra.client.address", "palyra.telemetry.log", "palyra.telemetry.prometheus"),
+    *("palyra.pipeline.approve", "palyra.executors.node.executor", "palyra.executors.worker.executor"),
+    *(
+        "palyra.daemon.browserd_supervisor",
+        "palyra.executors.browser.operator_service",
+        "palyra.executors.browser.executor",
+        "uvloop",
+    ),
+    *("palyra.daemon.fleet_wiring", "palyra.executors.worker.executor", "palyra.daemon.vault_wiring"),
 )
 
 
 def import_what_programs_need() -> None:
     import palyra.cli
-    from palyra.daemons import gateway_parts
+    from palyra.daemon import services
 
-    named = [value for value in vars(gateway_parts).values() if type(value).__name__ == "ModuleWhenUsed"]
+    named = [value for value in vars(services).values() if type(value).__name__ == "ModuleWhenUsed"]
     commands = [f"palyra.cli.{found.name}" for found in pkgutil.iter_modules(palyra.cli.__path__)]
     for module in (*commands, *(value._name for value in named), *_WITHOUT_THEM):
         importlib.import_module(module)

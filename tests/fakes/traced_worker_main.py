@@ -4,8 +4,8 @@ import os
 import sys
 from typing import Any
 
-from palyra.daemons.worker_calls import WorkerCalls
-from palyra.daemons.worker_main import main
+from palyra.daemon.workerd import main
+from palyra.executors.worker.leased_calls import WorkerCalls
 
 
 def _trace(path: str) -> None:

@@ -6,15 +6,13 @@ from typing import Any
 
 from fakes.journal_house import JournalHouse
 from palyra.clock import SystemClock
-from palyra.journal.sqlite import SqliteStore
 from palyra.secret import Secret
-from palyra.vault.aesgcm import AesGcm
-from palyra.vault.envelope import Sealer
+from palyra.store.sqlite.store import SqliteStore
+from palyra.vault.envelope import AesGcm, Sealer
 from palyra.vault.key_file import KeyFile
 from palyra.vault.key_source import KeySource
-from palyra.vault.record import UseNote
-from palyra.vault.ref import SecretRef
-from palyra.vault.sqlite_schema import SCHEMA
+from palyra.vault.reference import SecretRef, UseNote
+from palyra.vault.tables import SCHEMA
 from palyra.vault.vault import Vault
 
 NOTE = UseNote(actor="test")

@@ -9,11 +9,10 @@ from typing import Any
 import wasmtime
 
 from palyra.secret import Secret
-from palyra.wasm.abi import IMPORT_MODULE, Status
-from palyra.wasm.grants import CapabilityGrantSet, Grant
-from palyra.wasm.limits import PoolSettings, RuntimeLimits
-from palyra.wasm.outcome import LogLine
-from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal
+from palyra.wasm.domain.grants import CapabilityGrantSet, Grant
+from palyra.wasm.domain.host_interface import IMPORT_MODULE, GuestRequest, GuestResponse, HostRefusal, Status
+from palyra.wasm.domain.limits import PoolSettings, RuntimeLimits
+from palyra.wasm.domain.outcome import LogLine
 from palyra.wasm.runtime import WasmRuntime
 
 GRANTS = CapabilityGrantSet(

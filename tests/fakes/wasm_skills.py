@@ -5,7 +5,7 @@ from typing import Any
 from fakes.house import House
 from fakes.skill_scene import ACTOR, PUBLISHER, SKILL, archive, key
 from fakes.wasm_guests import ALLOC, PACK, imported, text_at, wasm
-from palyra.skills.installed import SkillVersion
+from palyra.skills.registry.records import SkillVersion
 
 TOOL = f"skill.{SKILL}.add"
 ECHO_SKILL = f"""(module (memory (export "memory") 2 4) {ALLOC} {PACK}

@@ -16,23 +16,26 @@ from fakes.journal_house import JournalHouse
 from fakes.node_scene import ByHand, MovedClock, NodeScene
 from palyra.canonical import canonical_json, digest_of
 from palyra.config.state_dir import StateDir
-from palyra.daemons.worker_parts import WorkerParts
+from palyra.daemon.fleet_wiring import WorkerParts
+from palyra.devicelink.server.listener import DeviceListener
+from palyra.fleet.domain.attestation import WorkerAttestation, sign_attestation
+from palyra.fleet.domain.lease import LeaseOutcome
+from palyra.fleet.domain.lease_request import LeaseAsk, LeaseReport
+from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION, WorkerFleetSettings
+from palyra.fleet.domain.settlement import (
+    CleanupProof,
+    LeaseDisclaimer,
+    LeaseSettlement,
+    sign_disclaimer,
+    sign_settlement,
+)
+from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
+from palyra.fleet.store.schema import SCHEMA
 from palyra.identity.device import DeviceKind
-from palyra.nodes.grpc_server import DeviceListener
 from palyra.signing.p256 import P256Signer
-from palyra.tools.attestation import ToolAttestation, attest_with_digest
+from palyra.signing.tool_attestation import ToolAttestation, attest_with_digest
 from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceStub
-from palyra.workers.attestation import WorkerAttestation, sign_attestation
-from palyra.workers.cleanup import CleanupProof
-from palyra.workers.disclaimer import LeaseDisclaimer, sign_disclaimer
-from palyra.workers.fleet_policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION
-from palyra.workers.fleet_settings import WorkerFleetSettings
-from palyra.workers.lease import LeaseOutcome
-from palyra.workers.lease_ask import LeaseAsk, LeaseReport
-from palyra.workers.settlement import LeaseSettlement, sign_settlement
-from palyra.workers.sqlite_schema import SCHEMA
-from palyra.workers.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 
 PATIENCE = 30.0
 BUILD = "b2" * 32

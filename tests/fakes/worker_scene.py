@@ -18,34 +18,38 @@ from fakes.memory_fleet import MemoryFleet
 from fakes.node_scene import ByHand, MovedClock, NodeScene
 from palyra.canonical import canonical_json
 from palyra.clock import SystemClock
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.worker_calls import WorkerCalls
-from palyra.daemons.worker_host import open_folder
-from palyra.daemons.worker_identity import HeldIdentity
+from palyra.daemon.settings import Settings
+from palyra.daemon.worker_agent import open_folder
+from palyra.devicelink.agent.device_folder import DeviceRecord
+from palyra.devicelink.agent.identity import HeldIdentity
+from palyra.devicelink.server.listener import DeviceListener
 from palyra.errors import PalyraError
+from palyra.executors.worker.leased_calls import WorkerCalls
+from palyra.fleet.agent.agent import End, WorkerAgent
+from palyra.fleet.agent.attesting import WorkerFacts
+from palyra.fleet.agent.note_folder import NoteFolder
+from palyra.fleet.agent.scratch import ScratchFolder
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.lease import GrantId, LeaseId, WorkerApprovalGrant, WorkerLease
+from palyra.fleet.domain.manager import WorkerFleetManager
+from palyra.fleet.domain.policy import WorkerFleetPolicy
+from palyra.fleet.domain.settlement import (
+    LeaseDisclaimer,
+    LeaseSettlement,
+    open_disclaimer,
+    open_settlement,
+    settlement_digest,
+)
+from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 from palyra.identity.device import DeviceKind
-from palyra.nodes.device.device_record import DeviceRecord
-from palyra.nodes.grpc_server import DeviceListener
-from palyra.sandbox.remove_tree import remove_tree
+from palyra.sandbox.layers.tree_walk import remove_tree
 from palyra.secret import Secret
 from palyra.signing.p256 import P256Verifier
-from palyra.tools.attestation import ToolAttestation, verify_attestation
+from palyra.signing.tool_attestation import ToolAttestation, verify_attestation
 from palyra.wire.worker.v1 import worker_pb2 as wire
 from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
-from palyra.workers import commands
-from palyra.workers.agent.agent import End, WorkerAgent
-from palyra.workers.agent.attesting import WorkerFacts
-from palyra.workers.agent.note_folder import NoteFolder
-from palyra.workers.agent.scratch import ScratchFolder
-from palyra.workers.disclaimer import LeaseDisclaimer, open_disclaimer
-from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.fleet_policy import WorkerFleetPolicy
-from palyra.workers.grant import GrantId, WorkerApprovalGrant
-from palyra.workers.lease import LeaseId, WorkerLease
-from palyra.workers.settlement import LeaseSettlement, open_settlement, settlement_digest
-from palyra.workers.signed_statement import SignedStatement
-from palyra.workers.workspace_scope import ArtifactRef, WorkerWorkspaceScope
 
 PATIENCE = 60.0
 POLICY = WorkerFleetPolicy(

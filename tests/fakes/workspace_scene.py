@@ -14,8 +14,8 @@ import pytest
 
 from palyra.canonical import canonical_json
 from palyra.errors import PalyraError
+from palyra.executors.files.spec import FILE_TOOLS
 from palyra.workspace.root import Workspace, open_workspace
-from palyra.workspace.tools import FILE_TOOLS
 
 TOOLS = {tool.name: tool for tool in FILE_TOOLS}
 PROTECTED = (".git/hooks", ".git/config", ".env*", ".github/workflows")

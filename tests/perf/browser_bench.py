@@ -18,19 +18,16 @@ from fakes.browser_engine import Guarded, launching
 from fakes.egress_scene import server
 from fakes.page_scene import GENEROUS, SHOP, ListedJudge, WebSite
 from palyra.bench import bars
-from palyra.browser.action import Click, ElementTarget, Evaluate, Navigate, Type
-from palyra.browser.budget import SessionBudget, SessionMeter
-from palyra.browser.chromium import ChromiumLauncher
-from palyra.browser.chromium_process import ChromiumProcess
-from palyra.browser.host_layout import find_layout
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_actor import ElementActor
-from palyra.browser.page_port import PageView
-from palyra.browser.page_script import PageScript
-from palyra.browser.process_pool import ProcessPool
-from palyra.browser.refs import RefCounter
-from palyra.browser.session_pages import ChromiumPages, PageSettings
-from palyra.browser.upload_folder import UploadFolder
+from palyra.browser.domain.action import Click, ElementTarget, Evaluate, Navigate, ObserveAsk, Type
+from palyra.browser.domain.budget import SessionBudget, SessionMeter
+from palyra.browser.domain.page_tree import RefCounter
+from palyra.browser.domain.ports import PageView
+from palyra.browser.engine.browser_folders import UploadFolder
+from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, find_layout
+from palyra.browser.engine.prewarm import ProcessPool
+from palyra.browser.page.in_page_script import PageScript
+from palyra.browser.page.page import ElementActor
+from palyra.browser.tabs.session_tabs import ChromiumPages, PageSettings
 from palyra.clock import SystemClock
 
 EVALUATIONS, TRIPLES, LOOKS, STARTS = 200, 40, 15, 5

@@ -220,7 +220,7 @@ def _palyra(server_port: int, *more: str) -> Iterator[dict[str, Any]]:
     site = f"{NAME}:{server_port}"
     words = ["--allow", site, "--private-target", site, "--static", f"{NAME}=127.0.0.1", "--until-input-ends"]
     words += ["--max-tunnels", "100000", *more]
-    command = [sys.executable, "-m", "palyra.daemons.egress_main", *words]
+    command = [sys.executable, "-m", "palyra.egress.proxy.standalone_main", *words]
     with _started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield json.loads(_first_line(process))
 

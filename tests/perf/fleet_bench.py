@@ -17,17 +17,17 @@ from typing import Any
 from fakes.fleet_scene import POLICY, FleetScene, numbered
 from palyra.bench import bars
 from palyra.clock import SystemClock
-from palyra.journal.redact import Redactor
-from palyra.journal.sqlite import SqliteStore
+from palyra.fleet.domain.lease import WorkerLease
+from palyra.fleet.domain.manager import WorkerFleetManager
+from palyra.fleet.domain.placement import PlacementIndex
+from palyra.fleet.domain.policy import WorkerFleetPolicy
+from palyra.fleet.limits import MAX_HEARTBEAT_TIMEOUT_MS
+from palyra.fleet.store.fleet_tables import SqliteFleet
+from palyra.fleet.store.port import Beat
+from palyra.fleet.store.schema import SCHEMA
+from palyra.journal.redaction import Redactor
 from palyra.signing.ed25519 import Ed25519Signer
-from palyra.workers.fleet import WorkerFleetManager
-from palyra.workers.fleet_policy import WorkerFleetPolicy
-from palyra.workers.lease import WorkerLease
-from palyra.workers.limits import MAX_HEARTBEAT_TIMEOUT_MS
-from palyra.workers.placement import PlacementIndex
-from palyra.workers.sqlite_fleet import SqliteFleet
-from palyra.workers.sqlite_schema import SCHEMA
-from palyra.workers.state_port import Beat
+from palyra.store.sqlite.store import SqliteStore
 
 WORKERS = 1_000
 GROUP = 32

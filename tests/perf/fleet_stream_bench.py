@@ -67,7 +67,7 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         from fakes.worker_house import SETTINGS, WorkerHouse
-        from palyra.workers.fleet_settings import WorkerFleetSettings
+        from palyra.fleet.domain.policy import WorkerFleetSettings
 
         settings = WorkerFleetSettings(
             require_egress_binding=False, build_digests=SETTINGS.build_digests, max_workers=max(WORKERS, 1)
@@ -79,8 +79,8 @@ class Served:
     async def open(self) -> dict[str, Any]:
         from functools import partial
 
-        from palyra.daemons.interpreter import settle_in
-        from palyra.nodes.grpc_server import DeviceListener
+        from palyra.daemon.process_setup import settle_in
+        from palyra.devicelink.server.listener import DeviceListener
         from palyra.wire.worker.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 
         await self.house.start()
@@ -271,7 +271,7 @@ async def connect(told: dict[str, Any], devices: list[dict[str, str]], which: st
 @asynccontextmanager
 async def heartbeats(workers: list[Simulated]) -> AsyncIterator[None]:
     """Each as often as a daemon asks for by default, counted from the one before: spread evenly at first."""
-    from palyra.workers.fleet_policy import WorkerFleetPolicy
+    from palyra.fleet.domain.policy import WorkerFleetPolicy
 
     interval = WorkerFleetPolicy().heartbeat_interval_ms / 1000
     for number, worker in enumerate(workers):
@@ -317,7 +317,7 @@ class Remote:
 
 
 async def measure(remote: Remote) -> list[dict[str, Any]]:
-    from palyra.daemons.interpreter import settle_in
+    from palyra.daemon.process_setup import settle_in
 
     told = await remote.hear()
     # A thousand workers are a thousand processes elsewhere. Here they share one, whose threads must not be what waits.

@@ -14,7 +14,7 @@ from typing import Any
 
 from palyra.bench import bars
 from palyra.bench.measure import row
-from palyra.browser.host_layout import find_layout
+from palyra.browser.engine.chromium import find_layout
 from perf.egress_bench import _palyra, _started
 
 LOADS = 60

@@ -52,12 +52,12 @@ asyncio.run(main())
 
 _OURS = """
 import asyncio, datetime, json, socket, ssl, sys
-from palyra.egress.credential import CredentialBindingPlan
-from palyra.egress.grant import EgressGrant
-from palyra.egress.judge import EgressProxyPolicyService
+from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
 from palyra.egress.proxy import EgressProxy, Listener
-from palyra.egress.rules import parse_rules
-from palyra.egress.termination import CredentialTermination
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.proxy.termination import CredentialTermination
 from palyra.secret import Secret
 
 name, port, authority, bundle = sys.argv[1:]

@@ -9,9 +9,9 @@ from typing import Any
 
 from fakes.egress_door import FakeDoor
 from palyra.bench import bars
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxProfile
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.profile import SandboxProfile
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 SAMPLES = 200
 WARM_UP = 20

@@ -48,7 +48,7 @@ class Bare:
 async def serve(folder: Path) -> None:
     """Prints what a client needs, then serves until it is ended."""
     from fakes.node_scene import open_scene
-    from palyra.nodes.grpc_server import DeviceListener
+    from palyra.devicelink.server.listener import DeviceListener
     from palyra.wire.node.v1 import node_pb2 as wire
     from palyra.wire.node.v1.node_pb2_grpc import add_NodeServiceServicer_to_server
 

@@ -15,15 +15,15 @@ import msgspec
 
 from palyra.bench import bars
 from palyra.sandbox import limits
-from palyra.sandbox.bubblewrap import gather_host
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.host_facts import Facts, HostHold
-from palyra.sandbox.launcher import READY_KEEPERS
-from palyra.sandbox.plan import BLOCK_FD, INFO_FD, BubblewrapPlan, plan_isolated
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxProfile, SandboxTier
-from palyra.sandbox.protected_mounts import gather_workspace
-from palyra.sandbox.seccomp_program import tier_c_program
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.facts import Facts, HostHold
+from palyra.sandbox.domain.plan import BLOCK_FD, INFO_FD, BubblewrapPlan, plan_isolated
+from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
+from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
+from palyra.sandbox.layers.bubblewrap import gather_host
+from palyra.sandbox.layers.protected_mounts import gather_workspace
+from palyra.sandbox.layers.seccomp import tier_c_program
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 from perf.peers import from_npm
 
 SAMPLES = 150

@@ -12,12 +12,12 @@ import msgspec
 from fakes.skill_scene import ACTOR, PUBLISHER, entries, key, manifest
 from fakes.wasm_guests import wasm
 from fakes.wasm_skills import ECHO_SKILL
-from palyra.daemons.gateway import Gateway
-from palyra.skills.artifact import pack_artifact
-from palyra.skills.manifest import parse_manifest
-from palyra.skills.project import Language, ModuleBuild
-from palyra.skills.signature import sign_artifact
-from palyra.skills.toolchain import Toolchains, default_cache
+from palyra.daemon.gateway_wiring import Gateway
+from palyra.skills.build.project import Language, ModuleBuild
+from palyra.skills.build.toolchain import Toolchains, default_cache
+from palyra.skills.package.artifact import pack_artifact
+from palyra.skills.package.manifest import parse_manifest
+from palyra.skills.trust.signature import sign_artifact
 from perf.extism_peer import EXTISM_ECHO
 
 _HERE = Path(__file__).parent

@@ -13,14 +13,14 @@ from fakes.daemon import Daemon, Place
 from fakes.eventually import eventually
 from fakes.house import open_house
 from fakes.raw_http import ask, make_token, operator, send_raw
-from palyra.api import http
-from palyra.api.app import ROUTES, HostGuard, create_app
 from palyra.client.protocol import ApiError
-from palyra.identity.api_token import TokenScope
+from palyra.identity.api_tokens import TokenScope
 from palyra.ids import CallId, RunId
-from palyra.journal.redact import Redactor
+from palyra.journal.redaction import Redactor
 from palyra.limits import MAX_HTTP_BODY_BYTES, MAX_JSON_DEPTH
-from palyra.tools import intake
+from palyra.pipeline import intake
+from palyra.server.http import envelope
+from palyra.server.http.app import ROUTES, HostGuard, create_app
 
 ECHO = {"tool": "echo", "arguments": {"text": "hi"}}
 WRITE = {"tool": "fs.write", "arguments": {"path": "a.txt", "content": "hello"}}
@@ -496,7 +496,7 @@ async def test_half_a_million_small_values_are_not_taken_in_on_the_loop(
 
         return noted
 
-    monkeypatch.setattr(http, "parse_strict", noting("parse", http.parse_strict))
+    monkeypatch.setattr(envelope, "parse_strict", noting("parse", envelope.parse_strict))
     monkeypatch.setattr(intake, "accept_arguments", noting("accept", intake.accept_arguments))
     monkeypatch.setattr(Redactor, "_value", noting("redact", Redactor._value))
     many = {"tool": "plugin.run", "arguments": {"skill_id": "a.b", "input": {"list": [[]] * 140_000}}}

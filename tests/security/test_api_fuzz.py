@@ -24,9 +24,9 @@ from schemathesis import GenerationMode
 from urllib3.response import HTTPResponse
 
 from fakes.daemon import Daemon, Place
-from palyra.api.app import TABLES
-from palyra.api.openapi import openapi_document
-from palyra.console.described_routes import described_routes
+from palyra.server.console.app import described_routes
+from palyra.server.http.app import TABLES
+from palyra.server.http.openapi import openapi_document
 
 DOCUMENT = openapi_document(TABLES, version="0", elsewhere=described_routes())
 OPERATIONS = [(method, path) for path, methods in DOCUMENT["paths"].items() for method in methods]

@@ -10,14 +10,14 @@ from fakes.eventually import eventually
 from fakes.house import House, open_house
 from fakes.pondering import SETTINGS, TOOL, give_tool
 from fakes.raw_http import ask, operator
-from palyra.api.app import create_app
-from palyra.daemons.tool_set import FilesExecutor
 from palyra.errors import PalyraError
-from palyra.tools.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, ApprovalState, SelfApproval
-from palyra.tools.budget import BudgetKind
-from palyra.tools.call import CallState, ExecutionPlan, Outcome
-from palyra.tools.sqlite_approvals import list_approvals
-from palyra.tools.sqlite_call_search import recent_calls_of_run
+from palyra.executors.files.executor import FilesExecutor
+from palyra.pipeline.domain.approval import AlreadyDecided, ApprovalExpired, ApprovalScope, ApprovalState, SelfApproval
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import CallState, ExecutionPlan, Outcome
+from palyra.pipeline.store.approval_tables import list_approvals
+from palyra.pipeline.store.call_tables import recent_calls_of_run
+from palyra.server.http.app import create_app
 
 WRITE = {"path": "a.txt", "content": "hello"}
 

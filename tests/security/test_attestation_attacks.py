@@ -13,7 +13,7 @@ from palyra.canonical import digest_of
 from palyra.errors import Tampered
 from palyra.signing.dsse import sign_envelope
 from palyra.signing.ed25519 import Ed25519Signer
-from palyra.tools.attestation import (
+from palyra.signing.tool_attestation import (
     PAYLOAD_TYPE,
     ToolAttestation,
     attest,

@@ -11,7 +11,7 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.house import House, open_house
-from palyra.tools.budget import BudgetKind
+from palyra.pipeline.domain.budget import BudgetKind
 
 pytestmark = pytest.mark.promise("P-budget-charged")
 

@@ -15,10 +15,10 @@ import pytest_asyncio
 
 from fakes.eventually import eventually
 from fakes.page_scene import EVIL, OTHER, REBOUND, SHOP, NotAllowed, PageScene, page_scene
-from palyra.browser.action import ActionOutcome, Back, Navigate, OpenTab, ResetState
-from palyra.browser.page_errors import BadAddress, DocumentGone, NavigationFailed, SchemeRefused
-from palyra.browser.session_pages import ChromiumPages
-from palyra.browser.tab_page import TabPage
+from palyra.browser.domain.action import ActionOutcome, Back, Navigate, OpenTab, ResetState
+from palyra.browser.domain.page_errors import BadAddress, DocumentGone, NavigationFailed, SchemeRefused
+from palyra.browser.tabs.session_tabs import ChromiumPages
+from palyra.browser.tabs.tab import TabPage
 from palyra.errors import PalyraError
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.promise("P-browser-hosts")]

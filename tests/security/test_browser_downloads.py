@@ -11,8 +11,7 @@ import pytest
 
 from fakes.download_scene import DownloadScene
 from fakes.download_set import FILES, PROGRAM
-from palyra.browser.download import Folder, Reason
-from palyra.browser.download_record import DownloadRefused, Quarantined
+from palyra.browser.domain.download import DownloadRefused, Folder, Quarantined, Reason
 from palyra.limits import MIB
 
 pytestmark = pytest.mark.promise("P-browser-approval")

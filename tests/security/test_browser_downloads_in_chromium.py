@@ -11,11 +11,10 @@ from fakes.browser_engine import Guarded, attach, launching
 from fakes.download_scene import DownloadScene
 from fakes.download_set import FILES
 from fakes.egress_scene import server
-from palyra.browser.cdp_codec import CdpEvent
-from palyra.browser.download import Folder, Reason, shown_name
-from palyra.browser.download_folder import Announced
-from palyra.browser.download_record import DownloadRecord
-from palyra.browser.flags import DOWNLOADS
+from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.domain.download import DownloadRecord, Folder, Reason, shown_name
+from palyra.browser.engine.launch_plan import DOWNLOADS
+from palyra.browser.tabs.download_folder import Announced
 
 pytestmark = pytest.mark.promise("P-browser-approval")
 

@@ -19,15 +19,14 @@ from fakes.egress_scene import server
 from fakes.eventually import eventually_sync
 from fakes.ordinary_user import as_ordinary_user
 from fakes.processes import marked, new_mark
-from palyra.browser import engine_limits as limits
-from palyra.browser.cdp_codec import CdpEvent, CommandRefused
-from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
-from palyra.browser.chromium_process import ChromiumProcess, NetworkServiceDied
-from palyra.browser.fences import NETWORK_SERVICE
-from palyra.browser.flags import DOWNLOADS
-from palyra.browser.process_look import descendants, look_at_network, look_at_process, start_time
-from palyra.browser.process_notes import ProcessNotes
-from palyra.browser.process_pool import ProcessPool
+from palyra.browser.domain import limits
+from palyra.browser.domain.cdp_messages import CdpEvent, CommandRefused
+from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumProcess, ChromiumSettings, NetworkServiceDied
+from palyra.browser.engine.isolation_layers import NETWORK_SERVICE
+from palyra.browser.engine.launch_plan import DOWNLOADS
+from palyra.browser.engine.prewarm import ProcessPool
+from palyra.browser.engine.process_inspection import descendants, look_at_network, look_at_process, start_time
+from palyra.browser.engine.process_tree import ProcessNotes
 
 SHOP = "shop.test"
 ELSEWHERE = "elsewhere.test"

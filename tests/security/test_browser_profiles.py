@@ -13,16 +13,16 @@ import pytest
 
 from fakes import profile_scene
 from fakes.profile_scene import ANNA, BEN, NEW, OLD, OTHER, ProfileScene, snapshot
-from palyra.browser.profile_errors import (
+from palyra.browser.domain.profile import (
+    BrowserProfileRecord,
     ProfileDamaged,
     ProfileKeyMissing,
     ProfileRolledBack,
     ProfilesFolderRolledBack,
     ProfilesUnusable,
 )
-from palyra.browser.profile_format import HEADER_BYTES, TAG_BYTES
-from palyra.browser.profile_ledger import COPY, REGISTRY, Found
-from palyra.browser.profile_record import BrowserProfileRecord
+from palyra.browser.profiles.encryption import HEADER_BYTES, TAG_BYTES
+from palyra.browser.profiles.ledger import COPY, REGISTRY, Found
 
 pytestmark = pytest.mark.promise("P-browser-profile")
 

@@ -10,11 +10,10 @@ from fakes.browser_engine import Guarded, attach, evaluate, launching, load
 from fakes.egress_scene import server
 from fakes.persistent_chromium import LOGGED_IN, LOOK, STORE, STRANGER, chromium, log_in, shop
 from fakes.profile_scene import ANNA, BEN, ProfileScene
-from palyra.browser.chromium import ChromiumLauncher
-from palyra.browser.profile_archive import pack, unpack
-from palyra.browser.profile_errors import NoSuchProfile, NotPersistent
-from palyra.browser.profile_record import PersistedSessionSnapshot
-from palyra.browser.storage_state import read_storage_state, write_storage_state
+from palyra.browser.domain.profile import NoSuchProfile, NotPersistent, PersistedSessionSnapshot
+from palyra.browser.engine.chromium import ChromiumLauncher
+from palyra.browser.profiles.archive import pack, unpack
+from palyra.browser.profiles.storage_state import read_storage_state, write_storage_state
 
 pytestmark = pytest.mark.promise("P-browser-profile")
 

@@ -21,18 +21,18 @@ from fakes.browserd_house import ANNA, BEN, OPERATOR, BrowserdHouse, browserd
 from fakes.eventually import eventually
 from fakes.processes import descendants
 from fakes.web_application import PASSWORD, USER
-from palyra.browser import service_limits, session_log
-from palyra.browser.action import Click, ElementTarget, Evaluate, Navigate, Type
-from palyra.browser.browser_client import BrowserClient
-from palyra.browser.budget import SessionOver
-from palyra.browser.cdp_pipe import BrowserEnded
-from palyra.browser.chromium_process import NetworkServiceDied
-from palyra.browser.process_look import start_time
-from palyra.browser.profile_errors import NoSuchProfile
-from palyra.browser.session_manager import ProfileInUse
-from palyra.browser.session_view import Caller, SessionAsk, WatchAsk
-from palyra.browser.socket_place import SOCKET_FOLDER, SOCKET_NAME, TOKEN_NAME
-from palyra.browser.wire_errors import ERROR_KEY, decode_error
+from palyra.browser.domain import limits, session_api
+from palyra.browser.domain.action import Click, ElementTarget, Evaluate, Navigate, Type
+from palyra.browser.domain.budget import SessionOver
+from palyra.browser.domain.profile import NoSuchProfile
+from palyra.browser.domain.session_api import Caller, SessionAsk, WatchAsk
+from palyra.browser.engine.cdp_connection import BrowserEnded
+from palyra.browser.engine.chromium import NetworkServiceDied
+from palyra.browser.engine.process_inspection import start_time
+from palyra.browser.service.access import SOCKET_FOLDER, SOCKET_NAME, TOKEN_NAME
+from palyra.browser.service.client import BrowserClient
+from palyra.browser.service.session_manager import ProfileInUse
+from palyra.browser.service.wire import ERROR_KEY, decode_error
 from palyra.ids import Ulid
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
@@ -276,7 +276,7 @@ async def test_time_ends_a_session_with_everything_of_it(house: BrowserdHouse) -
 
 @pytest.mark.promise("P-browser-ends")
 async def test_the_cleanup_ends_what_nobody_asks_for(house: BrowserdHouse) -> None:
-    assert service_limits.SWEEP_SECONDS == 15.0
+    assert limits.SWEEP_SECONDS == 15.0
     session = (await house.open(budget={"idle_ttl_ms": 500_000})).session_id
     # A person who looks on does not keep it alive, nor does its owner's looking it up.
     watching = house.client.watch(OPERATOR, session, WatchAsk(frames=False))
@@ -287,7 +287,7 @@ async def test_the_cleanup_ends_what_nobody_asks_for(house: BrowserdHouse) -> No
     house.clock.ahead += 101.0
     assert house.parts.manager.sweep() == 1
     last = [each async for each in watching][-1]
-    assert getattr(last, "kind", "") == session_log.CLOSED and getattr(last, "text", "") == "idle"
+    assert getattr(last, "kind", "") == session_api.CLOSED and getattr(last, "text", "") == "idle"
     assert await house.client.sessions(ANNA) == ()
 
 
@@ -331,7 +331,7 @@ async def test_a_killed_daemon_leaves_nothing_after_five_seconds_or_at_the_next_
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     state = tmp_path / "state"
-    words = [sys.executable, "-m", "palyra.daemons.browser_main", "--state-dir", str(state), "--json"]
+    words = [sys.executable, "-m", "palyra.cli.browserd", "--state-dir", str(state), "--json"]
     environment = {**os.environ, "PALYRA_BROWSER__READY": "1"}
 
     def start() -> "subprocess.Popen[str]":

@@ -20,8 +20,8 @@ from fakes.house import House, open_house
 from fakes.raw_http import operator
 from fakes.web_server import web_page
 from palyra.client.protocol import ApiError
-from palyra.console.limits import MAX_LISTENERS, MAX_WRONG_LOGINS_PER_TOKEN
 from palyra.limits import MAX_HTTP_BODY_BYTES
+from palyra.server.console.limits import MAX_LISTENERS, MAX_WRONG_LOGINS_PER_TOKEN
 
 pytestmark = pytest.mark.promise("P-console-guarded")
 

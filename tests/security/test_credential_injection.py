@@ -18,15 +18,15 @@ import pytest
 
 from fakes.certificates import make_certificate
 from fakes.mirror_server import MirrorServer, mirror_server
-from palyra.egress.credential import CredentialBindingPlan
-from palyra.egress.events import CredentialUsed, EgressEvent, Refused, ResponseRedacted
-from palyra.egress.grant import EgressGrant
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.proxy import EgressProxy, Listener
-from palyra.egress.refusal import CredentialMissing, CredentialNotAllowed
-from palyra.egress.rules import HostRule
-from palyra.egress.target import Target
-from palyra.egress.termination import CredentialTermination
+from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.events import CredentialUsed, EgressEvent, Refused, ResponseRedacted
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
+from palyra.egress.domain.rules import HostRule
+from palyra.egress.domain.target import Target
+from palyra.egress.proxy.server import EgressProxy, Listener
+from palyra.egress.proxy.termination import CredentialTermination
 from palyra.secret import Secret
 
 pytestmark = pytest.mark.promise("P-secret-unseen")

@@ -10,17 +10,17 @@ from fakes.bound_house import TOKEN, binding, plan_of, put, settings
 from fakes.fetch_scene import answer, redirect
 from fakes.house import open_house
 from fakes.loopback import Script, ScriptedServer, read_request
-from palyra.daemons.policed_egress import CallOfGrant, GrantedSecrets, GrantsInUse, connect_request
-from palyra.egress.grant import EgressGrant
-from palyra.egress.refusal import CredentialNotAllowed
-from palyra.egress.rules import parse_rules
-from palyra.egress.target import Target
-from palyra.identity.principal import Principal
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.refusal import CredentialNotAllowed
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
+from palyra.egress.policy_judge import CallOfGrant, GrantedSecrets, GrantsInUse, connect_request
+from palyra.ids import Principal
 from palyra.policy.entities import Entity, EntityRef
 from palyra.policy.request import APPROVED
 from palyra.secret import Secret
-from palyra.vault.ref import SecretRef
-from palyra.vault.use import SecretUse
+from palyra.vault.access import SecretUse
+from palyra.vault.reference import SecretRef
 
 pytestmark = pytest.mark.promise("P-approval-exact")
 

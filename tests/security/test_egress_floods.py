@@ -16,10 +16,9 @@ import pytest
 from fakes.dns_query import question, udp
 from fakes.egress_scene import SITE, Client, Scene, echo, make_grant, scene, server
 from fakes.eventually import eventually
-from palyra.egress.door import Door, Listener
-from palyra.egress.machine_limits import MAX_SYNTHETIC_NAMES
-from palyra.egress.proxy_limits import MAX_REFUSALS_KEPT, MAX_REFUSALS_TOLD, ProxyLimits
-from palyra.egress.synthetic_names import SyntheticNames
+from palyra.egress.limits import MAX_REFUSALS_KEPT, MAX_REFUSALS_TOLD, MAX_SYNTHETIC_NAMES, ProxyLimits
+from palyra.egress.protocols.dns import SyntheticNames
+from palyra.egress.proxy.server import Door, Listener
 
 pytestmark = pytest.mark.promise("P-floods")
 

@@ -16,7 +16,7 @@ import pytest
 from fakes.egress_scene import SITE, Scene, scene
 from fakes.eventually import eventually
 from fakes.served_host import ServedHost, served_host
-from palyra.egress.upstream import Upstream
+from palyra.egress.proxy.dial import Upstream
 
 PORT = 7000
 TELL = """
@@ -133,7 +133,7 @@ async def test_ipv6_forms_of_what_is_not_allowed_never_arrive(host: ServedHost) 
 def operators_proxy(host: ServedHost, address: str, *sites: str) -> Iterator[tuple[str, list[dict[str, int]]]]:
     """A proxy in the host's network. At its end the list has what it counted."""
     where = f"[{address}]:0" if ":" in address else f"{address}:0"
-    words = ["-m", "palyra.daemons.egress_main", "--until-input-ends", "--listen", where]
+    words = ["-m", "palyra.egress.proxy.standalone_main", "--until-input-ends", "--listen", where]
     words += [word for site in sites for option in ("--allow", "--private-target") for word in (option, site)]
     words += ["--static", f"{SITE}={host.address}"]
     counted: list[dict[str, int]] = []

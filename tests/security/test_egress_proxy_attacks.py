@@ -9,8 +9,8 @@ import pytest
 
 from fakes.egress_scene import SITE, Scene, echo, hello_for, say_what_was_asked, scene, server, use_ports
 from fakes.eventually import eventually
-from palyra.egress.proxy_limits import ProxyLimits
-from palyra.egress.refusal import EgressRefused
+from palyra.egress.domain.refusal import EgressRefused
+from palyra.egress.limits import ProxyLimits
 
 OTHER = "other.test"
 

@@ -16,11 +16,11 @@ from fakes.bound_house import OWN, TOKEN, binding, plan_of, profile_of, put, san
 from fakes.fetch_scene import Authority, answer
 from fakes.house import open_house
 from fakes.loopback import ScriptedServer, read_request
-from palyra.daemons.egress_parts import BUNDLE_PATH
-from palyra.egress.grant import EgressGrant
-from palyra.egress.injection import inject, needles_of, plan_injection
-from palyra.egress.response_scan import ResponseScan, spellings
-from palyra.egress.target import Target
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.injection import inject, needles_of, plan_injection
+from palyra.egress.domain.redaction import ResponseScan, spellings
+from palyra.egress.domain.target import Target
+from palyra.executors.network.service import BUNDLE_PATH
 from palyra.secret import Secret
 
 pytestmark = pytest.mark.promise("P-secret-unseen")
@@ -79,7 +79,7 @@ def test_the_tools_spelling_of_basic_does_not_hide_the_password(written: str) ->
 
 
 def _binding_type() -> Any:
-    from palyra.egress.credential import CredentialBindingPlan
+    from palyra.egress.domain.credential import CredentialBindingPlan
 
     return CredentialBindingPlan
 

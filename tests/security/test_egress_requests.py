@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from fakes.bound_house import PLACEHOLDER, TOKEN, sandboxed
-from palyra.egress import run_ca
+from palyra.egress.proxy import run_authority
 
 pytestmark = pytest.mark.promise("P-secret-unseen")
 
@@ -77,7 +77,7 @@ async def test_paths_that_can_be_read_as_others_get_no_secret(tmp_path: Path, pa
 def test_an_authority_for_names_vouches_for_no_address() -> None:
     import datetime
 
-    authority = run_ca.RunAuthority("r", ("api.test", ".below.test"), now=datetime.datetime.now(datetime.UTC))
+    authority = run_authority.RunAuthority("r", ("api.test", ".below.test"), now=datetime.datetime.now(datetime.UTC))
     certificate = x509.load_pem_x509_certificate(authority.pem())
     constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
     excluded = [str(each.value) for each in constraints.excluded_subtrees or ()]

@@ -14,14 +14,15 @@ from fakes.bound_house import plan_of, profile_of, sandboxed, settings
 from fakes.fetch_scene import answer
 from fakes.house import open_house
 from fakes.loopback import ScriptedServer, read_request
-from palyra.daemons import egress_journal, policed_egress
-from palyra.egress import run_ca
-from palyra.egress.events import Connected, Refused
-from palyra.egress.grant import EgressGrant
-from palyra.egress.refusal import HostNotAllowed, MalformedTraffic, NameUnresolved
-from palyra.egress.resolver import SystemResolver
-from palyra.egress.target import Target
-from palyra.tools.budget import BudgetKind
+from palyra.egress import policy_judge
+from palyra.egress.domain.events import Connected, Refused
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.refusal import HostNotAllowed, MalformedTraffic, NameUnresolved
+from palyra.egress.domain.target import Target
+from palyra.egress.proxy import run_authority
+from palyra.egress.proxy.resolver import SystemResolver
+from palyra.executors.network import journal
+from palyra.pipeline.domain.budget import BudgetKind
 
 
 async def test_a_program_in_the_background_is_charged_the_most_it_may_use(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ async def test_the_receipt_counts_all_refusals_and_the_grave_ones(tmp_path: Path
 
 async def test_a_fault_on_the_way_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More bound hosts than one run may have: what ends the connection is no refusal of the judge's."""
-    monkeypatch.setattr(run_ca, "MAX_BOUND_HOSTS", 0)
+    monkeypatch.setattr(run_authority, "MAX_BOUND_HOSTS", 0)
     async with sandboxed(tmp_path) as it:
         host = f"api.test:{it.port}"
         hello = await asyncio.to_thread(_client_hello)
@@ -132,7 +133,7 @@ async def test_a_change_of_policy_cuts_a_fetch_under_way(tmp_path: Path) -> None
 async def test_a_flood_hides_no_other_host_and_no_other_kind_of_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(egress_journal, "MAX_ENTRIES_PER_GRANT", 10)
+    monkeypatch.setattr(journal, "MAX_ENTRIES_PER_GRANT", 10)
     async with open_house(tmp_path) as house:
         observer = house.gateway.egress.observer
         grant = EgressGrant(grant_id="g", principal="agent:bot", run="r", call="c", tool="t", rules=())
@@ -178,7 +179,7 @@ async def test_no_request_can_make_an_entry_that_takes_others_with_it(tmp_path: 
 async def test_a_call_fills_the_journal_with_uses_of_its_secret_only_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policed_egress, "MAX_CREDENTIAL_USES_PER_CALL", 3)
+    monkeypatch.setattr(policy_judge, "MAX_CREDENTIAL_USES_PER_CALL", 3)
     async with sandboxed(tmp_path) as it:
         answers = [(await it.get()).split(b" ", 2)[1] for _ in range(5)]
         assert answers == [b"200"] * 3 + [b"403"] * 2

@@ -16,14 +16,14 @@ import pytest
 from fakes.eventually import eventually
 from fakes.playbook import each_byte
 from fakes.smuggling_corpus import WORD, Attempt, answers, attempts
-from palyra.egress.events import EgressEvent, Refused
-from palyra.egress.grant import EgressGrant
-from palyra.egress.http_proxy import Forward, HttpProxyServer, ProxyState, Reject, RequestBody, Tunnel
-from palyra.egress.http_response import AnswerBody, AnswerEnded, ResponseReader, ResponseState
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.proxy import Door, EgressProxy, Listener
-from palyra.egress.refusal import MalformedTraffic
-from palyra.egress.rules import HostRule
+from palyra.egress.domain.events import EgressEvent, Refused
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import MalformedTraffic
+from palyra.egress.domain.rules import HostRule
+from palyra.egress.protocols.http1_proxy import Forward, HttpProxyServer, ProxyState, Reject, RequestBody, Tunnel
+from palyra.egress.protocols.http1_response import AnswerBody, AnswerEnded, ResponseReader, ResponseState
+from palyra.egress.proxy.server import Door, EgressProxy, Listener
 
 pytestmark = pytest.mark.promise("P-net-host-held")
 

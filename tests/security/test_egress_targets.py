@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from palyra.egress.grant import EgressGrant
-from palyra.egress.judge import EgressProxyPolicyService, Pin
-from palyra.egress.refusal import AddressForbidden, EgressRefused, HostNotAllowed, OddTarget, SchemeNotAllowed
-from palyra.egress.rules import parse_rules
-from palyra.egress.target import Target
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService, Pin
+from palyra.egress.domain.refusal import AddressForbidden, EgressRefused, HostNotAllowed, OddTarget, SchemeNotAllowed
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
 
 pytestmark = pytest.mark.promise("P-net-addresses")
 

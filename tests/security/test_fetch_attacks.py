@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from fakes.eventually import eventually
 from fakes.fetch_scene import PUBLIC, Authority, Scene, answer, redirect
 from fakes.loopback import ScriptedServer, read_request
-from palyra.egress.credential import CredentialBindingPlan
-from palyra.egress.dial import Dialler
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.refusal import (
+from palyra.egress.client.http_client import ConnectionBroken
+from palyra.egress.client.request import RedirectRefused
+from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import (
     AddressForbidden,
     ByteBudgetSpent,
     CredentialNotAllowed,
@@ -29,13 +30,12 @@ from palyra.egress.refusal import (
     MalformedTraffic,
     SchemeNotAllowed,
 )
+from palyra.egress.limits import MAX_MAX_BYTES
+from palyra.egress.protocols.http_content import DecompressionBomb
+from palyra.egress.proxy.dial import Dialler
+from palyra.egress.proxy.tls import CertificateRefused
 from palyra.errors import InvalidInput, PalyraError
-from palyra.fetch.client import ConnectionBroken
-from palyra.fetch.content import DecompressionBomb
-from palyra.fetch.executor import FetchTimedOut
-from palyra.fetch.limits import MAX_MAX_BYTES
-from palyra.fetch.redirects import RedirectRefused
-from palyra.fetch.tls import CertificateRefused
+from palyra.executors.fetch.executor import FetchTimedOut
 
 TOKEN = "ghp_0123456789abcdef"
 BINDING = CredentialBindingPlan(

@@ -17,8 +17,8 @@ import pytest
 
 from fakes.guard_scene import Scene
 from palyra.errors import PalyraError
-from palyra.sandbox.outcome import ExecutableDenied, InterpreterDenied, WorkspaceScopeDenied
-from palyra.sandbox.profile import EgressEnforcementMode
+from palyra.sandbox.domain.outcome import ExecutableDenied, InterpreterDenied, WorkspaceScopeDenied
+from palyra.sandbox.domain.profile import EgressEnforcementMode
 
 DASH = os.path.realpath("/bin/sh")
 PERL = "/usr/bin/perl"

@@ -15,10 +15,10 @@ from fakes.besieged import DAY_MS, FACTS, Besieged, Forger, besieged_place, gues
 from fakes.eventually import eventually_sync
 from fakes.identity_house import DeviceKey
 from fakes.node_scene import ByHand, code_of
+from palyra.devicelink.agent.joining import prove
 from palyra.errors import PalyraError, RemoteError
-from palyra.identity.certificate_profile import Purpose
+from palyra.identity.certificate import Purpose
 from palyra.identity.device import DeviceKind
-from palyra.nodes.bootstrap_client import prove
 from palyra.secret import Secret
 
 pytestmark = pytest.mark.promise("P-device-known")

@@ -17,12 +17,12 @@ from fakes.journal_house import JournalHouse, appending
 from palyra.cli.main import root
 from palyra.journal.chain import event_hash
 from palyra.journal.checkpoint import make_checkpoint
-from palyra.journal.event import NewEvent
 from palyra.journal.sealing import load_checkpoint
-from palyra.journal.sqlite import SqliteStore
 from palyra.journal.verify import Damage, JournalTampered
 from palyra.secret import Secret
 from palyra.signing.ed25519 import Ed25519Signer
+from palyra.store.event import NewEvent
+from palyra.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.promise("P-journal-tamper")
 
@@ -335,7 +335,7 @@ def test_a_full_disk_refuses_loses_nothing_and_recovers(tmp_path):
 
 
 def test_a_locked_database_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("palyra.journal.sqlite_schema.BUSY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("palyra.store.sqlite.schema.BUSY_TIMEOUT_SECONDS", 0.05)
     house = JournalHouse(tmp_path)
     store = house.open()
     holder = sqlite3.connect(house.database, isolation_level=None)

@@ -14,10 +14,10 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, python, run
-from palyra.sandbox import landlock
-from palyra.sandbox.launch import LandlockRules, LaunchSpec
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.seccomp_program import tier_b_program
+from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.layers import landlock
+from palyra.sandbox.layers.seccomp import tier_b_program
 
 Body = Callable[[], Awaitable[Any]]
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/proc")

@@ -15,9 +15,8 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import alive, as_ordinary_user, processes_with, python, run, started
-from palyra.sandbox.launch import KeeperLost, LaunchSpec
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.resource_limits import ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import KeeperLost, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.launch.launcher import Launcher
 
 pytestmark = pytest.mark.promise("P-sandbox-ends")
 
@@ -157,7 +156,7 @@ DAEMON = """
 import asyncio, os, sys
 from palyra.sandbox import launcher as module
 from palyra.sandbox.launch import LaunchSpec
-from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.launch.launcher import Launcher
 
 async def main():
     launcher = Launcher(ready=2)

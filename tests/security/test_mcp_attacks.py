@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from fakes.daemon import Daemon, Place
 from fakes.mcp_clients import TRANSPORTS, connected, meta, over_http, words
-from palyra.mcp.limits import MAX_MESSAGE_BYTES
+from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES
 
 HANDSHAKE = {
     "jsonrpc": "2.0",

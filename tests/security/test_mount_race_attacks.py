@@ -22,16 +22,16 @@ import pytest
 from fakes.isolated import planned
 from fakes.ordinary_user import run_as_ordinary_user
 from palyra.errors import PalyraError
-from palyra.sandbox.bubblewrap import to_launch_spec
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.host_facts import HostHold
-from palyra.sandbox.launch import LaunchSpec
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.plan import ARGS_FD, BubblewrapPlan, plan_isolated
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxProfile
-from palyra.sandbox.readback import Gate, NotBuilt, Waiting
-from palyra.sandbox.receipt import Layer
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.facts import HostHold
+from palyra.sandbox.domain.launch_spec import LaunchSpec
+from palyra.sandbox.domain.plan import ARGS_FD, BubblewrapPlan, plan_isolated
+from palyra.sandbox.domain.profile import SandboxProfile
+from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.layers.bubblewrap import to_launch_spec
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 

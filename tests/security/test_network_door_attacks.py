@@ -19,12 +19,13 @@ import pytest
 from fakes.egress_door import FakeDoor
 from fakes.isolated import ALLOW_ALL
 from fakes.ordinary_user import run_as_ordinary_user
-from palyra.sandbox import built_ahead, call_preparation
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import ProcessOutcome
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.receipt import Layer
+from palyra.sandbox import preparation
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
+from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.launch import prewarm
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 pytestmark = pytest.mark.promise("P-net-named")
 
@@ -314,8 +315,8 @@ async def perform(attempt: Callable[[Scene], Awaitable[None]], filtered: bool, b
                 await attempt(scene)
             else:
                 with (
-                    mock.patch.object(call_preparation, "filter_of", lambda _: ALLOW_ALL),
-                    mock.patch.object(built_ahead, "filter_of", lambda _: ALLOW_ALL),
+                    mock.patch.object(preparation, "filter_of", lambda _: ALLOW_ALL),
+                    mock.patch.object(prewarm, "filter_of", lambda _: ALLOW_ALL),
                 ):
                     await attempt(scene)
 

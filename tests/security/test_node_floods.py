@@ -17,15 +17,15 @@ import pytest
 from fakes.eventually import eventually
 from fakes.host_scene import running_host
 from fakes.node_scene import ECHO, PATIENCE, PRINT, ByHand, NodeScene, code_of, ended_while_writing, open_scene
+from palyra.devicelink import limits
+from palyra.devicelink.server.connections import CONTESTED
 from palyra.errors import PalyraError
-from palyra.nodes import device_rates, rpc_limits
-from palyra.nodes.commands import CertificateNews, Dispatch
-from palyra.nodes.host import limits as host_limits
-from palyra.nodes.host.grpc_link import GrpcLink
-from palyra.nodes.host.link_messages import LinkCredentials
-from palyra.nodes.host.messages import Outcome
-from palyra.nodes.node_registry import CONTESTED
-from palyra.nodes.records import DeviceCapabilityView
+from palyra.nodes import limits as host_limits
+from palyra.nodes.agent.link import GrpcLink
+from palyra.nodes.agent.messages import LinkCredentials, Outcome
+from palyra.nodes.domain import rate_limits
+from palyra.nodes.domain.records import DeviceCapabilityView
+from palyra.nodes.server.dispatcher import CertificateNews, Dispatch
 from palyra.secret import Secret
 from palyra.wire.node.v1 import node_pb2 as wire
 
@@ -59,7 +59,7 @@ async def test_a_copied_certificate_and_its_device_are_slowed_down_and_an_operat
     thief = ByHand(scene, device.key, device.issued)
     await device.online()
     await thief.online()
-    burst = int(device_rates.CONNECTIONS.burst)
+    burst = int(rate_limits.CONNECTIONS.burst)
     turned_away = 0
     for turn in range(2 * burst):
         taker = (device, thief)[turn % 2]
@@ -84,7 +84,7 @@ async def test_an_inventory_that_changes_without_end_does_not_fill_the_journal(
 ) -> None:
     stream = await device.online()
     other = [wire.Capability(name="echo")], [wire.Capability(name="echo"), wire.Capability(name="print")]
-    burst = int(device_rates.NEWS.burst)
+    burst = int(rate_limits.NEWS.burst)
     assert await _until_refused(stream, other) <= burst + 2
     assert await stream.ended() is grpc.StatusCode.RESOURCE_EXHAUSTED
     device.connect()
@@ -123,7 +123,7 @@ async def test_words_of_a_device_cannot_steer_a_terminal(scene: NodeScene, devic
     device.connect()
     request = wire.RegisterNodeRequest(
         device_id=device.device_id,
-        protocol_version=rpc_limits.PROTOCOL_VERSION,
+        protocol_version=limits.PROTOCOL_VERSION,
         platform="\x1b]0;x\x07linux\u202e\u2066\U000e0041\xad" + "z" * 100_000,
         software_version="1\r\n2\u2028",
         capabilities=[wire.Capability(name="echo", description="\u202egnp.exe\ufff9\x9b2J" + "y" * 100_000)],
@@ -132,17 +132,17 @@ async def test_words_of_a_device_cannot_steer_a_terminal(scene: NodeScene, devic
     view = scene.desk.view(scene.desk.find(device.device_id))
     (event,) = scene.events("node.registered")
     told = (view["platform"], view["software_version"], view["capabilities"][0]["description"], event["platform"])
-    assert all(text.isprintable() and len(text) <= rpc_limits.MAX_DESCRIPTION_CHARS for text in told)
+    assert all(text.isprintable() and len(text) <= limits.MAX_DESCRIPTION_CHARS for text in told)
 
 
 async def test_a_device_that_asks_without_end_is_stopped(scene: NodeScene, device: ByHand) -> None:
     device.connect()
     ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="echo")
-    for _ in range(int(device_rates.ASKED.burst)):
+    for _ in range(int(rate_limits.ASKED.burst)):
         await device.stub.ExecuteCapability(ask, timeout=PATIENCE)
     codes = [await _code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(10)]
     assert "nodes.too_often" in codes
-    assert len(scene.executed) < device_rates.ASKED.burst + 10
+    assert len(scene.executed) < rate_limits.ASKED.burst + 10
 
 
 async def _code(call: Any) -> str:
@@ -171,7 +171,7 @@ async def test_what_runs_for_a_device_ends_with_it_and_it_hears_nothing_of_the_r
     monkeypatch.setattr(scene.service, "_execute", execute)
     device.connect()
     ask = wire.ExecuteCapabilityRequest(device_id=device.device_id, capability="print")
-    most = rpc_limits.MAX_EXECUTIONS_PER_DEVICE
+    most = limits.MAX_EXECUTIONS_PER_DEVICE
     codes = asyncio.gather(*(_code(device.stub.ExecuteCapability(ask, timeout=PATIENCE)) for _ in range(most + 1)))
     await asyncio.wait_for(begun.wait(), PATIENCE)
     await eventually(lambda: "nodes.too_many_requests" in scene.refused)
@@ -191,7 +191,7 @@ async def test_a_daemon_that_floods_its_device_fills_its_own_line(scene: NodeSce
         for number in range(10_000):
             if scene.dispatcher._lines.get(device.device_id) is not opened:
                 break
-            if len(opened.line._waiting) < rpc_limits.MAX_WAITING_COMMANDS // 2:
+            if len(opened.line._waiting) < limits.MAX_WAITING_COMMANDS // 2:
                 opened.line.send(Dispatch(f"01FLOOD{number:019}", "nothing.here", b"{}", 60_000, 1024))
                 if number % 100 == 0:
                     opened.line.send(CertificateNews(bundle, renew_now=False))
@@ -214,7 +214,7 @@ async def test_a_result_that_no_message_can_carry_is_told_in_its_place(scene: No
     link._device_id = device.device_id
     call = scene.invoke(device, PRINT)
     request_id = (await stream.hear("dispatch")).request_id
-    await link.report(request_id, Outcome.succeeded(b'"' + b"x" * 2 * rpc_limits.MAX_MESSAGE_BYTES + b'"'))
+    await link.report(request_id, Outcome.succeeded(b'"' + b"x" * 2 * limits.MAX_MESSAGE_BYTES + b'"'))
     with pytest.raises(PalyraError, match="larger than a message") as caught:
         await call
     assert caught.value.code == "nodes.device_failed"
@@ -227,7 +227,7 @@ async def test_strangers_who_only_connect_leave_the_daemon_its_descriptors(scene
     """Four times as many silent connections as the listener may hold: the rest is closed, and who is in stays in."""
     most = 64
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most * rpc_limits.DESCRIPTOR_SHARE, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most * limits.DESCRIPTOR_SHARE, hard))
     try:
         await scene.listener.stop(0)
         port = await scene.listener.start(scene.services, [0])

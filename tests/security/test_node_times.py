@@ -11,10 +11,10 @@ import pytest
 from fakes.identity_house import DAY_SECONDS, IdentityHouse
 from fakes.node_house import NodeHouse, node_record
 from fakes.pairing_scene import OPERATOR, Device, PairingScene
+from palyra.devicelink.pairing.proof import WrongServer
 from palyra.errors import PalyraError
-from palyra.nodes.durable_file import DurableFolder, StateFileUnusable
-from palyra.nodes.presented_certificate import WrongServer
-from palyra.nodes.state_port import NodeUnit
+from palyra.nodes.store.file import DurableFolder, StateFileUnusable
+from palyra.nodes.store.port import NodeUnit
 
 pytestmark = pytest.mark.promise("P-device-recovers")
 

@@ -11,19 +11,14 @@ import pytest
 
 from fakes.identity_house import DeviceKey
 from fakes.pairing_scene import FACTS, OPERATOR, Device, PairingScene, wrong
+from palyra.devicelink.agent.joining import ProvedPairing
+from palyra.devicelink.limits import MAX_PAIRING_CONNECTIONS, MAX_PAIRING_CONNECTIONS_PER_ADDRESS, MAX_WRONG_GUESSES
+from palyra.devicelink.pairing import messages as wire
+from palyra.devicelink.pairing.code import ServerAddress, parse_code
+from palyra.devicelink.pairing.proof import WrongProof, WrongServer
 from palyra.errors import PalyraError, RemoteError
+from palyra.identity.certificate import fingerprint_of
 from palyra.identity.device import DeviceKind
-from palyra.identity.fingerprint import fingerprint_of
-from palyra.nodes import pairing_wire as wire
-from palyra.nodes.bootstrap_client import ProvedPairing
-from palyra.nodes.limits import (
-    MAX_PAIRING_CONNECTIONS,
-    MAX_PAIRING_CONNECTIONS_PER_ADDRESS,
-    MAX_WRONG_GUESSES,
-)
-from palyra.nodes.pairing_code import ServerAddress, parse_code
-from palyra.nodes.pairing_proof import WrongProof
-from palyra.nodes.presented_certificate import WrongServer
 from palyra.secret import Secret
 
 pytestmark = pytest.mark.promise("P-pairing-code")
@@ -392,8 +387,8 @@ async def test_giant_bodies_and_heads_are_cut_off(scene):
 
 @pytest.mark.promise("P-floods")
 async def test_silent_clients_take_no_more_than_their_places(scene, monkeypatch):
-    monkeypatch.setattr("palyra.nodes.bootstrap_protocol.PAIRING_REQUEST_SECONDS", 0.5)
-    monkeypatch.setattr("palyra.nodes.bootstrap_server.PAIRING_HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr("palyra.nodes.pairing.listener.PAIRING_REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("palyra.nodes.pairing.listener.PAIRING_HANDSHAKE_SECONDS", 0.5)
     opened = []
     for _ in range(MAX_PAIRING_CONNECTIONS_PER_ADDRESS * 4):
         opened.append(await asyncio.open_connection(scene.address.host, scene.address.port))

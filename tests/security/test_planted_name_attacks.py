@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from fakes.ordinary_user import run_as_ordinary_user
-from palyra.sandbox import appearing, limits
-from palyra.sandbox.appearing import ProtectedAppeared, ProtectedUnseen
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import ProcessOutcome
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import AppearingProtected, SandboxProfile
-from palyra.sandbox.receipt import Layer, ReceiptLine
+from palyra.sandbox import limits
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
+from palyra.sandbox.domain.receipt import Layer, ReceiptLine
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.verify import protected_changes
+from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen
 
 pytestmark = pytest.mark.promise("P-files-protected")
 
@@ -102,8 +103,8 @@ for number in range(600):
 os.makedirs("heap/77/.git/hooks")
 open("heap/77/.git/hooks/post-checkout", "w").close()
 """
-    kept = limits.MAX_SURVEYED_ENTRIES, appearing.MAX_NEW_ENTRIES
-    limits.MAX_SURVEYED_ENTRIES, appearing.MAX_NEW_ENTRIES = 300, 300  # type: ignore[misc]
+    kept = limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES
+    limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = 300, 300  # type: ignore[misc]
     try:
         with pytest.raises(ProtectedUnseen) as refused:
             await scene.python(script)
@@ -117,7 +118,7 @@ open("heap/77/.git/hooks/post-checkout", "w").close()
         assert outcome.exit_code == 1
         assert b"Read-only file system" in outcome.stderr
     finally:
-        limits.MAX_SURVEYED_ENTRIES, appearing.MAX_NEW_ENTRIES = kept  # type: ignore[misc]
+        limits.MAX_SURVEYED_ENTRIES, protected_changes.MAX_NEW_ENTRIES = kept  # type: ignore[misc]
     # With room to look, all of it is found.
     assert "1 read-only" in (await scene.still_usable()).got
     shutil.rmtree(scene.workspace / "heap")

@@ -17,15 +17,14 @@ import msgspec
 import pytest
 
 from fakes.plain_sandbox import PlainSandbox
-from palyra.sandbox.attacks.attack_report import AttackReport, Escaped
-from palyra.sandbox.attacks.attack_runner import attack
-from palyra.sandbox.attacks.catalogue import attempts_in
-from palyra.sandbox.attacks.verdict import Result, Verdict
-from palyra.sandbox.capture import Sink
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import ProcessOutcome
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.doctor.attacks.catalogue import attempts_in
+from palyra.doctor.attacks.runner import attack
+from palyra.doctor.attacks.verdict import AttackReport, Escaped, Result, Verdict
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.running_process import Sink
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 

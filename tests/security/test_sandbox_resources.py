@@ -19,12 +19,12 @@ from fakes.eventually import eventually
 from fakes.ordinary_user import run_as_ordinary_user
 from fakes.processes import descendants, marked, new_mark, resident_bytes
 from palyra.errors import PalyraError
-from palyra.sandbox.cgroup import KEPT_GROUPS
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.keeper_pool import READY_KEEPERS
-from palyra.sandbox.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
+from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
+from palyra.sandbox.layers.cgroup_pool import KEPT_GROUPS
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 pytestmark = pytest.mark.promise("P-sandbox-ends")
 

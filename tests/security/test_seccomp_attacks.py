@@ -14,10 +14,10 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import as_ordinary_user, python, run
-from palyra.sandbox.launch import LaunchSpec, RLimit
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
-from palyra.sandbox.syscall_table import SYSCALLS
+from palyra.sandbox.domain.launch_spec import LaunchSpec, RLimit
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.layers.seccomp import tier_b_program, tier_c_program
+from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 

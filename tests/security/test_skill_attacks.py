@@ -17,21 +17,27 @@ from fakes.skill_scene import ACTOR, ECHO, PUBLISHER, SKILL, SkillHouse, archive
 from palyra.errors import PalyraError
 from palyra.limits import MIB
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills.artifact import BadEntry, pack_artifact, read_artifact
-from palyra.skills.findings import AuditFailed
-from palyra.skills.installed import DigestMismatch, NotRunnable, RecordChanged, VersionReused
-from palyra.skills.registry import SkillRegistry
-from palyra.skills.rotation import make_rotation
-from palyra.skills.signature import SignatureMismatch, Unsigned, sign_artifact, verify_signature
-from palyra.skills.store import ArtifactChanged
-from palyra.skills.trust import (
+from palyra.skills.package.artifact import (
+    ArchiveTooLarge,
+    BadEntry,
+    MalformedArchive,
+    pack_artifact,
+    read_artifact,
+    write_archive,
+)
+from palyra.skills.registry.archives import ArtifactChanged
+from palyra.skills.registry.records import DigestMismatch, NotRunnable, RecordChanged, VersionReused
+from palyra.skills.registry.registry import SkillRegistry
+from palyra.skills.trust.findings import AuditFailed
+from palyra.skills.trust.publisher_keys import (
     Downgrade,
     KeyNotThePublishers,
     KeyRevoked,
     SkillIdTaken,
     UntrustedPublisher,
+    make_rotation,
 )
-from palyra.skills.zip_format import ArchiveTooLarge, MalformedArchive, write_archive
+from palyra.skills.trust.signature import SignatureMismatch, Unsigned, sign_artifact, verify_signature
 
 of = Ed25519Verifier.from_public_bytes
 LOCAL = 30

@@ -18,15 +18,15 @@ from fakes.daemon import Place
 from fakes.house import open_house
 from fakes.raw_http import ask, make_token, operator
 from fakes.vault_house import NOTE, VaultHouse, ref
-from palyra.api.app import create_app
 from palyra.errors import PalyraError
-from palyra.identity.api_token import TokenScope
-from palyra.identity.principal import Principal
+from palyra.identity.api_tokens import TokenScope
+from palyra.ids import Principal
 from palyra.secret import Secret
-from palyra.vault.errors import KeyMissing, KeyUnsafe, NoSuchSecret, NoSuchVersion, ScopeDenied, VaultTampered
+from palyra.server.http.app import create_app
+from palyra.vault.access import SecretUse
 from palyra.vault.key_file import KeyFile
-from palyra.vault.ref import SecretRef
-from palyra.vault.use import SecretUse
+from palyra.vault.key_source import KeyMissing, KeyUnsafe, NoSuchSecret, NoSuchVersion, ScopeDenied, VaultTampered
+from palyra.vault.reference import SecretRef
 
 pytestmark = pytest.mark.promise("P-vault-sealed")
 

@@ -24,13 +24,13 @@ from fakes.eventually import eventually, eventually_sync
 from fakes.processes import descendants
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import InterpreterDenied, ProcessOutcome, SpawnFailed
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.receipt import Layer
-from palyra.sandbox.running import outcome_of
-from palyra.sandbox.waiting_sandbox import WaitingSandbox
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import InterpreterDenied, ProcessOutcome, SpawnFailed
+from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
+from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.launch.built_sandbox import WaitingSandbox
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.running_process import outcome_of
 
 pytestmark = pytest.mark.promise("P-sandbox-holds")
 
@@ -393,7 +393,7 @@ async def test_where_no_process_can_wait_inside_bubblewrap_waits(
     async def never(_: object) -> bool:
         return False
 
-    monkeypatch.setattr("palyra.sandbox.launcher.Launcher.runs_native", never)
+    monkeypatch.setattr("palyra.sandbox.launch.launcher.Launcher.runs_native", never)
     scene = Scene(tmp_path)
     try:
         (scene.workspace / ".env").write_text("secret")

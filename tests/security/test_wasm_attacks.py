@@ -30,14 +30,15 @@ from fakes.wasm_guests import (
     wasm,
 )
 from fakes.wasm_skills import TOOL, put_in_use
-from palyra.journal.redact import Redactor
+from palyra.journal.redaction import Redactor
 from palyra.limits import MIB
+from palyra.pipeline.domain.budget import BudgetKind
 from palyra.secret import Secret
-from palyra.tools.budget import BudgetKind
-from palyra.wasm.abi import CORE_TYPES, Status, core_types
-from palyra.wasm.grants import NOTHING_GRANTED
-from palyra.wasm.limits import RuntimeLimits
-from palyra.wasm.outcome import (
+from palyra.wasm.domain.frames import packets
+from palyra.wasm.domain.grants import NOTHING_GRANTED
+from palyra.wasm.domain.host_interface import CORE_TYPES, HostRefusal, Status, core_types
+from palyra.wasm.domain.limits import RuntimeLimits
+from palyra.wasm.domain.outcome import (
     CompileFailed,
     FuelExhausted,
     GuestFailed,
@@ -50,8 +51,6 @@ from palyra.wasm.outcome import (
     Trapped,
     WorkerLost,
 )
-from palyra.wasm.ports import HostRefusal
-from palyra.wasm.wire import packets
 
 pytestmark = pytest.mark.promise("P-skill-reach")
 
@@ -829,7 +828,7 @@ DAEMON = """
 import asyncio, pathlib, sys
 sys.path.insert(0, sys.argv[2])
 from fakes.wasm_guests import minimal, open_runtime
-from palyra.wasm.limits import RuntimeLimits
+from palyra.wasm.domain.limits import RuntimeLimits
 async def main():
     async with open_runtime(pathlib.Path(sys.argv[1]), limits=RuntimeLimits(fuel_budget=10**15)) as runtime:
         module = await runtime.compile(minimal("(loop $l (br $l)) (i32.const 0)"))

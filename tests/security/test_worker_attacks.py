@@ -12,12 +12,12 @@ import pytest
 from fakes.eventually import eventually
 from fakes.identity_house import DeviceKey
 from fakes.worker_house import PATIENCE, EnvelopeKey, HandWorker, WorkerHouse, open_house
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.lease import LeaseState
+from palyra.fleet.domain.lease_request import LeaseLost
+from palyra.fleet.domain.placement import NoWorker
+from palyra.fleet.domain.workspace_scope import ArtifactRef
 from palyra.wire.worker.v1 import worker_pb2 as wire
-from palyra.workers import commands
-from palyra.workers.lease import LeaseState
-from palyra.workers.lease_ask import LeaseLost
-from palyra.workers.placement import NoWorker
-from palyra.workers.workspace_scope import ArtifactRef
 
 pytestmark = pytest.mark.promise("P-worker-attested")
 

@@ -23,18 +23,18 @@ from fakes.node_scene import ByHand
 from fakes.ordinary_user import NOBODY, as_ordinary_user
 from fakes.served_host import FORBIDDEN_PORT, ServedHost, served_host
 from palyra.clock import SystemClock
-from palyra.daemons.worker_egress_door import ProxyOfWorker
-from palyra.daemons.worker_egress_main import read_policy
+from palyra.daemon.egressd import read_policy
 from palyra.errors import PalyraError, RemoteError
-from palyra.sandbox.command import ProcessCommand
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.lease import LeaseState, WorkerLease
+from palyra.fleet.domain.worker import WorkerLifecycleState as State
+from palyra.fleet.domain.worker import WorkerRecord
+from palyra.fleet.egress.handover_client import ProxyOfWorker
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
 from palyra.sandbox.limits import DOOR_PROXY_PORT
-from palyra.sandbox.outcome import ProcessOutcome
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxLimits, SandboxProfile
-from palyra.workers import commands
-from palyra.workers.lease import LeaseState, WorkerLease
-from palyra.workers.lifecycle import WorkerLifecycleState as State
-from palyra.workers.record import WorkerRecord
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 pytestmark = pytest.mark.promise("P-worker-network")
 

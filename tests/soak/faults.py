@@ -138,13 +138,13 @@ class Faults:
         return ""
 
     def _kill_browserd(self) -> str:
-        return self._kill_below(lambda words: "palyra.daemons.browser_main" in words)
+        return self._kill_below(lambda words: "palyra.cli.browserd" in words)
 
     def _kill_chromium(self) -> str:
         return self._kill_below(lambda words: "headless" in words and "chrom" in words)
 
     def _kill_wasm_worker(self) -> str:
-        return self._kill_below(lambda words: "palyra.wasm.worker_main" in words)
+        return self._kill_below(lambda words: "palyra.wasm.process.fork_server_main" in words)
 
     def _kill_below(self, wanted: Callable[[str], bool]) -> str:
         found = [pid for pid in sorted(descendants(self._stack.home.pid)) if wanted(words_of(pid))]

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
+from palyra.pipeline.attest import verify_worker_attestation
 from palyra.signing.ed25519 import Ed25519Verifier
 from palyra.signing.p256 import P256Verifier
-from palyra.tools.attestation import verify_evidence
-from palyra.tools.co_attestation import verify_worker_attestation
+from palyra.signing.tool_attestation import verify_evidence
 from soak.book import Book
 from soak.shelf import Shelf
 

@@ -23,7 +23,7 @@ from soak.enclosure import Enclosure
 from soak.pace import GaveUp, Pace
 from soak.shelf import Shelf
 
-EGRESSD = (sys.executable, "-m", "palyra.daemons.worker_egress_main")
+EGRESSD = (sys.executable, "-m", "palyra.daemon.egressd")
 PROGRAM = (sys.executable, "-P", str(Path(shifted_main.__file__)))
 # From a start to the first answer, on a machine that others use too.
 START_SECONDS = 90.0

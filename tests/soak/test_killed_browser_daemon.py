@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from fakes.processes import descendants
-from palyra.browser.browser_client import BrowserClient
-from palyra.browser.process_look import start_time
-from palyra.browser.session_view import Caller, SessionAsk
-from palyra.browser.socket_place import SOCKET_FOLDER
+from palyra.browser.domain.session_api import Caller, SessionAsk
+from palyra.browser.engine.process_inspection import start_time
+from palyra.browser.service.access import SOCKET_FOLDER
+from palyra.browser.service.client import BrowserClient
 from palyra.errors import PalyraError
 
 ROUNDS = 20
@@ -46,7 +46,7 @@ def left_behind(since: int) -> set[int]:
 @pytest.mark.soak
 async def test_a_daemon_that_is_killed_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    words = [sys.executable, "-m", "palyra.daemons.browser_main", "--state-dir", str(state), "--json"]
+    words = [sys.executable, "-m", "palyra.cli.browserd", "--state-dir", str(state), "--json"]
     environment = {**os.environ, "PALYRA_BROWSER__READY": "2"}
     took = []
     for number in range(ROUNDS):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import Daemon, Place
-from palyra.client.async_client import AsyncClient
+from palyra.client.client import AsyncClient
 from palyra.errors import PalyraError
 
 ROUNDS = int(os.environ.get("PALYRA_SOAK_ROUNDS", "20"))

@@ -8,8 +8,8 @@ import pytest
 
 from fakes.browserd_house import BrowserdHouse, browserd
 from fakes.processes import descendants, own_descriptors, resident_bytes
-from palyra.browser.action import Navigate
-from palyra.browser.session_view import Caller
+from palyra.browser.domain.action import Navigate
+from palyra.browser.domain.session_api import Caller
 
 SESSIONS, ROUNDS = 30, 10
 PRINCIPALS = 6

@@ -59,7 +59,7 @@ class Watch:
     def _sample(self) -> Sample:
         home = self._stack.home
         below = descendants(home.pid) if home.pid else set()
-        browserd = next((pid for pid in below if "palyra.daemons.browser_main" in words_of(pid)), 0)
+        browserd = next((pid for pid in below if "palyra.cli.browserd" in words_of(pid)), 0)
         pids = [one.worker.process.pid for one in self._stack.machines if one.worker is not None]
         workers = {pid: held for pid in pids if (held := resident(pid))}
         return Sample(

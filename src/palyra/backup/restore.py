@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from palyra.backup.contents import PUBLIC_KEY
-from palyra.backup.snapshot import BackupFailed
+from palyra.backup.archive import BackupFailed
+from palyra.backup.manifest import PUBLIC_KEY
 from palyra.errors import InvalidInput
 from palyra.signing.dsse import Verifier
 

@@ -21,15 +21,14 @@ import msgspec
 from palyra.bench import bars
 from palyra.bench.bar import Bar, Row
 from palyra.bench.policy_bench import engine_of, request_of
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway, running_gateway
-from palyra.identity.principal import Principal
-from palyra.ids import RunId
-from palyra.journal.event import NewEvent
-from palyra.journal.transaction import Transaction
+from palyra.daemon.gateway_wiring import Gateway, running_gateway
+from palyra.daemon.settings import Settings
+from palyra.ids import Principal, RunId
 from palyra.limits import MAX_CALL_TIMEOUT_MS
-from palyra.tools.asking import CallRequest
+from palyra.pipeline.intake import CallRequest
+from palyra.store.event import NewEvent
+from palyra.store.sqlite.transaction import SqliteTransaction
 
 POLICIES = (10, 100, 1_000, 10_000)
 EVENTS = (1_000, 10_000, 100_000, 1_000_000)
@@ -109,7 +108,7 @@ async def _fill(gateway: Gateway, events: int) -> None:
     while (missing := events - gateway.store.head()[0]) > 0:
         count = min(missing, GROUP)
 
-        def append(transaction: Transaction, count: int = count) -> None:
+        def append(transaction: SqliteTransaction, count: int = count) -> None:
             for _ in range(count):
                 transaction.append(_PAST)
 

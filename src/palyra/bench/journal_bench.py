@@ -13,11 +13,11 @@ import msgspec
 
 from palyra.bench import bars
 from palyra.clock import SystemClock
-from palyra.journal.event import NewEvent
-from palyra.journal.redact import Redactor
-from palyra.journal.sqlite import SqliteStore
-from palyra.journal.transaction import Transaction
+from palyra.journal.redaction import Redactor
 from palyra.signing.ed25519 import Ed25519Signer
+from palyra.store.event import NewEvent
+from palyra.store.sqlite.store import SqliteStore
+from palyra.store.sqlite.transaction import SqliteTransaction
 
 GROUP = 64
 ROUNDS = 400
@@ -45,11 +45,11 @@ _NEW = NewEvent(
 _encode = msgspec.json.Encoder().encode
 
 
-def _append_one(transaction: Transaction) -> None:
+def _append_one(transaction: SqliteTransaction) -> None:
     transaction.append(_NEW)
 
 
-def _append_group(transaction: Transaction) -> None:
+def _append_group(transaction: SqliteTransaction) -> None:
     for _ in range(GROUP):
         transaction.append(_NEW)
 
@@ -156,7 +156,7 @@ def _verifying(folder: Path) -> dict[str, Any]:
     signer = Ed25519Signer.generate()
     store = SqliteStore.open(folder / "palyra.db", clock=SystemClock(), redactor=Redactor(), signer=signer)
 
-    def append_thousand(transaction: Transaction) -> None:
+    def append_thousand(transaction: SqliteTransaction) -> None:
         for _ in range(1000):
             transaction.append(_NEW)
 

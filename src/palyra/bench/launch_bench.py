@@ -21,11 +21,11 @@ import uvloop
 
 from palyra.bench import bars
 from palyra.bench.bar import Bar
-from palyra.sandbox import landlock
-from palyra.sandbox.launch import LandlockRules, LaunchSpec
-from palyra.sandbox.launcher import READY_KEEPERS, Launcher
-from palyra.sandbox.resource_limits import ordinary_rlimits
-from palyra.sandbox.seccomp_program import tier_b_program
+from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
+from palyra.sandbox.layers import landlock
+from palyra.sandbox.layers.seccomp import tier_b_program
 
 SAMPLES = 400
 BURST = 200

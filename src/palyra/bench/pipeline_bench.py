@@ -12,17 +12,15 @@ import msgspec
 
 from palyra.bench import bars
 from palyra.bench.bar import Bar
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway, running_gateway
-from palyra.identity.principal import Principal
-from palyra.ids import RunId
+from palyra.daemon.gateway_wiring import Gateway, running_gateway
+from palyra.daemon.settings import Settings
+from palyra.ids import Principal, RunId
+from palyra.pipeline.domain.call import ToolRequestContext, policy_request_for
+from palyra.pipeline.domain.spec import Touches
+from palyra.pipeline.intake import CallRequest, accept_arguments
 from palyra.policy.decision import Decision
-from palyra.tools.arguments import accept_arguments
-from palyra.tools.asking import CallRequest
-from palyra.tools.attestation import ToolAttestation, attest
-from palyra.tools.call import ToolRequestContext, policy_request_for
-from palyra.tools.spec import Touches
+from palyra.signing.tool_attestation import ToolAttestation, attest
 
 SAMPLES = 400
 CALLERS = 32

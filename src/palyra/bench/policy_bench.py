@@ -7,12 +7,12 @@ from typing import Any
 
 from palyra.bench import bars
 from palyra.bench.bar import Bar
-from palyra.identity.principal import Principal
+from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome
 from palyra.policy.entities import EntityDirectory
-from palyra.policy.loader import load_bundle
+from palyra.policy.policy_files import load_bundle
 from palyra.policy.request import PolicyRequest, tool_request
 
 ROUNDS = 1_500

@@ -1,6 +1,7 @@
 """The ``palyra-browserd`` program: Chromium sessions for the agents of the palyrad on this machine."""
 
 import asyncio
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None
     """
     import uvloop
 
-    from palyra.daemons.browserd_host import serve_browser
-    from palyra.daemons.service_manager import ServiceManager, told_alive
-    from palyra.telemetry.log_setup import set_up_log
+    from palyra.daemon.browserd import serve_browser
+    from palyra.daemon.service_manager import ServiceManager, told_alive
+    from palyra.telemetry.log import set_up_log
 
     invocation.config_option = config
     invocation.state_dir_option = state_dir
@@ -48,3 +49,16 @@ def browserd(invocation: Invocation, config: Path | None, state_dir: Path | None
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())
+
+
+# ``palyra-browserd``: Chromium sessions for agents, beside the palyrad of the same state directory.
+
+
+def main() -> None:
+    from palyra.cli.main import run_as_program
+
+    sys.exit(run_as_program(browserd, "palyra-browserd", sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,21 +10,26 @@ A command takes it with ``@pass_invocation`` and offers ``--json`` with ``@json_
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from palyra.cli.output import Output
+from palyra.cli.terminal import Output
+from palyra.client.address import NoDaemon, find_daemon, started_before
+from palyra.client.client import Client
+from palyra.client.operations import NotReady
+from palyra.client.protocol import BadAnswer, ClientTimeout, ConnectFailed, ConnectionLost
+from palyra.daemon.process_setup import made_to_stay
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from palyra.config.location import Locations
-    from palyra.config.merge import LoadedSettings
-    from palyra.config.settings import Settings
+    from palyra.config.load import LoadedSettings, Locations
     from palyra.config.state_dir import StateDir
+    from palyra.daemon.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,7 +47,7 @@ class Invocation:
 
     @cached_property
     def locations(self) -> "Locations":
-        from palyra.config.location import locate
+        from palyra.config.load import locate
 
         return locate(self.environ, config_option=self.config_option, state_dir_option=self.state_dir_option)
 
@@ -100,3 +105,49 @@ def json_option(command: F) -> F:
 
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+
+
+# The one way from a command to the API: the running daemon's, or an embedded one when none runs.
+
+# A daemon on this machine that lives says so at once.
+PROBE_SECONDS = 2.0
+
+
+@contextmanager
+def open_client(invocation: Invocation) -> Iterator[Client]:
+    """A client that speaks as the owner of the state directory."""
+    client = running_daemon(invocation)
+    if client is not None:
+        with client:
+            yield client
+        return
+    with made_to_stay():
+        from palyra.daemon.embedded import embedded_app
+
+    settings = invocation.located_settings
+    policy_dir = invocation.locations.policy_dir(settings)
+    with (
+        embedded_app(settings, invocation.state_dir, policy_dir, invocation.config_path) as (app, token),
+        Client.in_process(app, token=token) as client,
+    ):
+        yield client
+
+
+def running_daemon(invocation: Invocation) -> Client | None:
+    """None where no daemon lives. A port that another user took over is an error, not a reason to go on."""
+    try:
+        daemon = find_daemon(invocation.state_path)
+        # The question whether a daemon is there carries no token.
+        with Client(daemon.url, timeout=PROBE_SECONDS) as probe:
+            probe.health()
+    except (NoDaemon, ConnectFailed, ConnectionLost, ClientTimeout, NotReady, BadAnswer):
+        return None
+    return Client(daemon.url, token=daemon.token)
+
+
+def tell_of_newer_settings(invocation: Invocation) -> None:
+    """A daemon reads its settings when it starts. Whoever has changed them since wonders why nothing is different."""
+    if started_before(invocation.state_path, invocation.config_path):
+        invocation.output.note(
+            f"{invocation.config_path} was changed after the daemon started: start it again for the change to hold"
+        )

@@ -12,15 +12,46 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from palyra.cli.invocation import Invocation, json_option
-from palyra.cli.lazy import LazyCommand, LazyGroup
-from palyra.cli.output import Output
-from palyra.cli.terminal import shown
+from palyra.cli.command_table import LazyCommand, LazyGroup
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.terminal import Output, shown
 from palyra.errors import ExitCode, Failed, InternalError, InvalidInput, PalyraError, exit_code_of
 from palyra.version import VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from click.shell_completion import ShellComplete
+
+# ``palyra completion``: the script a shell sources to complete commands and options.
+
+INSTALL: Final = {
+    "bash": "palyra completion bash > ~/.local/share/bash-completion/completions/palyra",
+    "zsh": "palyra completion zsh > a file named _palyra in a folder of your $fpath",
+    "fish": "palyra completion fish > ~/.config/fish/completions/palyra.fish",
+}
+
+
+@click.command(epilog="Install: " + INSTALL["bash"])
+@click.argument("shell", type=click.Choice(tuple(INSTALL)))
+@json_option
+@pass_invocation
+def completion(invocation: Invocation, shell: str) -> None:
+    """Print the completion script of a shell."""
+    script = script_for(shell)
+    invocation.output.data({"shell": shell, "script": script, "install": INSTALL[shell]}, lambda _: script)
+
+
+def script_for(shell: str) -> str:
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"no completion for {shell}")
+    completer: ShellComplete = kind(root, {}, "palyra", "_PALYRA_COMPLETE")
+    # click's own source() starts bash to ask its version; the script is the same for every version we meet.
+    return completer.source_template % completer.source_vars()
+
 
 EXIT_INTERRUPTED: Final = 130
 # What the machine says to whoever may not, or has no room: no fault of the program.
@@ -32,30 +63,30 @@ _OF_THE_MACHINE: Final = frozenset(
 )
 
 COMMANDS: Final = {
-    "up": LazyCommand("palyra.cli.up:up", "Start everything embedded, in the foreground."),
-    "tour": LazyCommand("palyra.cli.tour:tour", "Walk through what Palyra does, with real calls."),
-    "doctor": LazyCommand("palyra.cli.doctor:doctor", "Show what this machine can enforce."),
-    "run": LazyCommand("palyra.cli.run:run", "Run one command in the sandbox, without a daemon."),
-    "call": LazyCommand("palyra.cli.call:call", "Make one tool call."),
-    "tools": LazyCommand("palyra.cli.tools:tools", "List and describe tools."),
-    "approvals": LazyCommand("palyra.cli.approvals:approvals", "See and decide what waits for a person."),
-    "policy": LazyCommand("palyra.cli.policy:policy", "Check, explain, test and replay policies."),
-    "journal": LazyCommand("palyra.cli.journal:journal", "Read, verify and export the record."),
-    "egress": LazyCommand("palyra.cli.egress:egress", "Ask where tools may go on the network."),
-    "attest": LazyCommand("palyra.cli.attest:attest", "Verify the signed statement of a call."),
-    "vault": LazyCommand("palyra.cli.vault:vault", "Keep secrets that agents can use and never see."),
-    "skill": LazyCommand("palyra.cli.skill:skill", "Install, review and approve signed WebAssembly tools."),
-    "pair": LazyCommand("palyra.cli.pair:pair", "Let a new device join."),
-    "node": LazyCommand("palyra.cli.node:node", "See and use devices, and be one."),
-    "browser": LazyCommand("palyra.cli.browser:browser", "Use a browser behind fences, look after its sessions."),
-    "worker": LazyCommand("palyra.cli.worker:worker", "See and direct the workers that calls run on."),
-    "identity": LazyCommand("palyra.cli.identity:identity", "See devices' certificates, replace their authority."),
-    "token": LazyCommand("palyra.cli.token:token", "Manage API tokens, each bound to a principal."),
-    "mcp": LazyCommand("palyra.cli.mcp:mcp", "Serve tools to an agent over stdin and stdout (MCP)."),
+    "up": LazyCommand("palyra.cli.commands.up:up", "Start everything embedded, in the foreground."),
+    "tour": LazyCommand("palyra.cli.commands.tour:tour", "Walk through what Palyra does, with real calls."),
+    "doctor": LazyCommand("palyra.cli.commands.doctor:doctor", "Show what this machine can enforce."),
+    "run": LazyCommand("palyra.cli.commands.run:run", "Run one command in the sandbox, without a daemon."),
+    "call": LazyCommand("palyra.cli.commands.call:call", "Make one tool call."),
+    "tools": LazyCommand("palyra.cli.commands.call:tools", "List and describe tools."),
+    "approvals": LazyCommand("palyra.cli.commands.approvals:approvals", "See and decide what waits for a person."),
+    "policy": LazyCommand("palyra.cli.commands.policy:policy", "Check, explain, test and replay policies."),
+    "journal": LazyCommand("palyra.cli.commands.record:journal", "Read, verify and export the record."),
+    "egress": LazyCommand("palyra.cli.commands.egress:egress", "Ask where tools may go on the network."),
+    "attest": LazyCommand("palyra.cli.commands.record:attest", "Verify the signed statement of a call."),
+    "vault": LazyCommand("palyra.cli.commands.credentials:vault", "Keep secrets that agents can use and never see."),
+    "skill": LazyCommand("palyra.cli.command_table:skill", "Install, review and approve signed WebAssembly tools."),
+    "pair": LazyCommand("palyra.cli.commands.pair:pair", "Let a new device join."),
+    "node": LazyCommand("palyra.cli.command_table:node", "See and use devices, and be one."),
+    "browser": LazyCommand("palyra.cli.command_table:browser", "Use a browser behind fences, look after its sessions."),
+    "worker": LazyCommand("palyra.cli.commands.worker:worker", "See and direct the workers that calls run on."),
+    "identity": LazyCommand("palyra.cli.commands.pair:identity", "See devices' certificates, replace their authority."),
+    "token": LazyCommand("palyra.cli.commands.credentials:token", "Manage API tokens, each bound to a principal."),
+    "mcp": LazyCommand("palyra.cli.commands.mcp:mcp", "Serve tools to an agent over stdin and stdout (MCP)."),
     "bench": LazyCommand("palyra.cli.bench:bench", "Measure how fast this machine is with Palyra."),
-    "state": LazyCommand("palyra.cli.state:state", "Back up and restore what Palyra keeps."),
-    "config": LazyCommand("palyra.cli.config:config", "Show settings and where they came from."),
-    "completion": LazyCommand("palyra.cli.completion:completion", "Print a shell's completion script."),
+    "state": LazyCommand("palyra.cli.commands.state:state", "Back up and restore what Palyra keeps."),
+    "config": LazyCommand("palyra.cli.commands.config:config", "Show settings and where they came from."),
+    "completion": LazyCommand("palyra.cli.main:completion", "Print a shell's completion script."),
 }
 
 

@@ -6,9 +6,272 @@ ours. Values are shown as JSON, in which the spelled-out form is exact.
 """
 
 import json
+import os
 import re
-from collections.abc import Iterable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import click
+
+from palyra.errors import InvalidInput, LimitExceeded, PalyraError
+
+# What a command says: data on stdout, prose on stderr, and with ``--json`` exactly one document.
+#
+# Much of what is printed was written by agents. Text for people therefore passes through ``printable``, so that no
+# argument or tool output can move the cursor, recolour a verdict or reverse the reading order of an approval.
+
+# C0 except tab and newline, DEL, C1, line and paragraph separators, the marks that reorder or hide text, surrogates.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb]"
+)
+_UNSAFE_OR_OUR_STYLE = re.compile(rf"\x1b\[(?:0|1|31|32|33|36)m|{_UNSAFE.pattern}")
+_STYLES: Final = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def printable(text: str) -> str:
+    """The text with every character that could steer a terminal spelled out, as in ``\\x1b``."""
+    return _UNSAFE.sub(_spelled, text)
+
+
+def one_line(text: str) -> str:
+    """Like ``printable``, and newlines and tabs are spelled out too: for a field among others."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _spelled(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def to_json_values(value: Any) -> Any:
+    """Structs, dates, bytes, ids, paths and redacted secrets as plain JSON values."""
+    import msgspec
+
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_value_msgspec_does_not_know)
+
+
+def _value_msgspec_does_not_know(value: Any) -> Any:
+    if hasattr(value, "__json__"):
+        return value.__json__()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+class Output:
+    """One per invocation. ``json`` may be switched on while options are being parsed."""
+
+    def __init__(
+        self, json: bool = False, *, color: bool = True, stdout: TextIO | None = None, stderr: TextIO | None = None
+    ) -> None:
+        self.json = json
+        self.color = color and not os.environ.get("NO_COLOR")
+        self._stdout = stdout
+        self._stderr = stderr
+        self._answered = False
+
+    def data(self, value: Any, render: Callable[[Any], str | None] | None = None) -> None:
+        """The command's one answer.
+
+        With ``--json`` it is ``{"ok": true, "data": value}``. Otherwise ``render(value)`` gives the text; a render
+        that prints by itself (with ``text`` and ``table``) returns None. Without a render the value is shown as JSON.
+        """
+        if self._answered:
+            raise RuntimeError("a command answers once: output.data() was called a second time")
+        if self.json:
+            self._document({"ok": True, "data": value})
+            return
+        self._answered = True
+        shown = _as_json(value, pretty=True) if render is None else render(value)
+        if shown is not None:
+            self.text(shown)
+
+    def text(self, text: str) -> None:
+        """A part of a rendered answer, on stdout; nothing with ``--json``."""
+        if not self.json:
+            self._write(self._out, text)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Rows on stdout: drawn on a terminal, plain aligned columns in a pipe; nothing with ``--json``."""
+        if self.json:
+            return
+        cells = [[one_line(str(cell)) for cell in row] for row in (columns, *rows)]
+        if _is_terminal(self._out):
+            self._draw(cells)
+        else:
+            self._write(self._out, aligned(cells))
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Long lines on stdout: folded with an indent on a terminal, as they are in a pipe; nothing with ``--json``."""
+        if self.json:
+            return
+        for line in map(one_line, lines):
+            if _is_terminal(self._out):
+                from palyra.cli.table import folded
+
+                line = "\n".join(folded(line, _width()))
+            self._write(self._out, line)
+
+    def note(self, text: str) -> None:
+        """Prose on stderr, in both modes."""
+        self._write(self._err, text)
+
+    def warning(self, text: str) -> None:
+        self._write(self._err, f"{self.style('warning', 'yellow', 'bold', stream=self._err)}: {text}")
+
+    def error(self, error: PalyraError) -> None:
+        """The document on stdout with ``--json`` (unless the answer is already there), prose on stderr otherwise."""
+        if self.json and not self._answered:
+            self._document({"ok": False, "error": error.as_dict()})
+        else:
+            self._write(self._err, f"{self.style('error', 'red', 'bold', stream=self._err)}: {error.diagnostics()}")
+
+    def style(self, text: str, *styles: str, stream: TextIO | None = None) -> str:
+        """The text in bold, red, green, yellow or cyan where the stream shows colour, and unchanged elsewhere."""
+        safe = printable(text)
+        if not self._shows_color(stream or self._out):
+            return safe
+        return "".join(f"\x1b[{_STYLES[style]}m" for style in styles) + safe + "\x1b[0m"
+
+    @contextmanager
+    def working(self, message: str) -> Iterator[None]:
+        """A spinner on stderr while long work goes on, when a person is watching."""
+        if self.json or not _is_terminal(self._err):
+            yield
+            return
+        from rich.console import Console
+        from rich.markup import escape
+
+        with Console(file=self._err, no_color=not self.color).status(escape(one_line(message))):
+            yield
+
+    def flush(self) -> None:
+        self._out.flush()
+        self._err.flush()
+
+    @property
+    def _out(self) -> TextIO:
+        return self._stdout or sys.stdout
+
+    @property
+    def _err(self) -> TextIO:
+        return self._stderr or sys.stderr
+
+    def _shows_color(self, stream: TextIO) -> bool:
+        return self.color and _is_terminal(stream) and os.environ.get("TERM") != "dumb"
+
+    def _document(self, document: dict[str, Any]) -> None:
+        text = _as_json(document, pretty=_is_terminal(self._out))
+        self._answered = True
+        click.echo(text, file=self._out)
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        if self._shows_color(stream):
+            shown = _UNSAFE_OR_OUR_STYLE.sub(lambda match: match[0] if len(match[0]) > 1 else _spelled(match), text)
+        else:
+            shown = printable(text)
+        click.echo(shown, file=stream, nl=not shown.endswith("\n"), color=True)
+
+    def _draw(self, cells: Sequence[Sequence[str]]) -> None:
+        from palyra.cli.table import drawn
+
+        head, rows = drawn(cells, _width())
+        self._write(self._out, "\n".join([*(self.style(line, "bold") for line in head), *rows]))
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded with spaces, without trailing blanks."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _as_json(value: Any, *, pretty: bool) -> str:
+    """ASCII only, so that the document is safe on a terminal and survives any locale."""
+    import json
+
+    return json.dumps(value, indent=2 if pretty else None, ensure_ascii=True, allow_nan=False, default=to_json_values)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+# Text a person hands to a command: typed, in a file, or on standard input.
+
+NAME_A_FILE: Final = "name a file that is there and that you may read"
+
+
+class SourceUnreadable(InvalidInput):
+    code = "cli.source_unreadable"
+    hint = "write the JSON itself, @FILE for a file's content, or - for standard input"
+
+
+class SourceTooLarge(LimitExceeded):
+    code = "cli.source_too_large"
+    hint = "put large content in a workspace file and pass its path"
+
+
+def read_text_argument(word: str, max_bytes: int) -> str:
+    """``-`` is standard input, ``@FILE`` a file, anything else the text itself. Nothing is parsed here."""
+    if word == "-":
+        return _decoded(read_stdin(max_bytes), "standard input")
+    if word.startswith("@"):
+        return _decoded(_read(Path(word[1:]), max_bytes), word[1:])
+    return word
+
+
+def read_file_or_stdin(word: str, max_bytes: int, *, hint: str = NAME_A_FILE) -> bytes:
+    return read_stdin(max_bytes) if word == "-" else read_file(Path(word), max_bytes, hint=hint)
+
+
+def read_stdin(max_bytes: int) -> bytes:
+    return _bounded(sys.stdin.buffer.read(max_bytes + 1), max_bytes, "standard input")
+
+
+def read_file(path: Path, max_bytes: int, *, hint: str = NAME_A_FILE) -> bytes:
+    """For a command that takes a file's name as it is. ``hint`` tells which file it wants."""
+    try:
+        return _read(path, max_bytes)
+    except (SourceUnreadable, SourceTooLarge) as error:
+        error.hint = hint
+        raise
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return _bounded(file.read(max_bytes + 1), max_bytes, str(path))
+    except OSError as error:
+        raise SourceUnreadable(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise SourceUnreadable("a file name has no NUL characters") from error
+
+
+def _bounded(data: bytes, max_bytes: int, name: str) -> bytes:
+    if len(data) > max_bytes:
+        raise SourceTooLarge(f"{name} holds more than {max_bytes} bytes", limit=max_bytes)
+    return data
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SourceUnreadable(f"{name} is not UTF-8 at byte {error.start}") from error
+
 
 _MAX_BMP = 0xFFFF
 _LABEL_GAP = 2

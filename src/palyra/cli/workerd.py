@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.output import printable
-from palyra.cli.terminal import labelled, shown, shown_block
+from palyra.cli.terminal import labelled, printable, shown, shown_block
 from palyra.clock import rfc3339
 from palyra.errors import RemoteError
 
@@ -42,8 +41,8 @@ def join(invocation: Invocation, servers: tuple[str, ...], code: str | None, nam
 
     The private key is made here and stays here. Stopped in the middle, `palyra-workerd join` without a code goes on.
     """
-    from palyra.daemons.worker_host import WorkerHost
-    from palyra.nodes.pairing_code import ServerAddress, parse_code
+    from palyra.daemon.worker_agent import WorkerHost
+    from palyra.devicelink.pairing.code import ServerAddress, parse_code
 
     parsed = None if code is None else parse_code(_code(code))
     host = WorkerHost(invocation.settings, invocation.state_dir, _saying(invocation), name=name or "")
@@ -64,9 +63,9 @@ def run(invocation: Invocation, slots: int | None, egress_socket: str | None) ->
 
     Leases that run then may end by themselves for a while; what is left is ended, cleaned up and reported.
     """
-    from palyra.daemons.service_manager import told_ready
-    from palyra.daemons.worker_host import WorkerHost
-    from palyra.telemetry.log_setup import set_up_log
+    from palyra.daemon.service_manager import told_ready
+    from palyra.daemon.worker_agent import WorkerHost
+    from palyra.telemetry.log import set_up_log
 
     if slots is not None:
         invocation.overrides["worker.slots"] = slots
@@ -95,7 +94,7 @@ def run(invocation: Invocation, slots: int | None, egress_socket: str | None) ->
 @pass_invocation
 def status(invocation: Invocation) -> None:
     """Show this worker's membership, whether it runs, and leases it has not settled."""
-    from palyra.daemons.worker_host import status_of
+    from palyra.daemon.worker_agent import status_of
 
     invocation.output.data(status_of(invocation.state_dir), _render)
 
@@ -106,7 +105,7 @@ def status(invocation: Invocation) -> None:
 @pass_invocation
 def leave(invocation: Invocation, forget: bool) -> None:
     """Leave the fleet: removed at the daemon, certificates revoked, key deleted here."""
-    from palyra.daemons.worker_host import leave as leave_fleet
+    from palyra.daemon.worker_agent import leave as leave_fleet
 
     left = asyncio.run(leave_fleet(invocation.state_dir, forget_only=forget))
     invocation.output.data(left, lambda _: "this worker is in no fleet any more")
@@ -119,7 +118,7 @@ def measure(invocation: Invocation) -> None:
     """Print the digests that this worker attests, to be pinned in the daemon's settings."""
     import msgspec
 
-    from palyra.workers.agent.measured_build import measure as measure_build
+    from palyra.fleet.agent.attesting import measure as measure_build
 
     found = msgspec.structs.asdict(measure_build(image_digest=invocation.settings.worker.image_digest_sha256))
     invocation.output.data(found, lambda data: labelled(tuple((name, value) for name, value in data.items())))
@@ -133,7 +132,7 @@ def _code(word: str) -> str:
     """On a command line every process of the machine can read it: standard input is the better way."""
     if word != "-":
         return word
-    from palyra.cli.sources import read_stdin
+    from palyra.cli.terminal import read_stdin
 
     return read_stdin(MAX_CODE_BYTES).decode("utf-8", "replace")
 

@@ -1,12 +1,16 @@
 """Where the server is, parsed once. A token never travels in plain text beyond this machine by accident."""
 
 import ipaddress
-from typing import Self
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 import msgspec
 
-from palyra.errors import InvalidInput
+from palyra.errors import Denied, InvalidInput, PalyraError, Unavailable
+from palyra.limits import KIB
 from palyra.secret import Secret
 
 DEFAULT_BASE_URL = "http://127.0.0.1:7142"
@@ -80,3 +84,99 @@ def usable_token(token: Secret | str | None) -> Secret | None:
 
 def _is_visible(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
+
+
+# Finding the daemon of a state directory: its address in ``daemon.json``, the owner's token in ``operator.token``.
+
+DAEMON_FILE = "daemon.json"
+TOKEN_FILE = "operator.token"  # noqa: S105 (a file's name)
+# Both files hold one line.
+MAX_STATE_FILE_BYTES = 4 * KIB
+_LISTEN_STATE = "0A"
+
+
+class NoDaemon(Unavailable):
+    code = "client.no_daemon"
+    hint = "start one with `palyra up`"
+
+
+class ForeignListener(Denied):
+    code = "client.foreign_listener"
+    hint = "the daemon's port is now another user's: the token is not sent there; start the daemon on another port"
+
+
+class DaemonFile(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+    pid: Annotated[int, msgspec.Meta(gt=0)]
+
+
+class LocalDaemon(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+    pid: int
+    token: Secret
+
+
+def find_daemon(state_dir: Path) -> LocalDaemon:
+    """The daemon that wrote its address here, if its process lives and the port is really ours.
+
+    A daemon that died leaves its file behind, and whoever takes the port next must not be sent the owner's token.
+    """
+    raw = _read(state_dir / DAEMON_FILE)
+    try:
+        said = msgspec.json.decode(raw, type=DaemonFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NoDaemon(f"{state_dir / DAEMON_FILE} is malformed") from error
+    if not _lives(said.pid):
+        raise NoDaemon(f"the daemon that wrote {state_dir / DAEMON_FILE} is gone")
+    address = ServerAddress.parse(said.url)
+    owners = listener_uids(address.port) if address.is_loopback else set()
+    if owners - {os.geteuid()}:
+        raise ForeignListener(f"port {address.port} is held by another user")
+    token = Secret(_read(state_dir / TOKEN_FILE).decode("utf-8", "replace").strip())
+    return LocalDaemon(url=said.url, pid=said.pid, token=token)
+
+
+def started_before(state_dir: Path, file: Path) -> bool:
+    """Whether a daemon lives here that began to listen before the file was last changed, or put in its place: a copy
+    that keeps its old time, as `cp -p` and deployments make it, is a change too."""
+    try:
+        find_daemon(state_dir)
+        status = file.stat()
+        return (state_dir / DAEMON_FILE).stat().st_mtime_ns < max(status.st_mtime_ns, status.st_ctime_ns)
+    except (PalyraError, OSError):
+        return False
+
+
+def listener_uids(port: int, tables: tuple[Path, ...] = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))) -> set[int]:
+    """Who listens on the port, as the kernel tells it; nothing where it does not tell."""
+    pattern = re.compile(rf"\s*\d+: [0-9A-F]+:{port:04X} \S+ {_LISTEN_STATE} \S+ \S+ \S+\s+(\d+)\s")
+    uids = set()
+    for table in tables:
+        try:
+            lines = table.read_text("ascii").splitlines()
+        except OSError:
+            continue
+        uids |= {int(found[1]) for line in lines if (found := pattern.match(line))}
+    return uids
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        # Another user's process: not the daemon that wrote a file in our directory.
+        return False
+    return True
+
+
+def _read(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NoDaemon(f"no daemon runs on {path.parent}: there is no {path.name}") from error
+    except OSError as error:
+        raise NoDaemon(f"cannot read {path}: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        return file.read(MAX_STATE_FILE_BYTES)

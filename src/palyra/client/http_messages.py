@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpcore2
 
 from palyra.client.address import ServerAddress
-from palyra.client.following import Head
+from palyra.client.events import Head
 from palyra.client.protocol import (
     BadAnswer,
     ClientLimits,

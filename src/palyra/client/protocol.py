@@ -11,15 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from palyra.client.views import CallView
-from palyra.errors import (
-    ExitCode,
-    Failed,
-    InvalidInput,
-    LimitExceeded,
-    NeedsApproval,
-    RemoteError,
-    Unavailable,
-)
+from palyra.errors import ExitCode, Failed, InvalidInput, LimitExceeded, NeedsApproval, RemoteError, Unavailable
 from palyra.limits import KIB, MIB
 from palyra.secret import Secret
 

@@ -1,11 +1,250 @@
 """Settings from all their sources: the one function that daemons and commands call."""
 
-from collections.abc import Mapping
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_origin
 
-from palyra.config.merge import LoadedSettings, given_as_flags, given_in_environment, given_in_file, merge
-from palyra.config.toml_file import read_toml
+import msgspec
+
+from palyra.config.setting_types import ENV_PREFIX, ENV_SEPARATOR, InvalidSetting
+from palyra.daemon.settings import SettingInfo, Settings, check_together, known_settings
+from palyra.errors import InvalidInput, Unavailable
+from palyra.limits import KIB
+
+# Defaults, then the file, then the environment, then flags: the later one wins, and every value keeps its origin.
+#
+# A setting is replaced as a whole: a list or a table given later does not add to the earlier one.
+
+
+class UnknownSetting(InvalidInput):
+    code = "config.unknown_key"
+    hint = "docs/reference/configuration.md lists every setting"
+
+
+class OriginKind(StrEnum):
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """``where`` is the file, the variable or the flag; ``line`` is known for files only."""
+
+    kind: OriginKind
+    where: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if not self.where:
+            return self.kind.value
+        return self.where if self.line is None else f"{self.where}:{self.line}"
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    value: Any
+    origin: Origin
+
+
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    settings: Settings
+    origins: dict[str, Origin]
+
+
+Layer = Mapping[str, Given]
+
+
+def merge(layers: Sequence[Layer]) -> LoadedSettings:
+    """The settings of the layers, weakest first. Every value is checked, also one that a later layer replaces."""
+    tree: dict[str, dict[str, Any]] = {}
+    origins = dict.fromkeys(known_settings(), Origin(kind=OriginKind.DEFAULT))
+    for layer in layers:
+        for name, given in layer.items():
+            info = known_settings().get(name)
+            if info is None:
+                raise _unknown(name, given.origin)
+            tree.setdefault(info.section, {})[info.key] = _checked(info, given)
+            origins[name] = given.origin
+    settings = msgspec.convert(tree, Settings)
+    try:
+        check_together(settings)
+    except InvalidSetting as error:
+        involved = [origins[name] for name in error.details["settings"]]
+        blamed = next((origin for origin in reversed(involved) if origin.kind is not OriginKind.DEFAULT), involved[0])
+        raise InvalidSetting(
+            f"{blamed}: {error.message}", hint=error.hint, settings=error.details["settings"], origin=str(blamed)
+        ) from error
+    return LoadedSettings(settings=settings, origins=origins)
+
+
+def given_in_file(tree: Mapping[str, Any], path: str, lines: Mapping[tuple[str, ...], int]) -> dict[str, Given]:
+    """The values of a parsed settings file, by dotted name."""
+    found: dict[str, Given] = {}
+    for section, body in tree.items():
+        keys = {section: (section,)} if not isinstance(body, dict) else {f"{section}.{k}": (section, k) for k in body}
+        # An empty table of an unknown name is a misspelling as well.
+        if not keys and section not in {info.section for info in known_settings().values()}:
+            keys = {section: (section,)}
+        for name, place in keys.items():
+            value = body[place[1]] if len(place) > 1 else body
+            origin = Origin(kind=OriginKind.FILE, where=path, line=lines.get(place))
+            found[name] = Given(value=value, origin=origin)
+    return found
+
+
+def given_in_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """``PALYRA_SECTION__KEY`` variables. Names without the double underscore are not settings and are left alone."""
+    by_env_name = {info.env_name: info for info in known_settings().values()}
+    found: dict[str, Given] = {}
+    for variable in sorted(environ):
+        if not variable.startswith(ENV_PREFIX) or ENV_SEPARATOR not in variable:
+            continue
+        origin = Origin(kind=OriginKind.ENVIRONMENT, where=variable)
+        info = by_env_name.get(variable)
+        if info is None:
+            near = difflib.get_close_matches(variable, by_env_name, n=1)
+            raise UnknownSetting(
+                f"{variable} is not a setting" + (f"; did you mean {near[0]}?" if near else ""), origin=str(origin)
+            )
+        found[info.name] = Given(value=read_variable(info, environ[variable]), origin=origin)
+    return found
+
+
+def given_as_flags(overrides: Mapping[str, Any]) -> dict[str, Given]:
+    return {
+        name: Given(value=value, origin=Origin(kind=OriginKind.FLAG, where=f"flag for {name}"))
+        for name, value in overrides.items()
+    }
+
+
+def read_variable(info: SettingInfo, raw: str) -> Any:
+    """A TOML literal if it is one of the right shape, else plain text, or a list separated by commas."""
+    literal = _toml_literal(raw)
+    bare = info.type.__origin__
+    if bare is str:
+        return literal if isinstance(literal, str) else raw
+    if get_origin(bare) is tuple:
+        return literal if isinstance(literal, list) else [part.strip() for part in raw.split(",") if part.strip()]
+    return raw if literal is None else literal
+
+
+def _toml_literal(raw: str) -> Any:
+    try:
+        document = tomllib.loads(f"value = {raw}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+    return document["value"] if len(document) == 1 else None
+
+
+def _checked(info: SettingInfo, given: Given) -> Any:
+    try:
+        return msgspec.convert(given.value, info.type)
+    except msgspec.ValidationError as error:
+        place, complaint = f"{given.origin}: {info.name}", str(error).replace("`", "")
+        raise InvalidSetting(
+            f"{place}: {complaint[:1].lower()}{complaint[1:]}", setting=info.name, origin=str(given.origin)
+        ) from error
+
+
+def _unknown(name: str, origin: Origin) -> UnknownSetting:
+    near = _nearest(name)
+    message = f"{origin}: {name} is not a setting" + (f"; did you mean {near}?" if near else "")
+    return UnknownSetting(message, setting=name, nearest=near, origin=str(origin))
+
+
+def _nearest(name: str) -> str:
+    """The known name most like this one; a key in the wrong section is found by the key alone."""
+    key = name.rpartition(".")[2]
+    same_key = [info.name for info in known_settings().values() if info.key == key]
+    sections = list(dict.fromkeys(info.section for info in known_settings().values()))
+    candidates = same_key or difflib.get_close_matches(name, [*known_settings(), *sections], n=1)
+    return candidates[0] if candidates else ""
+
+
+# Reads a TOML settings file and tells on which line each key stands.
+#
+# ``tomllib`` keeps no positions. Every TOML statement is itself a small TOML document, so the text is cut at the
+# points where ``tomllib`` accepts what was gathered so far, and the line where each statement began is kept.
+
+# A settings file is written by hand; more is some other file given by mistake.
+MAX_SETTINGS_FILE_BYTES: Final = 256 * KIB
+
+
+class SettingsSyntax(InvalidInput):
+    code = "config.syntax"
+    hint = "the settings file is TOML; see https://toml.io"
+
+
+class SettingsUnreadable(Unavailable):
+    code = "config.unreadable"
+    hint = "check the path and its permissions"
+
+
+class TomlFile(msgspec.Struct, frozen=True, kw_only=True):
+    path: Path
+    tree: dict[str, Any]
+    lines: dict[tuple[str, ...], int]
+
+
+def read_toml(path: Path) -> TomlFile:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_SETTINGS_FILE_BYTES + 1)
+    except OSError as error:
+        raise SettingsUnreadable(f"cannot read {path}: {error.strerror}", path=str(path)) from error
+    if len(raw) > MAX_SETTINGS_FILE_BYTES:
+        raise SettingsSyntax(f"{path} is larger than {MAX_SETTINGS_FILE_BYTES} bytes", path=str(path))
+    try:
+        text = raw.decode()
+        tree = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SettingsSyntax(f"{path}: {error}", path=str(path)) from error
+    return TomlFile(path=path, tree=tree, lines=lines_of_keys(text))
+
+
+def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
+    """Line numbers, from 1, of every table and key of a document that is known to be valid TOML."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    statement, first_line = "", 1
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not statement:
+            first_line = number
+        statement += line + "\n"
+        try:
+            parsed = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue
+        if statement.lstrip().startswith("["):
+            table = _path_of_header(parsed)
+            for depth in range(1, len(table) + 1):
+                found.setdefault(table[:depth], first_line)
+        else:
+            _note_keys(parsed, table, first_line, found)
+        statement = ""
+    return found
+
+
+def _path_of_header(parsed: dict[str, Any]) -> tuple[str, ...]:
+    path: tuple[str, ...] = ()
+    inner: Any = parsed
+    while inner:
+        if isinstance(inner, list):
+            inner = inner[0]
+            continue
+        ((name, inner),) = inner.items()
+        path += (name,)
+    return path
+
+
+def _note_keys(parsed: dict[str, Any], table: tuple[str, ...], line: int, found: dict[tuple[str, ...], int]) -> None:
+    for name, value in parsed.items():
+        found.setdefault((*table, name), line)
+        if isinstance(value, dict):
+            _note_keys(value, (*table, name), line, found)
 
 
 def load_settings(config_path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any]) -> LoadedSettings:
@@ -15,3 +254,70 @@ def load_settings(config_path: Path | None, environ: Mapping[str, str], override
         file = read_toml(config_path)
         layers.insert(0, given_in_file(file.tree, str(file.path), file.lines))
     return merge(layers)
+
+
+# Where the settings file and the state directory are.
+#
+# The flag wins over the variable, the variable over the XDG place of this user. A place somebody named must exist or
+# be makeable; the default settings file may be absent.
+
+APP_NAME: Final = "palyra"
+CONFIG_VARIABLE: Final = "PALYRA_CONFIG"
+STATE_DIR_VARIABLE: Final = "PALYRA_STATE_DIR"
+CONFIG_FILE_NAME: Final = "config.toml"
+VAULT_KEY_FILE_NAME: Final = "vault.key"
+
+
+class Locations(msgspec.Struct, frozen=True, kw_only=True):
+    config_file: Path
+    config_named_by: str
+    state_dir: Path
+    state_dir_named_by: str
+
+    def existing_config_file(self) -> Path | None:
+        """The file to read, or None where the default one was never written."""
+        if self.config_file.exists():
+            return self.config_file
+        if self.config_named_by == "default":
+            return None
+        raise SettingsUnreadable(
+            f"the settings file {self.config_file} named by {self.config_named_by} does not exist",
+            path=str(self.config_file),
+        )
+
+    def policy_dir(self, settings: "Settings") -> Path:
+        if settings.policy.dir:
+            return Path(settings.policy.dir).expanduser()
+        return self.config_file.parent / "policies"
+
+    def vault_key_file(self, settings: "Settings") -> Path:
+        """Never in the state directory: whoever copies that must not have the key with it."""
+        if settings.vault.key_file:
+            return Path(settings.vault.key_file).expanduser()
+        return self.config_file.parent / VAULT_KEY_FILE_NAME
+
+    def workspace_root(self, settings: "Settings") -> Path:
+        return Path(settings.workspace.root).expanduser() if settings.workspace.root else self.state_dir / "workspace"
+
+
+def locate(
+    environ: Mapping[str, str], *, config_option: Path | None = None, state_dir_option: Path | None = None
+) -> Locations:
+    from platformdirs import user_config_path, user_state_path
+
+    config_file, config_by = _first(config_option, "--config", environ, CONFIG_VARIABLE)
+    state_dir, state_by = _first(state_dir_option, "--state-dir", environ, STATE_DIR_VARIABLE)
+    return Locations(
+        config_file=(config_file or user_config_path(APP_NAME, appauthor=False) / CONFIG_FILE_NAME).absolute(),
+        config_named_by=config_by,
+        state_dir=(state_dir or user_state_path(APP_NAME, appauthor=False)).absolute(),
+        state_dir_named_by=state_by,
+    )
+
+
+def _first(option: Path | None, flag: str, environ: Mapping[str, str], variable: str) -> tuple[Path | None, str]:
+    if option is not None:
+        return option.expanduser(), flag
+    if environ.get(variable):
+        return Path(environ[variable]).expanduser(), variable
+    return None, "default"

@@ -1,12 +1,15 @@
 """Devices by name: what kind, which one, and the SPIFFE id that its certificate carries."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, Self
 
 import msgspec
 
-from palyra.errors import InvalidInput
+from palyra.errors import Denied, InvalidInput, LimitExceeded, Tampered, Unavailable
+from palyra.identity.limits import CLOCK_SKEW_MS, MAX_CSR_BYTES, MAX_DEVICES, MAX_LIVE_CERTIFICATES
 from palyra.ids import InvalidId, Ulid
 
 _SCHEME: Final = "spiffe://"
@@ -59,3 +62,241 @@ def new_trust_domain() -> str:
 def actor_of(kind: DeviceKind, device_id: str) -> str:
     """How the journal names a device that acts for itself."""
     return f"{kind.value}/{device_id}"
+
+
+# How identity refuses. What a device itself is told is decided where it connects; these words are for the operator.
+
+
+class UnknownCertificate(Denied):
+    code = "identity.unknown_certificate"
+    hint = "the certificate is none that this daemon knows: pair the device again"
+    http_status = 401
+
+
+class UnknownDevice(InvalidInput):
+    code = "identity.unknown_device"
+    hint = "`palyra identity show` lists the devices there are"
+    http_status = 404
+
+
+class DeviceRevoked(Denied):
+    code = "identity.revoked"
+    hint = "an operator ended this device's access; pair it again if that was a mistake"
+
+
+class DeviceLocked(Denied):
+    """Two parties hold this device's identity, or one lost its place. Nobody can tell which is the true one."""
+
+    code = "identity.locked"
+    hint = "find out whether its key was copied, revoke it, and pair the device again"
+
+
+class CertificateExpired(Denied):
+    code = "identity.expired"
+    hint = "the device was away for longer than its certificate lives: pair it again"
+
+
+class CertificateSuperseded(Denied):
+    """An older certificate after a newer one of the same device was used."""
+
+    code = "identity.superseded"
+    hint = "the device has a newer certificate; if it does not know of one, somebody else renewed in its name"
+
+
+class StaleGeneration(DeviceLocked):
+    """Raised once, by the request that shows it; afterwards the device is simply locked."""
+
+    code = "identity.stale_generation"
+
+
+class GenerationAhead(InvalidInput):
+    """A message that claims a newer certificate than the one the connection was made with."""
+
+    code = "identity.generation_ahead"
+    hint = "connect with the newer certificate first"
+
+
+class AlreadyIssued(Denied):
+    """A first certificate is given once; the same key gets the same answer, another key none."""
+
+    code = "identity.already_issued"
+    hint = "pair the device again, under a new id"
+
+
+class CsrMalformed(InvalidInput):
+    code = "identity.csr_malformed"
+    hint = "send a PKCS#10 certificate request in DER"
+
+
+class CsrTooLarge(LimitExceeded):
+    code = "identity.csr_too_large"
+    hint = f"a certificate request has at most {MAX_CSR_BYTES} bytes"
+    http_status = 413
+
+
+class CsrBadSignature(InvalidInput):
+    """Whoever asks does not hold the key they ask for."""
+
+    code = "identity.csr_bad_signature"
+    hint = "sign the request with the key it is for"
+
+
+class CsrWrongKey(InvalidInput):
+    code = "identity.csr_wrong_key"
+    hint = "use an ECDSA key on P-256"
+
+
+class CsrAsksForAuthority(Denied):
+    code = "identity.csr_asks_for_authority"
+    hint = "a device is no authority: leave basic constraints out of the request"
+
+
+class CsrAsksForNames(Denied):
+    code = "identity.csr_asks_for_names"
+    hint = "the daemon names the device: leave alternative names out of the request"
+
+
+class CsrAsksForMore(Denied):
+    code = "identity.csr_asks_for_more"
+    hint = "a request carries a key and nothing else: leave extensions and attributes out"
+
+
+class TooManyDevices(LimitExceeded):
+    code = "identity.too_many_devices"
+    hint = f"revoke some: a daemon knows {MAX_DEVICES}"
+
+
+class TooManyCertificates(LimitExceeded):
+    code = "identity.too_many_certificates"
+    hint = f"a device may have {MAX_LIVE_CERTIFICATES} certificates that have not ended; wait until one has"
+
+
+class BadServerName(InvalidInput):
+    code = "identity.bad_server_name"
+    hint = "name hosts by DNS name or address, without a port"
+
+
+class NoAuthority(InvalidInput):
+    code = "identity.no_authority"
+    hint = "nothing to replace: the first pairing code or paired device makes the authority"
+    http_status = 404
+
+
+class RotationRunning(Denied):
+    code = "identity.rotation_running"
+    hint = "the authority before is still trusted; `palyra identity show` says until when"
+    http_status = 409
+
+
+class NotOpened(Unavailable):
+    """A fault in the program that uses the manager: what needs an authority comes after ``open``."""
+
+    code = "identity.not_opened"
+    hint = "this is a fault in Palyra: the authority was asked for before it was opened"
+
+
+class AuthorityUnavailable(Unavailable):
+    code = "identity.authority_unavailable"
+    hint = "the authorities change faster than their keys can be loaded: look who else uses this state directory"
+
+
+class IdentityTampered(Tampered):
+    """What is stored is not what was stored: a changed bit, or a record from elsewhere."""
+
+    code = "identity.tampered"
+    hint = "somebody changed the database; compare with `palyra journal verify` and a backup"
+
+
+# When a certificate is renewed, and what a device gets that asks: generations only go forward, one at a time.
+
+
+class RenewalVerdict(StrEnum):
+    NEXT = "next"
+    """A certificate of the next generation."""
+    AGAIN = "again"
+    """The answer that was given already, and that did not arrive."""
+    STALE = "stale"
+    """Somebody else went on from here: the device is locked."""
+
+
+def issued_ms(not_before_ms: int) -> int:
+    """When a certificate was made: its start lies back by the skew that a device's clock may have."""
+    return not_before_ms + CLOCK_SKEW_MS
+
+
+def renewal_due_ms(not_before_ms: int, not_after_ms: int) -> int:
+    """Two thirds of the way from when it was made to its end. Both sides count by this."""
+    start = issued_ms(not_before_ms)
+    return start + (not_after_ms - start) * 2 // 3
+
+
+def judge_renewal(
+    *, presented: int, newest: int, newest_used: bool, requested_key: str, newest_key: str
+) -> RenewalVerdict:
+    """``presented`` is the generation the device says it has, ``newest`` the one it was last given.
+
+    A device keeps the key it asks with before it asks, and so can ask again with the same key when no answer came.
+    Once the newest certificate was used the answer did arrive, and nobody honest asks with the one before.
+    """
+    if presented == newest:
+        return RenewalVerdict.NEXT
+    if presented == newest - 1 and not newest_used and requested_key == newest_key:
+        return RenewalVerdict.AGAIN
+    return RenewalVerdict.STALE
+
+
+# Whether a device is let in: the table of its standing, and the order in which a certificate is refused.
+
+
+class DeviceState(StrEnum):
+    ACTIVE = "active"
+    LOCKED = "locked"
+    """A stale generation was presented: its key may have been copied."""
+    REVOKED = "revoked"
+    """An operator ended it. It does not come back; the machine is paired anew, under another id."""
+
+
+class DeviceEvent(StrEnum):
+    LOCK = "lock"
+    REVOKE = "revoke"
+
+
+# Pairs that are not listed change nothing: what is ended stays ended, by its first reason.
+TRANSITIONS: Final[Mapping[tuple[DeviceState, DeviceEvent], DeviceState]] = MappingProxyType(
+    {
+        (DeviceState.ACTIVE, DeviceEvent.LOCK): DeviceState.LOCKED,
+        (DeviceState.ACTIVE, DeviceEvent.REVOKE): DeviceState.REVOKED,
+        (DeviceState.LOCKED, DeviceEvent.REVOKE): DeviceState.REVOKED,
+    }
+)
+
+
+def after(state: DeviceState, event: DeviceEvent) -> DeviceState | None:
+    """The next state, or None where the event changes nothing."""
+    return TRANSITIONS.get((state, event))
+
+
+def refusal_of_device(state: DeviceState, device_id: str) -> Denied | None:
+    if state is DeviceState.REVOKED:
+        return DeviceRevoked(f"the device {device_id} is revoked", device_id=device_id)
+    if state is DeviceState.LOCKED:
+        return DeviceLocked(f"the device {device_id} is locked", device_id=device_id)
+    return None
+
+
+def refusal_of_certificate(
+    *, state: DeviceState, device_id: str, generation: int, used_generation: int, not_after_ms: int, now_ms: int
+) -> Denied | None:
+    """Why a known certificate is not accepted now, or None. What an operator decided is told before what time did."""
+    refused = refusal_of_device(state, device_id)
+    if refused is not None:
+        return refused
+    if now_ms >= not_after_ms:
+        return CertificateExpired(f"the certificate of {device_id} has ended", device_id=device_id)
+    if generation < used_generation:
+        return CertificateSuperseded(
+            f"{device_id} has used generation {used_generation}, this certificate is of generation {generation}",
+            device_id=device_id,
+            generation=generation,
+        )
+    return None

@@ -10,41 +10,103 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from palyra.clock import MS_PER_SECOND, Clock
 from palyra.errors import PalyraError
-from palyra.identity.authorities import Authorities, KeyNeeded
-from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.device_changes import DeviceChange
-from palyra.identity.errors import (
+from palyra.identity.authorities import Authorities, KeyNeeded, ServerCertificates
+from palyra.identity.certificate import pem_of
+from palyra.identity.device import (
     AuthorityUnavailable,
     CertificateSuperseded,
+    DeviceId,
+    DeviceKind,
+    DeviceState,
     GenerationAhead,
     StaleGeneration,
     UnknownCertificate,
     UnknownDevice,
+    refusal_of_certificate,
+    refusal_of_device,
+    renewal_due_ms,
 )
-from palyra.identity.fingerprint import pem_of
-from palyra.identity.known_devices import KnownDevices
-from palyra.identity.limits import (
-    MAX_KEY_TURNS,
-    MAX_REASON_CHARS,
-    RECHECK_SECONDS,
-    TEND_SECONDS,
-)
-from palyra.identity.ports import Store
+from palyra.identity.device_lifecycle import DeviceChange
+from palyra.identity.limits import MAX_KEY_TURNS, MAX_REASON_CHARS, RECHECK_SECONDS, TEND_SECONDS
 from palyra.identity.records import (
     AuthorityView,
     CertificateRow,
     DeviceIdentity,
+    DeviceRow,
     IssuedCertificate,
     PeerIdentity,
     ServerCertificate,
 )
-from palyra.identity.renewal import renewal_due_ms
-from palyra.identity.revocation import refusal_of_certificate, refusal_of_device
-from palyra.identity.server_certificates import ServerCertificates
-from palyra.identity.sqlite_identity import certificate_in_use, list_authorities, list_devices, trust_domain_of
+from palyra.identity.tables import (
+    certificate_in_use,
+    changed_since,
+    list_authorities,
+    list_devices,
+    revision_of,
+    trust_domain_of,
+)
 from palyra.identity.x509 import accepted_key
+from palyra.store.port import Reader, Store
+
+# Every device and certificate in memory, brought up to date by the number of the newest change.
+
+
+class KnownPeer(msgspec.Struct, frozen=True):
+    peer: PeerIdentity
+    device: DeviceRow
+
+
+class KnownDevices:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._devices: dict[DeviceId, DeviceRow] = {}
+        self._peers: dict[str, KnownPeer] = {}
+        self._fingerprints: dict[DeviceId, tuple[str, ...]] = {}
+        self.revision = 0
+
+    def find(self, fingerprint: str) -> KnownPeer | None:
+        return self._peers.get(fingerprint)
+
+    def device(self, device_id: str) -> DeviceRow | None:
+        return self._devices.get(DeviceId(device_id))
+
+    def refresh(self) -> list[DeviceRow]:
+        """Reads what has changed, whoever changed it. Returns the devices that were let in before and are not now."""
+        revision = revision_of(self._reader)
+        if revision == self.revision:
+            return []
+        devices, certificates = changed_since(self._reader, self.revision)
+        ended = []
+        changed = {device.device_id for device in devices}
+        for device in devices:
+            before = self._devices.get(device.device_id)
+            if before is not None and before.state is DeviceState.ACTIVE and device.state is not DeviceState.ACTIVE:
+                ended.append(device)
+            self._devices[device.device_id] = device
+            for fingerprint in self._fingerprints.pop(device.device_id, ()):
+                del self._peers[fingerprint]
+        for certificate in certificates:
+            if certificate.device_id not in changed:
+                # Its device changed between the two reads: found by the next.
+                continue
+            owner = self._devices[DeviceId(certificate.device_id)]
+            peer = PeerIdentity(
+                device_id=owner.device_id,
+                kind=owner.kind,
+                fingerprint=certificate.fingerprint,
+                generation=certificate.generation,
+                not_after_ms=certificate.not_after_ms,
+            )
+            self._peers[certificate.fingerprint] = KnownPeer(peer, owner)
+            held = self._fingerprints.get(owner.device_id, ())
+            self._fingerprints[owner.device_id] = (*held, certificate.fingerprint)
+        self.revision = revision
+        return ended
+
 
 log = logging.getLogger("palyra.identity")
 

@@ -6,7 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from palyra.clock import MS_PER_SECOND
-from palyra.identity.certificate_profile import (
+from palyra.identity.certificate import (
     CertificateProfile,
     CsrFacts,
     Purpose,
@@ -14,7 +14,7 @@ from palyra.identity.certificate_profile import (
     require_plain,
     require_signature,
 )
-from palyra.identity.errors import CsrMalformed, IdentityTampered
+from palyra.identity.device import CsrMalformed, IdentityTampered
 
 if TYPE_CHECKING:
     from cryptography import x509

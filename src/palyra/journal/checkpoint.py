@@ -15,8 +15,7 @@ import msgspec
 
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput, PalyraError, Tampered
-from palyra.journal.chain import HASH_BYTES
-from palyra.journal.merkle import merkle_root
+from palyra.journal.chain import HASH_BYTES, merkle_root
 from palyra.signing.dsse import Signer, Verifier
 
 CHECKPOINT_FORMAT = "palyra.journal.checkpoint/1"

@@ -13,9 +13,9 @@ import msgspec
 from palyra.canonical import canonical_json
 from palyra.errors import InvalidInput
 from palyra.journal.checkpoint import CHECKPOINT_FORMAT, Checkpoint, parse_checkpoint
-from palyra.journal.event import Event, Row
 from palyra.journal.verify import Damage, JournalTampered, Start
 from palyra.limits import KIB, MAX_EVENT_PAYLOAD_BYTES
+from palyra.store.event import Event, Row
 
 EXPORT_FORMAT = "palyra.journal.export/1"
 TRAILER_FORMAT = "palyra.journal.export-end/1"

@@ -12,11 +12,10 @@ from enum import StrEnum
 import msgspec
 
 from palyra.errors import Tampered
-from palyra.journal.chain import GENESIS_HASH, event_hash
+from palyra.journal.chain import GENESIS_HASH, event_hash, merkle_root
 from palyra.journal.checkpoint import GENESIS_CHECKPOINT, Checkpoint, ForgedCheckpoint, verify_signature
-from palyra.journal.event import Row
-from palyra.journal.merkle import merkle_root
 from palyra.signing.dsse import Verifier
+from palyra.store.event import Row
 
 # How far from its place a moved event is looked for, to call the damage by its name; only after damage was found.
 _SEARCH_RADIUS = 10_000

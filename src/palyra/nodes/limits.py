@@ -1,57 +1,52 @@
-"""The bounds of pairing and of what is kept about devices, each with its reason."""
+"""Every bound of the node host, with its reason."""
 
 from typing import Final
 
-from palyra.limits import KIB
+from palyra.limits import MAX_CALL_TIMEOUT_MS, MIB
 
-# Codes. Long enough to walk to the other machine, short enough that nobody finds one on a desk.
-DEFAULT_CODE_TTL_SECONDS: Final = 600
-MIN_CODE_TTL_SECONDS: Final = 30
-MAX_CODE_TTL_SECONDS: Final = 86_400
-# A person pairs a handful of machines at once; each live code is one more target for guesses.
-MAX_LIVE_CODES: Final = 32
-# Out of a hundred million PINs: the chance of guessing one before it burns stays below one in ten million.
-MAX_WRONG_GUESSES: Final = 5
+# Requests worked on at once; the next one is told that the device is busy rather than queued without end.
+MAX_RUNNING: Final = 16
+# Requests that are not settled, finished ones included: what a daemon may make this device keep.
+MAX_OPEN: Final = 256
+# Messages of the daemon that were read and not acted on yet: beyond these its line is not read.
+MAX_UNHEARD: Final = 64
+# What one result may hold, whatever the daemon would take.
+MAX_RESULT_BYTES: Final = 1 * MIB
+# No request is worked on longer than the longest call lasts.
+MAX_WORK_MS: Final = MAX_CALL_TIMEOUT_MS
+# A result that could not be handed in is kept as long as a call can still wait for it, and then forgotten.
+RESULT_KEPT_MS: Final = MAX_CALL_TIMEOUT_MS
+# Ids of finished requests that are remembered, so that one that comes again is not done again.
+MAX_REMEMBERED: Final = 256
 
-# How long a request waits for a person, and how long an approved device may take to fetch its certificate.
-PAIRING_DECISION_MS: Final = 86_400_000
-PAIRING_COLLECTION_MS: Final = 86_400_000
-# Requests that wait for a person at once: more could not be told apart on one screen.
-MAX_PENDING_PAIRINGS: Final = 32
+# An answer that the device is not welcome may be a daemon in the middle of its start; this many in a row are not.
+MAX_REFUSALS: Final = 3
 
-# What stays on record beyond its use, for people to look at; the journal keeps the rest.
-MAX_ENDED_CODES: Final = 64
-MAX_ENDED_PAIRINGS: Final = 128
-MAX_FINISHED_REQUESTS: Final = 256
-# Devices of one daemon: a thousand workers, each with its proxy, and as many others. The state file is rewritten whole
-# with every change, which at this size takes some hundredths of a second.
-MAX_NODES: Final = 4_096
+# A link whose heartbeats stay unanswered for this many intervals is dead, whatever TCP believes.
+SILENT_INTERVALS: Final = 3
+# Whatever interval the daemon asks for, the device does not wear itself out.
+SHORTEST_HEARTBEAT_MS: Final = 50
+# How long opening a link may take, registration included.
+OPEN_SECONDS: Final = 15.0
+# How long one unary call may take.
+CALL_SECONDS: Final = 15.0
+# How long a link that was replaced may still bring what was on its way.
+RETIRE_SECONDS: Final = 5.0
+# How long a farewell may take to be heard.
+FAREWELL_SECONDS: Final = 1.0
 
-# Text that a device says about itself.
-MAX_DEVICE_NAME_CHARS: Final = 64
-MAX_PLATFORM_CHARS: Final = 64
-MAX_VERSION_CHARS: Final = 64
-MAX_CAPABILITIES: Final = 64
+# A note holds at most a result, in base 64, and a few names.
+MAX_NOTE_FILE_BYTES: Final = 2 * MAX_RESULT_BYTES
 
-# Pairing messages: a certificate request is below 1 KiB; everything else is shorter.
-MAX_CSR_BYTES: Final = 4 * KIB
-MAX_PAIRING_BODY_BYTES: Final = 16 * KIB
-
-# Attempts at once, and how long one may take from its begin to its end: scrypt on a slow device, and some network.
-MAX_PAIRING_SESSIONS: Final = 64
-PAIRING_SESSION_SECONDS: Final = 60.0
-# How long one question for the decision may be held, and how often the state is looked at meanwhile: the decision may
-# be another process's.
-MAX_PAIRING_WAIT_MS: Final = 60_000
-PAIRING_LOOK_SECONDS: Final = 1.0
-
-# The bootstrap listener, which anybody on the network may reach.
-MAX_PAIRING_CONNECTIONS: Final = 128
-MAX_PAIRING_CONNECTIONS_PER_ADDRESS: Final = 16
-MAX_PAIRING_HEAD_BYTES: Final = 8 * KIB
-# From the connection, or the end of the answer before, to the end of a request.
-PAIRING_REQUEST_SECONDS: Final = 15.0
-PAIRING_HANDSHAKE_SECONDS: Final = 10.0
-# A device's side: how long it takes an answer, beyond what it asked to wait; and how large one may be.
-PAIRING_ANSWER_SECONDS: Final = 20.0
-MAX_PAIRING_ANSWER_BYTES: Final = 64 * KIB
+# With what every device offers they fit into one inventory.
+MAX_COMMANDS: Final = 48
+MAX_ARGV: Final = 64
+MAX_PARAMETERS: Final = 16
+MAX_PARAMETER_CHARS: Final = 4_096
+DEFAULT_PARAMETER_CHARS: Final = 256
+MAX_URL_CHARS: Final = 2_048
+MAX_NOTIFICATION_CHARS: Final = 512
+# How long the program that opens a URL or shows a notification may take to do it.
+DESKTOP_SECONDS: Final = 10.0
+# A person is shown this much of what is asked; the digest stands for the rest.
+MAX_SHOWN_INPUT_CHARS: Final = 2_000

@@ -1,28 +1,84 @@
 """Cedar as the policy engine: parsed policy sets and entities are reused, and every failure is a denial."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, Final, TypeAlias
 
 import cedarpy
 import msgspec
 
 from palyra.policy.bundle import Bundle, Policy
-from palyra.policy.cedar_check import check_bundle
-from palyra.policy.decision import Answer, Decision, Evaluation, Judgement, MissingGrant, Outcome, judge
-from palyra.policy.entities import cedar_value
-from palyra.policy.explain import Explanation, determining, memberships_of, reasons_in_words
-from palyra.policy.grant import TRIAL_ID, find_missing_grant, find_preapproval
-from palyra.policy.index import PolicyIndex, SliceKey
-from palyra.policy.limits import (
-    MAX_CACHED_ENTITY_BYTES,
-    MAX_CACHED_ENTITY_SETS,
-    MAX_CACHED_SLICES,
-    MAX_REQUEST_BYTES,
+from palyra.policy.bundle_check import check_bundle
+from palyra.policy.decision import (
+    Answer,
+    Decision,
+    Evaluation,
+    Judgement,
+    MissingGrant,
+    Obligations,
+    Outcome,
+    judge,
+    strictest,
 )
+from palyra.policy.entities import EntityRef, cedar_value
+from palyra.policy.explain import (
+    TRIAL_ID,
+    Explanation,
+    determining,
+    find_missing_grant,
+    find_preapproval,
+    memberships_of,
+    reasons_in_words,
+)
+from palyra.policy.limits import MAX_CACHED_ENTITY_BYTES, MAX_CACHED_ENTITY_SETS, MAX_CACHED_SLICES, MAX_REQUEST_BYTES
 from palyra.policy.lru import Lru
-from palyra.policy.obligations import Obligations, strictest
 from palyra.policy.request import PolicyRequest
+
+# Chooses the policies a request could match, so that a decision costs the same with ten policies or ten thousand.
+#
+# A policy whose head says ``principal == X`` can only match requests of X; likewise for action and resource. Each of
+# the three dimensions of a policy's head is therefore either one exact value or "any", and a request selects at most
+# eight buckets: its own value or "any" in each dimension. A policy that is left out could not have matched, so
+# decisions, determining policies and evaluation errors are those of the whole set.
+
+SliceKey: TypeAlias = tuple[int, ...]
+_Head: TypeAlias = tuple[EntityRef | None, str | None, EntityRef | None]
+_ANY: Final = (None,)
+
+
+class PolicyIndex:
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self._policies = tuple(policies)
+        self._bucket_of: dict[_Head, int] = {}
+        self._members: list[list[int]] = []
+        for position, policy in enumerate(self._policies):
+            scope = policy.scope
+            head = (scope.principal, scope.action, scope.resource)
+            bucket = self._bucket_of.setdefault(head, len(self._members))
+            if bucket == len(self._members):
+                self._members.append([])
+            self._members[bucket].append(position)
+        # What any policy names exactly: of other values there is no bucket to look for.
+        self._principals = {head[0] for head in self._bucket_of}
+        self._actions = {head[1] for head in self._bucket_of}
+        self._resources = {head[2] for head in self._bucket_of}
+
+    def slice_for(self, principal: EntityRef, action: str, resource: EntityRef) -> SliceKey:
+        """Which buckets the request selects. Requests for which no exact policy exists share one key."""
+        heads = product(
+            (principal, None) if principal in self._principals else _ANY,
+            (action, None) if action in self._actions else _ANY,
+            (resource, None) if resource in self._resources else _ANY,
+        )
+        return tuple([bucket for head in heads if (bucket := self._bucket_of.get(head)) is not None])
+
+    def policies_in(self, key: SliceKey) -> tuple[Policy, ...]:
+        """The policies of a slice, in the order of the bundle."""
+        return tuple(
+            self._policies[position] for position in sorted(p for bucket in key for p in self._members[bucket])
+        )
+
 
 _INVALID_REQUEST: Final = "failed to build request"
 _POSITION: Final = len("policy")

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from palyra.errors import InvalidInput
-from palyra.identity.principal import Principal, PrincipalKind
+from palyra.ids import Principal, PrincipalKind
 from palyra.policy.limits import MAX_CACHED_ENTITIES
 from palyra.policy.lru import Lru
 

@@ -10,8 +10,8 @@ import os
 import signal
 import struct
 
-from palyra.sandbox import launch_wire
-from palyra.sandbox.native_start import write_image
+from palyra.sandbox.launch.supervisor import wire
+from palyra.sandbox.launch.supervisor.native_code import write_image
 
 # Assembled from native_watch.s; tests/unit/sandbox/test_native_watch.py does it again and compares.
 _X86_64 = bytes.fromhex(
@@ -68,7 +68,7 @@ class Watch:
         polled = (word for each in descriptors for word in (each, _POLLIN, 0))
         pause = (0, int(rest * _NANOSECONDS))
         _STATE.pack_into(self._state, 0, *polled, program, _ROUNDS, 0, 0, *pause, 1 << (signal.SIGCHLD - 1))
-        launch_wire.DONE.pack_into(self._state, _MESSAGE_AT, launch_wire.DONE_TAG, *(0,) * launch_wire.DONE_NUMBERS)
+        wire.DONE.pack_into(self._state, _MESSAGE_AT, wire.DONE_TAG, *(0,) * wire.DONE_NUMBERS)
         _TIME.pack_into(self._state, _AFTER_YOU_AT, 0, int(after_you * _NANOSECONDS))
 
     def told(self) -> bool:
@@ -78,5 +78,5 @@ class Watch:
     def collected(self) -> tuple[bool, bool, int, tuple[int, ...]]:
         """Whether the program ended, whether no child is left, its status and its usage."""
         ended, childless = _TIME.unpack_from(self._state, _ENDED_AT)
-        _, status, *numbers = launch_wire.DONE.unpack_from(self._state, _MESSAGE_AT)
-        return bool(ended), bool(childless), status, tuple(numbers[: launch_wire.USAGE_NUMBERS])
+        _, status, *numbers = wire.DONE.unpack_from(self._state, _MESSAGE_AT)
+        return bool(ended), bool(childless), status, tuple(numbers[: wire.USAGE_NUMBERS])

@@ -1,7 +1,7 @@
 """The bounds of artifacts, audit and registry, each with its reason. Those of the manifest have their own module."""
 
-from palyra.limits import KIB, MIB
-from palyra.wasm import limits as wasm
+from palyra.limits import KIB, MAX_CALL_TIMEOUT_MS, MIB
+from palyra.wasm.domain import limits as wasm
 
 # What a person downloads and reviews as one thing.
 MAX_ARTIFACT_BYTES = 64 * MIB
@@ -47,3 +47,31 @@ MAX_CONFIGURATION_BYTES = 64 * KIB
 MAX_REASON_CHARS = 1024
 # Uploads judged at once: each holds an archive and its copy in memory.
 MAX_JUDGED_AT_ONCE = 2
+
+
+# The bounds of a manifest. A manifest is read by a person before it is approved: it must stay readable.
+
+MAX_MANIFEST_BYTES = 256 * KIB
+# `skill.<skill_id>.<tool_id>` has to stay a tool name of at most 128 characters.
+MAX_SKILL_ID_CHARS = 72
+MAX_TOOL_ID_CHARS = 48
+MAX_PUBLISHER_CHARS = 64
+MAX_NAME_CHARS = 80
+MAX_SUMMARY_CHARS = 1_000
+# A tool's description is read by a model with each list of tools.
+MAX_DESCRIPTION_CHARS = 2_000
+MAX_LINK_CHARS = 300
+MAX_TAGS = 16
+MAX_TAG_CHARS = 40
+MAX_TOOLS = 64
+MAX_SCHEMA_BYTES = 32 * KIB
+# Lists of capabilities: each entry is something an operator has to judge.
+MAX_LISTED_CAPABILITIES = 32
+MAX_CAPABILITY_CHARS = 260
+
+# Quotas a skill may ask for; what it gets is also bounded by the runtime's own limits.
+MAX_FUEL_BUDGET = 100_000_000_000
+MAX_MANIFEST_MEMORY_BYTES = 64 * MIB
+MAX_TIMEOUT_MS = MAX_CALL_TIMEOUT_MS
+MAX_STORAGE_BYTES = 64 * MIB
+MAX_HTTP_REQUESTS = 1_000

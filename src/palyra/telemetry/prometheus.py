@@ -5,11 +5,67 @@ from collections.abc import Callable, Container
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from palyra.egress.events import Closed, Connected, CredentialUsed, EgressEvent, Refused
-from palyra.egress.grant import EgressGrant
-from palyra.telemetry import names
-from palyra.tools.call import CallState
-from palyra.tools.record import CallRecord
+from palyra.egress.domain.events import Closed, Connected, CredentialUsed, EgressEvent, Refused
+from palyra.egress.domain.grant import EgressGrant
+from palyra.errors import PalyraError
+from palyra.pipeline.domain.call import CallRecord, CallState
+from palyra.telemetry import metrics
+
+# Counters of the browser daemon. Labels come from closed sets: actions, codes, reasons; never a host or a name.
+
+_UNKNOWN = "unknown"
+
+
+class BrowserMetrics:
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._opened = Counter(metrics.BROWSER_SESSIONS_OPENED, "Sessions opened.", registry=registry)
+        self._closed = Counter(
+            metrics.BROWSER_SESSIONS_CLOSED, "Sessions ended, by why.", ["reason"], registry=registry
+        )
+        self._actions = Counter(
+            metrics.BROWSER_ACTIONS, "Actions and observations, by kind.", ["kind", "outcome"], registry=registry
+        )
+        self._errors = Counter(
+            metrics.BROWSER_ACTION_ERRORS, "Those that were refused or failed, by code.", ["code"], registry=registry
+        )
+        self._connections = Counter(metrics.BROWSER_CONNECTIONS, "Connections that sessions made.", registry=registry)
+        self._refusals = Counter(
+            metrics.BROWSER_REFUSALS, "Connections that the guard refused, by code.", ["code"], registry=registry
+        )
+        self._bytes = Counter(
+            metrics.BROWSER_BYTES, "Bytes of connections that have ended.", ["direction"], registry=registry
+        )
+
+    def opened(self) -> None:
+        self._opened.inc()
+
+    def closed(self, reason: str) -> None:
+        self._closed.labels(reason).inc()
+
+    def acted(self, kind: str, code: str) -> None:
+        self._actions.labels(kind, "failed" if code else "done").inc()
+        if code:
+            self._errors.labels(code if code in PalyraError.registry else _UNKNOWN).inc()
+
+    def egress(self, event: EgressEvent) -> None:
+        if isinstance(event, Connected):
+            self._connections.inc()
+        elif isinstance(event, Refused):
+            self._refusals.labels(event.refusal.code).inc()
+        elif isinstance(event, Closed):
+            self._bytes.labels("up").inc(event.up)
+            self._bytes.labels("down").inc(event.down)
+
+    def watch(self, sessions: Callable[[], int], ready: Callable[[], int]) -> None:
+        """Read when somebody asks."""
+        Gauge(metrics.BROWSER_SESSIONS, "Sessions that are open.", registry=self._registry).set_function(sessions)
+        Gauge(metrics.BROWSER_READY, "Browsers that wait for a session.", registry=self._registry).set_function(ready)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
 
 
 class PrometheusMetrics:
@@ -19,48 +75,50 @@ class PrometheusMetrics:
         self._known_tools = known_tools
         self._registry = CollectorRegistry()
         self._calls = Counter(
-            names.CALLS, "Calls by tool and how they ended.", ["tool", "state"], registry=self._registry
+            metrics.CALLS, "Calls by tool and how they ended.", ["tool", "state"], registry=self._registry
         )
-        self._seconds = Histogram(names.CALL_SECONDS, "Time from start to end.", ["tool"], registry=self._registry)
+        self._seconds = Histogram(metrics.CALL_SECONDS, "Time from start to end.", ["tool"], registry=self._registry)
         # To find them by their labels takes longer than to count.
         self._calls_of: dict[tuple[str, CallState], Counter] = {}
         self._seconds_of: dict[str, Histogram] = {}
         self._errors = Counter(
-            names.ERRORS, "Calls that ended in an error, by code.", ["code"], registry=self._registry
+            metrics.ERRORS, "Calls that ended in an error, by code.", ["code"], registry=self._registry
         )
-        self._rejected = Counter(names.TOKENS_REJECTED, "Requests with no or a bad token.", registry=self._registry)
+        self._rejected = Counter(metrics.TOKENS_REJECTED, "Requests with no or a bad token.", registry=self._registry)
         self._reloads = Counter(
-            names.POLICY_RELOADS, "Policy reloads by outcome.", ["outcome"], registry=self._registry
+            metrics.POLICY_RELOADS, "Policy reloads by outcome.", ["outcome"], registry=self._registry
         )
         self._egress_connections = Counter(
-            names.EGRESS_CONNECTIONS, "Connections made for calls, by face.", ["face"], registry=self._registry
+            metrics.EGRESS_CONNECTIONS, "Connections made for calls, by face.", ["face"], registry=self._registry
         )
         self._egress_refusals = Counter(
-            names.EGRESS_REFUSALS, "Traffic refused, by code and face.", ["code", "face"], registry=self._registry
+            metrics.EGRESS_REFUSALS, "Traffic refused, by code and face.", ["code", "face"], registry=self._registry
         )
         self._egress_violations = Counter(
-            names.EGRESS_VIOLATIONS, "Refusals that no honest program causes.", registry=self._registry
+            metrics.EGRESS_VIOLATIONS, "Refusals that no honest program causes.", registry=self._registry
         )
         self._egress_bytes = Counter(
-            names.EGRESS_BYTES, "Bytes of connections that have ended.", ["direction"], registry=self._registry
+            metrics.EGRESS_BYTES, "Bytes of connections that have ended.", ["direction"], registry=self._registry
         )
         self._egress_credentials = Counter(
-            names.EGRESS_CREDENTIAL_USES, "Secrets put into requests.", registry=self._registry
+            metrics.EGRESS_CREDENTIAL_USES, "Secrets put into requests.", registry=self._registry
         )
 
         self._node_refusals = Counter(
-            names.NODE_REFUSALS, "Devices refused, by code.", ["code"], registry=self._registry
+            metrics.NODE_REFUSALS, "Devices refused, by code.", ["code"], registry=self._registry
         )
         self._node_requests = Counter(
-            names.NODE_REQUESTS, "Requests to devices, by how they ended.", ["state"], registry=self._registry
+            metrics.NODE_REQUESTS, "Requests to devices, by how they ended.", ["state"], registry=self._registry
         )
 
         self._leases = Counter(
-            names.LEASES_ENDED, "Calls that workers held, by how that ended.", ["state"], registry=self._registry
+            metrics.LEASES_ENDED, "Calls that workers held, by how that ended.", ["state"], registry=self._registry
         )
-        self._lease_seconds = Histogram(names.LEASE_SECONDS, "Time that a worker held a call.", registry=self._registry)
+        self._lease_seconds = Histogram(
+            metrics.LEASE_SECONDS, "Time that a worker held a call.", registry=self._registry
+        )
         self._worker_refusals = Counter(
-            names.WORKER_REFUSALS, "What the fleet's ledger refused, by code.", ["code"], registry=self._registry
+            metrics.WORKER_REFUSALS, "What the fleet's ledger refused, by code.", ["code"], registry=self._registry
         )
 
     def egress_happened(self, grant: EgressGrant, event: EgressEvent) -> None:

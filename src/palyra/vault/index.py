@@ -14,9 +14,9 @@ from typing import Final, Self
 import msgspec
 
 from palyra.vault.envelope import bind
-from palyra.vault.errors import VaultTampered
+from palyra.vault.key_source import VaultTampered
 from palyra.vault.limits import INDEX_BUCKETS
-from palyra.vault.ref import SecretRef
+from palyra.vault.reference import SecretRef
 
 HEAD_PURPOSE: Final = "palyra.vault.head/1"
 BUCKET_PURPOSE: Final = "palyra.vault.bucket/1"

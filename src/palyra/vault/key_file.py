@@ -13,8 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from palyra.vault.errors import KeyMalformed, KeyMissing, KeyUnsafe
-from palyra.vault.key_source import KeyEncryptionKey, KeyRecord, decode_key
+from palyra.vault.key_source import KeyEncryptionKey, KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe, decode_key
 from palyra.vault.limits import KEY_BYTES, MAX_KEY_FILE_BYTES, MAX_KEYS_IN_FILE
 
 FILE_FORMAT: Final = "palyra.vault.key-file/1"

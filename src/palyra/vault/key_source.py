@@ -7,14 +7,118 @@ needs to find or derive it again (the salt of a passphrase, for instance).
 import base64
 import binascii
 import hashlib
-from collections.abc import Collection
+import importlib
+import secrets
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
+from palyra.errors import Denied, InvalidInput, LimitExceeded, NeedsApproval, Tampered, Unavailable
 from palyra.secret import REDACTED
-from palyra.vault.errors import KeyMalformed
-from palyra.vault.limits import KEY_BYTES
+from palyra.vault.limits import KEY_BYTES, MAX_SECRETS, MAX_VALUE_BYTES
+
+# How the vault refuses.
+
+
+class VaultTampered(Tampered):
+    """What is stored is not what was stored: a changed bit, a record from elsewhere, or one from an older copy."""
+
+    code = "vault.tampered"
+    hint = "somebody changed the database; compare with `palyra journal verify` and a backup, then put the secret again"
+
+
+class UnknownFormat(Unavailable):
+    code = "vault.unknown_format"
+    hint = "the record was written by a newer Palyra: use that one"
+
+
+class NoSuchSecret(InvalidInput):
+    code = "vault.unknown_secret"
+    hint = "`palyra vault list` shows the secrets there are"
+    http_status = 404
+
+
+class NoSuchVersion(InvalidInput):
+    code = "vault.unknown_version"
+    hint = "`palyra vault list` shows the versions that are kept"
+    http_status = 404
+
+
+class BadValue(InvalidInput):
+    code = "vault.bad_value"
+    hint = "a value is text of at least one character"
+
+
+class ValueTooLarge(LimitExceeded):
+    code = "vault.value_too_large"
+    hint = f"a value has at most {MAX_VALUE_BYTES} bytes of UTF-8"
+    http_status = 413
+
+
+class TooManySecrets(LimitExceeded):
+    code = "vault.too_many_secrets"
+    hint = f"delete some: a vault holds {MAX_SECRETS}"
+
+
+class KeyMissing(Unavailable):
+    """The place that should have the key-encryption key does not have it, or has another."""
+
+    code = "vault.key_missing"
+    hint = "bring back the key that the message names; without it nobody can read what it sealed"
+
+
+class KeyUnsafe(Denied):
+    code = "vault.key_unsafe"
+    hint = "keep the key in a file of your own with mode 0600, outside the state directory and without links to it"
+
+
+class KeyMalformed(InvalidInput):
+    code = "vault.key_malformed"
+    hint = "a key is 32 random bytes in base 64, such as `openssl rand -base64 32` prints"
+
+
+class NewKeyNeeded(InvalidInput):
+    code = "vault.new_key_needed"
+    hint = "give the new key first and the old one after it, then rotate again"
+
+
+class PassphraseNeeded(Unavailable):
+    code = "vault.passphrase_needed"
+    hint = "set vault.passphrase_file or vault.passphrase_fd, or use the command at a terminal while no daemon runs"
+
+
+class PassphraseWeak(InvalidInput):
+    code = "vault.passphrase_weak"
+    hint = "use several random words"
+
+
+class KeyringUnavailable(Unavailable):
+    code = "vault.keyring_unavailable"
+    hint = "install palyra[keyring] and unlock a desktop keyring, or choose another vault.key_source"
+
+
+class UseDenied(Denied):
+    code = "vault.use_denied"
+    hint = "a policy of yours may permit vault.use for this principal and secret"
+
+
+class ScopeDenied(Denied):
+    """The secret belongs to somebody else; no policy changes that."""
+
+    code = "vault.scope_denied"
+    hint = "put the secret in a scope that the one who needs it may use"
+
+
+class UseNeedsApproval(NeedsApproval):
+    code = "vault.use_needs_approval"
+    hint = "have a person approve a call that names this secret, or permit vault.use by a policy"
+
+
+class NotConfirmed(Denied):
+    code = "vault.not_confirmed"
+    hint = "a secret is shown only to a person at a terminal who types its name"
+
 
 KEY_ID_PREFIX: Final = "kek:"
 _ID_DOMAIN: Final = b"palyra.vault.key-id/1\0"
@@ -80,3 +184,122 @@ def decode_key(text: str, where: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise KeyMalformed(f"the key in {where} has {len(key)} bytes instead of {KEY_BYTES}")
     return key
+
+
+# Keys from the environment: for containers whose platform hands secrets over that way.
+#
+# The variable holds one key, or, while a rotation is wanted, the new one and the old one with a comma between. It is
+# the weakest of the places: whoever can read the process's environment has the key.
+
+VARIABLE: Final = "PALYRA_VAULT_KEY"
+_MAX_KEYS: Final = 2
+
+
+class EnvironmentKeys:
+    kind = "environment"
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def create(self, known: Collection[str]) -> tuple[KeyRecord, KeyEncryptionKey]:
+        newest = self._keys()[0]
+        if newest.key_id in known:
+            raise NewKeyNeeded(
+                f"the first key in {VARIABLE} is already in use", hint=f"set {VARIABLE}=NEW,OLD and start again"
+            )
+        return KeyRecord(key_id=newest.key_id, source=self.kind), newest
+
+    def load(self, record: KeyRecord) -> KeyEncryptionKey:
+        for key in self._keys():
+            if key.key_id == record.key_id:
+                return key
+        raise KeyMissing(f"{VARIABLE} does not hold the key {record.key_id}", key_id=record.key_id)
+
+    def forget(self, record: KeyRecord) -> None:
+        """The variable is its owner's to change."""
+
+    def _keys(self) -> list[KeyEncryptionKey]:
+        raw = self._environ.get(VARIABLE, "")
+        if not raw.strip():
+            raise KeyMissing(f"{VARIABLE} is not set", hint=f"set {VARIABLE} to 32 random bytes in base 64")
+        parts = raw.split(",")
+        if len(parts) > _MAX_KEYS:
+            raise KeyMalformed(f"{VARIABLE} holds more than {_MAX_KEYS} keys")
+        return [KeyEncryptionKey(decode_key(part.strip(), VARIABLE)) for part in parts]
+
+
+# Keys in the operating system's keyring, by the ``keyring`` package, which is an optional extra.
+#
+# It speaks to the Secret Service, KWallet, the macOS keychain and Windows. Backends that keep nothing, or keep it in
+# plain files, are refused: they would only look like a keyring.
+
+SERVICE: Final = "palyra vault"
+_TRUSTED: Final = (
+    "keyring.backends.SecretService",
+    "keyring.backends.libsecret",
+    "keyring.backends.kwallet",
+    "keyring.backends.macOS",
+    "keyring.backends.Windows",
+)
+_CHAIN: Final = "keyring.backends.chainer"
+
+
+class OsKeyring:
+    kind = "keyring"
+
+    def __init__(self, load_package: Callable[[], Any] = lambda: importlib.import_module("keyring")) -> None:
+        self._load_package = load_package
+
+    def create(self, known: Collection[str]) -> tuple[KeyRecord, KeyEncryptionKey]:
+        keyring = self._keyring()
+        key = KeyEncryptionKey(secrets.token_bytes(KEY_BYTES))
+        text = base64.b64encode(key.reveal()).decode()
+        _asking("store the key", lambda: keyring.set_password(SERVICE, key.key_id, text))
+        if _asking("read the key back", lambda: keyring.get_password(SERVICE, key.key_id)) != text:
+            raise KeyringUnavailable("the keyring did not keep the key")
+        return KeyRecord(key_id=key.key_id, source=self.kind), key
+
+    def load(self, record: KeyRecord) -> KeyEncryptionKey:
+        keyring = self._keyring()
+        text = _asking("read the key", lambda: keyring.get_password(SERVICE, record.key_id))
+        if text is None:
+            raise KeyMissing(f"the keyring does not hold the key {record.key_id}", key_id=record.key_id)
+        key = KeyEncryptionKey(decode_key(text, "the keyring"))
+        if key.key_id != record.key_id:
+            raise KeyMissing(f"the keyring holds another key in the place of {record.key_id}", key_id=record.key_id)
+        return key
+
+    def forget(self, record: KeyRecord) -> None:
+        keyring = self._keyring()
+        if _asking("look for the key", lambda: keyring.get_password(SERVICE, record.key_id)) is not None:
+            _asking("delete the key", lambda: keyring.delete_password(SERVICE, record.key_id))
+
+    def _keyring(self) -> Any:
+        try:
+            package = self._load_package()
+        except ImportError as error:
+            raise KeyringUnavailable("the keyring package is not installed") from error
+        backend = _asking("start", package.get_keyring)
+        for part in _parts(backend):
+            name = type(part).__module__
+            if name not in _TRUSTED:
+                raise KeyringUnavailable(f"the keyring backend {name} does not protect what it keeps")
+        return backend
+
+
+def _parts(backend: Any) -> Iterable[Any]:
+    """A chain asks several backends in turn: each of them has to be one we trust."""
+    if type(backend).__module__ != _CHAIN:
+        return (backend,)
+    parts = tuple(backend.backends)
+    if not parts:
+        raise KeyringUnavailable("there is no keyring on this machine")
+    return parts
+
+
+def _asking(what: str, question: Callable[[], Any]) -> Any:
+    """Backends raise errors of their own kinds, whose text may hold what was asked of them."""
+    try:
+        return question()
+    except Exception as error:
+        raise KeyringUnavailable(f"the keyring could not {what} ({type(error).__name__})") from None

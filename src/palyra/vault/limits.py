@@ -12,7 +12,7 @@ MAX_VERSIONS_KEPT = 8
 # Far above a team's secrets; keeps listing, rotation and the index within what one machine does in seconds.
 MAX_SECRETS = 100_000
 # One page of a list; the rest is reached by its cursor.
-MAX_LISTED = 1_000
+MAX_LISTED_SECRETS = 1_000
 
 # The index's parts: each is checked whole when one of its secrets is used, so it must stay small at 100,000 secrets.
 INDEX_BUCKETS = 256

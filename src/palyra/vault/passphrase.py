@@ -4,6 +4,7 @@ The passphrase comes from a terminal, a file or a descriptor, never from the com
 line, or two while the passphrase is being changed: the new one first, then the old one.
 """
 
+import getpass
 import hashlib
 import os
 import re
@@ -15,9 +16,15 @@ from typing import Final
 import msgspec
 
 from palyra.secret import Secret
-from palyra.vault.errors import KeyMalformed, KeyMissing, PassphraseNeeded, PassphraseWeak
 from palyra.vault.key_file import read_private
-from palyra.vault.key_source import KeyEncryptionKey, KeyRecord
+from palyra.vault.key_source import (
+    KeyEncryptionKey,
+    KeyMalformed,
+    KeyMissing,
+    KeyRecord,
+    PassphraseNeeded,
+    PassphraseWeak,
+)
 from palyra.vault.limits import (
     KEY_BYTES,
     MAX_PASSPHRASE_BYTES,
@@ -160,3 +167,20 @@ def _lines(raw: bytes, where: str) -> list[Secret]:
     if len(lines) > MAX_PASSPHRASES:
         raise KeyMalformed(f"{where} has more than {MAX_PASSPHRASES} lines")
     return [Secret(line) for line in lines]
+
+
+# Asks a person for a passphrase, on the terminal and nowhere else.
+
+
+def ask_passphrase(question: str) -> Secret:
+    """Typed without an echo; a new one is typed twice."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        raise PassphraseNeeded("there is no terminal to ask for the vault's passphrase on") from None
+    if question != NEW:
+        return Secret(getpass.getpass("Passphrase of the vault: "))
+    first = getpass.getpass("New passphrase of the vault: ")
+    if first != getpass.getpass("Once more: "):
+        raise PassphraseWeak("the two passphrases are not the same", hint="type it again")
+    return Secret(first)

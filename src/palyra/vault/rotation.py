@@ -15,15 +15,13 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import msgspec
 
 from palyra.errors import PalyraError
-from palyra.journal.event import NewEvent
+from palyra.store.event import NewEvent
+from palyra.store.port import Transaction
 from palyra.vault.envelope import Place, Sealer
-from palyra.vault.errors import NoSuchSecret, VaultTampered
-from palyra.vault.key_source import KeyEncryptionKey, KeySource
+from palyra.vault.key_source import KeyEncryptionKey, KeySource, NoSuchSecret, VaultTampered
 from palyra.vault.limits import REWRAP_BATCH
-from palyra.vault.opened import OpenedVault
-from palyra.vault.ports import Transaction
-from palyra.vault.record import RotationReport
-from palyra.vault.ref import SecretRef, SecretScope
+from palyra.vault.reference import RotationReport, SecretRef, SecretScope
+from palyra.vault.verified_vault import OpenedVault
 
 T = TypeVar("T")
 Cursor = tuple[str, str, int]

@@ -13,27 +13,28 @@ from typing import TypeVar
 import msgspec
 
 from palyra.errors import PalyraError
-from palyra.journal.event import NewEvent
 from palyra.secret import Secret
+from palyra.store.event import NewEvent
+from palyra.store.port import Store, Transaction
 from palyra.vault.envelope import Place, RandomBytes, Sealer
-from palyra.vault.errors import (
+from palyra.vault.index import SecretHead, VaultState
+from palyra.vault.key_source import (
     BadValue,
+    KeyEncryptionKey,
     KeyMissing,
+    KeyRecord,
+    KeySource,
     NoSuchSecret,
     NoSuchVersion,
     TooManySecrets,
     ValueTooLarge,
     VaultTampered,
 )
-from palyra.vault.index import SecretHead, VaultState
-from palyra.vault.key_source import KeyEncryptionKey, KeyRecord, KeySource
 from palyra.vault.limits import MAX_KEY_TURNS, MAX_SECRETS, MAX_VALUE_BYTES, MAX_VERSIONS_KEPT
-from palyra.vault.opened import KeyNeeded, OpenedVault, open_vault
-from palyra.vault.ports import Store, Transaction
-from palyra.vault.record import RotationReport, SecretInfo, UseNote, VaultStatus
-from palyra.vault.ref import SecretRef, SecretScope
+from palyra.vault.reference import RotationReport, SecretInfo, SecretRef, SecretScope, UseNote, VaultStatus
 from palyra.vault.rotation import Rotation
-from palyra.vault.sqlite_vault import VaultTables, list_secrets
+from palyra.vault.tables import VaultTables, list_secrets
+from palyra.vault.verified_vault import KeyNeeded, OpenedVault, open_vault
 
 T = TypeVar("T")
 VAULT_ID_BYTES = 16

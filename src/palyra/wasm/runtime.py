@@ -10,17 +10,14 @@ from typing import Final
 import msgspec
 
 from palyra.secret import Secret
-from palyra.wasm.abi import LOG_LEVELS, RUN
-from palyra.wasm.answers import HostAnswers
-from palyra.wasm.cache import CompiledCache, Stored
-from palyra.wasm.cache_folder import CacheFolder
-from palyra.wasm.compile_process import compile_in_process
-from palyra.wasm.entry import entry_form, shared_out
-from palyra.wasm.grants import NOTHING_GRANTED, CapabilityGrantSet
-from palyra.wasm.limits import DEFAULT_TIMEOUT_MS, PoolSettings, RuntimeLimits
-from palyra.wasm.log_text import CUT, shown
-from palyra.wasm.module_facts import ModuleFacts
-from palyra.wasm.outcome import (
+from palyra.wasm.compiled_modules import CacheFolder, CompiledCache, Stored, compile_in_process
+from palyra.wasm.domain.frames import Ask, Call, Done, Load, Loaded, Unload
+from palyra.wasm.domain.grants import NOTHING_GRANTED, CapabilityGrantSet
+from palyra.wasm.domain.host_interface import LOG_LEVELS, RUN, HostServices, NoServices
+from palyra.wasm.domain.limits import DEFAULT_TIMEOUT_MS, PoolSettings, RuntimeLimits
+from palyra.wasm.domain.module_facts import ModuleFacts, entry_form, shared_out
+from palyra.wasm.domain.outcome import (
+    CUT,
     CompileFailed,
     InputTooLarge,
     LogLine,
@@ -30,12 +27,11 @@ from palyra.wasm.outcome import (
     WasmUsage,
     WorkerLost,
     reported,
+    shown,
 )
-from palyra.wasm.ports import HostServices, NoServices
-from palyra.wasm.wire import Ask, Call, Done, Load, Loaded, Unload
-from palyra.wasm.worker_link import LinkBroken, WorkerLink
-from palyra.wasm.worker_pool import WorkerPool
-from palyra.wasm.worker_source import WorkerSource
+from palyra.wasm.host_call_dispatcher import HostAnswers
+from palyra.wasm.process.fork_server import WorkerSource
+from palyra.wasm.process.pool import LinkBroken, WorkerLink, WorkerPool
 
 _LOG = logging.getLogger("palyra.wasm")
 _MS_PER_SECOND: Final = 1_000

@@ -3,16 +3,19 @@
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
+from palyra.errors import PalyraError
 from palyra.workspace.errors import BadRoot, Busy, Cancelled, Escape, NotRegular, ReadOnly, refusal_of
-from palyra.workspace.limits import CHUNK_BYTES
+from palyra.workspace.limits import CHUNK_BYTES, MAX_DIRECTORY_ENTRIES, MAX_WALK_DEPTH
 from palyra.workspace.openat2 import descriptor_path, held, location, open_beneath, probe
-from palyra.workspace.path import WorkspacePath, decode_name
+from palyra.workspace.path import WorkspacePath, decode_name, encode_name, shown
 from palyra.workspace.protected import ProtectedNames
 
 _REOPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -155,3 +158,78 @@ def read_up_to(descriptor: int, offset: int, limit: int, *, shown: str, cancelle
 def refuse_cancelled(cancelled: threading.Event) -> None:
     if cancelled.is_set():
         raise Cancelled("the call was cancelled")
+
+
+# Walks directories by descriptor: each level is opened by name from the one above, and links are never entered.
+
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One name in a directory that is open while the entry is looked at."""
+
+    directory: int
+    names: tuple[str, ...]
+    status: os.stat_result
+
+    @property
+    def encoded(self) -> bytes:
+        return encode_name(self.names[-1])
+
+
+class Shortfall:
+    """What a walk left out: directories it could not read, and whether some were too large or too deep."""
+
+    def __init__(self) -> None:
+        self.unreadable = 0
+        self.incomplete = False
+
+
+def walk(
+    directory: int,
+    *,
+    recursive: bool,
+    shortfall: Shortfall,
+    keep_going: Callable[[], None],
+    enter: Callable[[tuple[str, ...]], bool] = lambda names: True,
+    names: tuple[str, ...] = (),
+) -> Generator[Entry, None, None]:
+    """Entries in depth-first order, sorted by the bytes of their names. ``directory`` stays the caller's to close."""
+    for name in _sorted_names(directory, shortfall, keep_going):
+        keep_going()
+        inner = (*names, name)
+        try:
+            status = os.stat(encode_name(name), dir_fd=directory, follow_symlinks=False)
+        except OSError:
+            # It went away between the reading of the directory and now.
+            continue
+        yield Entry(directory=directory, names=inner, status=status)
+        if not (recursive and stat.S_ISDIR(status.st_mode) and enter(inner)):
+            continue
+        if len(inner) >= MAX_WALK_DEPTH:
+            shortfall.incomplete = True
+            continue
+        try:
+            opened = open_beneath(directory, encode_name(name), OPEN_DIRECTORY | os.O_NOFOLLOW, shown=shown(name))
+        except PalyraError:
+            shortfall.unreadable += 1
+            continue
+        with held(opened):
+            yield from walk(
+                opened, recursive=True, shortfall=shortfall, keep_going=keep_going, enter=enter, names=inner
+            )
+
+
+def _sorted_names(directory: int, shortfall: Shortfall, keep_going: Callable[[], None]) -> list[str]:
+    found: list[bytes] = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                keep_going()
+                if len(found) == MAX_DIRECTORY_ENTRIES:
+                    shortfall.incomplete = True
+                    break
+                found.append(os.fsencode(entry.name))
+    except OSError as error:
+        raise refusal_of(error, "the directory") from error
+    return [decode_name(name) for name in sorted(found)]

@@ -10,8 +10,7 @@ import pytest
 
 from fakes.small_state import make_state
 from palyra.backup.archive import BackupExists, UnreadableBackup, read_backup, write_backup
-from palyra.backup.contents import BadEntry
-from palyra.backup.manifest import FORMAT, HEADER_NAME, BackupChanged, BackupIncomplete, UnknownBackupFormat
+from palyra.backup.manifest import FORMAT, HEADER_NAME, BackupChanged, BackupIncomplete, BadEntry, UnknownBackupFormat
 from palyra.signing.dsse import UnknownKey, Verifier
 from palyra.signing.ed25519 import Ed25519Signer
 

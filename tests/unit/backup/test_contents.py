@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.backup.contents import BadEntry, Part, checked_name, part_of
+from palyra.backup.manifest import BadEntry, Part, checked_name, part_of
 
 
 @pytest.mark.promise("P-backup")

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from palyra.backup.contents import BadEntry
 from palyra.backup.manifest import (
     FORMAT,
     BackupChanged,
     BackupFile,
     BackupIncomplete,
+    BadEntry,
     Manifest,
     UnknownBackupFormat,
     parse_manifest,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.small_state import make_state
-from palyra.backup.snapshot import NothingToBackUp, copied, names_to_take
+from palyra.backup.archive import NothingToBackUp, copied, names_to_take
 
 
 def test_the_checkpoint_comes_before_the_database_and_everything_else_after_it(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from palyra.browser.action import Action, BadTarget, Click, ElementTarget, Navigate, Type
+from palyra.browser.domain.action import Action, BadTarget, Click, ElementTarget, Navigate, Type
 from palyra.secret import Secret
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.browser import archive_format
-from palyra.browser.archive_format import (
+from palyra.browser.profiles import archive as archive_format
+from palyra.browser.profiles.archive import (
     MAGIC,
     MAX_DEPTH,
     ArchiveTooLarge,

@@ -10,14 +10,21 @@ import grpc
 import pytest
 
 from fakes.processes import own_descriptors
-from palyra.browser.action import Click, ElementTarget, Navigate, Screenshot
-from palyra.browser.browser_client import BrowserClient, TooLate
-from palyra.browser.budget import TooFast
-from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.session_view import Caller, NoSuchSession, ProfilesHead, SessionAsk, WatchAsk
-from palyra.browser.socket_place import TOKEN_KEY, BrowserAway, SocketPlace
-from palyra.browser.wire_errors import ERROR_KEY, encode_error
+from palyra.browser.domain.action import Click, ElementTarget, Navigate, ObserveAsk, Screenshot
+from palyra.browser.domain.budget import TooFast
+from palyra.browser.domain.session_api import (
+    Caller,
+    LiveFrame,
+    NoSuchSession,
+    OperatorDoes,
+    OperatorInput,
+    ProfilesHead,
+    SessionAsk,
+    WatchAsk,
+)
+from palyra.browser.service.access import TOKEN_KEY, BrowserAway, SocketPlace
+from palyra.browser.service.client import BrowserClient, TooLate
+from palyra.browser.service.wire import ERROR_KEY, encode_error
 from palyra.wire.browser.v1 import browser_pb2 as wire
 from palyra.wire.browser.v1 import browser_pb2_grpc
 from palyra.wire.browser.v1.browser_pb2_grpc import BrowserServiceServicer

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fakes.processes import own_descriptors
-from palyra.browser.browser_files import BrowserFiles
-from palyra.browser.chromium_plan import GO_FD, Account, ChromiumPlan, chromium_plan
-from palyra.browser.engine_limits import BROWSER_UID, FolderSizes
-from palyra.browser.host_layout import account_of, find_layout
-from palyra.browser.process_tree import ProcessTree, spawn
+from palyra.browser.domain.limits import BROWSER_UID, FolderSizes
+from palyra.browser.engine.browser_folders import BrowserFiles
+from palyra.browser.engine.chromium import account_of, find_layout
+from palyra.browser.engine.launch_plan import GO_FD, Account, ChromiumPlan, chromium_plan
+from palyra.browser.engine.process_tree import ProcessTree, spawn
 
 SIZES = FolderSizes(profile=1 << 20, downloads=1 << 16)
 

@@ -8,17 +8,25 @@ import pytest
 import pytest_asyncio
 
 from fakes.session_scene import Broken, SessionScene
-from palyra.browser.action import Click, ElementTarget, Screenshot, SetFileInput, Type, Upload
-from palyra.browser.browser_session import BrowserSession
-from palyra.browser.budget import BudgetSpent
-from palyra.browser.live_view import TooManyWatchers
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.service_limits import MAX_UPLOAD_BYTES, MAX_WAITING_EVENTS, MAX_WATCHERS
-from palyra.browser.session_closing import end_session
-from palyra.browser.session_log import ACTED, OBSERVED, OPENED, REFUSED
-from palyra.browser.session_view import BadRequest, Caller, SessionAsk, SessionEvent, WatchAsk
-from palyra.egress.events import Refused
-from palyra.egress.refusal import HostNotAllowed
+from palyra.browser.domain.action import Click, ElementTarget, ObserveAsk, Screenshot, SetFileInput, Type, Upload
+from palyra.browser.domain.budget import BudgetSpent
+from palyra.browser.domain.limits import MAX_UPLOAD_BYTES, MAX_WAITING_EVENTS, MAX_WATCHERS
+from palyra.browser.domain.session_api import (
+    ACTED,
+    OBSERVED,
+    OPENED,
+    REFUSED,
+    BadRequest,
+    Caller,
+    SessionAsk,
+    SessionEvent,
+    WatchAsk,
+)
+from palyra.browser.service.session import BrowserSession
+from palyra.browser.service.session_lifecycle import end_session
+from palyra.browser.tabs.screencast import TooManyWatchers
+from palyra.egress.domain.events import Refused
+from palyra.egress.domain.refusal import HostNotAllowed
 from palyra.ids import Ulid
 from palyra.secret import Secret
 

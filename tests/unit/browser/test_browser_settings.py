@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from palyra.browser.browser_settings import BadTypingBinding, BrowserSettings, TypingBinding
-from palyra.config.agreement import check_together
-from palyra.config.settings import InvalidSetting, Settings
+from palyra.browser.settings import BadTypingBinding, BrowserSettings, TypingBinding
+from palyra.config.setting_types import InvalidSetting
+from palyra.daemon.settings import Settings, check_together
 
 
 def settings(**sections: Any) -> Settings:

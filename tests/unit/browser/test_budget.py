@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.browser.budget import (
+from palyra.browser.domain.budget import (
     ACTION_WINDOW_MS,
     FIELDS,
     BadBudget,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from palyra.browser.callers import RIGHTS, OperatorOnly, OwnerOnly, Right, admitted
-from palyra.browser.session_view import Caller
-from palyra.identity.principal import InvalidPrincipal
+from palyra.browser.domain.session_api import Caller
+from palyra.browser.service.access import RIGHTS, OperatorOnly, OwnerOnly, Right, admitted
+from palyra.ids import InvalidPrincipal
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
 METHODS = [method.name for method in wire.DESCRIPTOR.services_by_name["BrowserService"].methods]

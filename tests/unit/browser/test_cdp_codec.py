@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.browser.cdp_codec import (
+from palyra.browser.domain.cdp_messages import (
     CdpBroken,
     CdpEvent,
     CommandNotText,
@@ -18,7 +18,7 @@ from palyra.browser.cdp_codec import (
     encode,
     refusal,
 )
-from palyra.browser.engine_limits import MAX_COMMAND_BYTES
+from palyra.browser.domain.limits import MAX_COMMAND_BYTES
 
 
 @given(st.lists(st.binary(max_size=40).map(lambda raw: raw.replace(b"\0", b"")), max_size=8), st.data())

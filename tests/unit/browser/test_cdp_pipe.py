@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from palyra.browser import engine_limits as limits
-from palyra.browser.cdp_codec import CdpBroken, CdpEvent, CommandRefused
-from palyra.browser.cdp_pipe import BrowserEnded, CdpPipe, CommandTimeout, TargetGone, TooManyCommands
+from palyra.browser.domain import limits
+from palyra.browser.domain.cdp_messages import CdpBroken, CdpEvent, CommandRefused
+from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe, CommandTimeout, TargetGone, TooManyCommands
 
 
 class FarEnd:

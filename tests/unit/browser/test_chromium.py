@@ -12,15 +12,18 @@ import pytest
 
 from fakes.browser_engine import NamespaceGuard, attach, evaluate, launching
 from fakes.processes import own_descriptors
-from palyra.browser import chromium
-from palyra.browser import engine_limits as limits
-from palyra.browser.chromium import ChromiumLauncher, ChromiumSettings
-from palyra.browser.chromium_plan import ChromiumPlan, PlanLine, chromium_plan
-from palyra.browser.chromium_process import NetworkServiceDied
-from palyra.browser.fences import Fence, FenceDown
-from palyra.browser.host_layout import BrowserMissing, find_layout
-from palyra.browser.process_notes import ProcessNotes
-from palyra.browser.process_tree import StartFailed
+from palyra.browser.domain import limits
+from palyra.browser.engine import chromium
+from palyra.browser.engine.chromium import (
+    BrowserMissing,
+    ChromiumLauncher,
+    ChromiumSettings,
+    NetworkServiceDied,
+    find_layout,
+)
+from palyra.browser.engine.isolation_layers import Fence, FenceDown
+from palyra.browser.engine.launch_plan import ChromiumPlan, PlanLine, chromium_plan
+from palyra.browser.engine.process_tree import ProcessNotes, StartFailed
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 import pytest
 
-from palyra.browser.chromium_plan import Account, ChromiumPlan, HostLayout, chromium_plan, writable_folders
-from palyra.browser.engine_limits import FolderSizes
-from palyra.browser.flags import flags
+from palyra.browser.domain.limits import FolderSizes
+from palyra.browser.engine.launch_plan import Account, ChromiumPlan, HostLayout, chromium_plan, flags, writable_folders
 
 LAYOUT = HostLayout(
     bwrap="/usr/bin/bwrap",

@@ -11,12 +11,11 @@ import pytest
 
 from fakes.browser_engine import attach, evaluate, launching
 from fakes.processes import own_descriptors
-from palyra.browser.cdp_pipe import BrowserEnded
-from palyra.browser.chromium import ChromiumLauncher
-from palyra.browser.chromium_process import GuardTaken, NetworkServiceDied
-from palyra.browser.engine_limits import GUARD_PORT, FolderSizes
-from palyra.browser.fences import BROWSER, NETWORK_SERVICE, RENDERER
-from palyra.browser.process_look import descendants, look_at_fences, look_at_process, start_time
+from palyra.browser.domain.limits import GUARD_PORT, FolderSizes
+from palyra.browser.engine.cdp_connection import BrowserEnded
+from palyra.browser.engine.chromium import ChromiumLauncher, GuardTaken, NetworkServiceDied
+from palyra.browser.engine.isolation_layers import BROWSER, NETWORK_SERVICE, RENDERER
+from palyra.browser.engine.process_inspection import descendants, look_at_fences, look_at_process, start_time
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.browser.download import (
+from palyra.browser.domain.content_sniffing import sniff
+from palyra.browser.domain.download import (
     DEFAULT_EXTENSIONS,
     KNOWN_TYPES,
     MAX_NAME_BYTES,
@@ -18,7 +19,6 @@ from palyra.browser.download import (
     rules,
     shown_name,
 )
-from palyra.browser.sniff import sniff
 
 TEXT = sniff(b"hello")
 

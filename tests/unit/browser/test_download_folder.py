@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from fakes.download_scene import DownloadScene
-from palyra.browser.download import Folder, Reason
-from palyra.browser.download_folder import Announced
-from palyra.browser.download_record import (
+from palyra.browser.domain.download import (
     MAX_REFUSALS_KEPT,
     DownloadChanged,
     DownloadRefused,
     DownloadsUnusable,
+    Folder,
     NoSuchDownload,
     NotReleasable,
     Quarantined,
+    Reason,
 )
+from palyra.browser.tabs.download_folder import Announced
 
 
 @pytest.fixture

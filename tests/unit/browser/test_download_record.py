@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from palyra.browser.download import Folder, Reason
-from palyra.browser.download_record import DownloadId, DownloadRecord
+from palyra.browser.domain.download import DownloadId, DownloadRecord, Folder, Reason
 from palyra.ids import InvalidId
 
 

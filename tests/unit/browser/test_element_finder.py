@@ -3,9 +3,8 @@
 import pytest
 
 from fakes.page_view import ROOM, FixtureTab, actor_of
-from palyra.browser.action import Click, ElementTarget
-from palyra.browser.element_errors import BadSelector, NoMatch, SeveralMatch
-from palyra.browser.observation import ObserveAsk
+from palyra.browser.domain.action import Click, ElementTarget, ObserveAsk
+from palyra.browser.domain.page_errors import BadSelector, NoMatch, SeveralMatch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

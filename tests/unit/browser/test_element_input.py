@@ -6,8 +6,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from fakes.page_view import ROOM, FixtureTab, actor_of, another_tab
-from palyra.browser.action import Click, DoubleClick, ElementTarget
-from palyra.browser.element_errors import (
+from palyra.browser.domain.action import Click, DoubleClick, ElementTarget, ObserveAsk
+from palyra.browser.domain.page_errors import (
+    DialogOpen,
     ElementCovered,
     ElementDisabled,
     ElementHidden,
@@ -15,8 +16,6 @@ from palyra.browser.element_errors import (
     InputStrayed,
     StaleRef,
 )
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_errors import DialogOpen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,7 +1,7 @@
 """Bounds that depend on one another."""
 
-from palyra.browser import engine_limits as limits
-from palyra.browser.flags import FLAGS
+from palyra.browser.domain import limits
+from palyra.browser.engine.launch_plan import FLAGS
 
 
 def test_one_command_fits_into_what_may_wait() -> None:

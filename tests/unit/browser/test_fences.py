@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from palyra.browser.chromium_plan import Account, HostLayout, chromium_plan, writable_folders
-from palyra.browser.engine_limits import GUARD_PORT, FolderSizes
-from palyra.browser.fences import (
+from palyra.browser.domain.limits import GUARD_PORT, FolderSizes
+from palyra.browser.engine.isolation_layers import (
     BROWSER,
     NETWORK_SERVICE,
     RENDERER,
@@ -17,7 +16,7 @@ from palyra.browser.fences import (
     judge_fences,
     refuse_down,
 )
-from palyra.browser.flags import FLAGS, flags
+from palyra.browser.engine.launch_plan import FLAGS, Account, HostLayout, chromium_plan, flags, writable_folders
 
 UID = 60_700
 LAYOUT = HostLayout(bwrap="/usr/bin/bwrap", chromium="/usr/lib/chromium/x", shell="/bin/sh", setpriv="/usr/bin/setpriv")

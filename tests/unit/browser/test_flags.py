@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.browser.flags import FEATURES_OFF, FLAGS, NO_SANDBOX, flags, missing_fences
+from palyra.browser.engine.launch_plan import FEATURES_OFF, FLAGS, NO_SANDBOX, flags, missing_fences
 
 WORDS = ("chromium", *(flag.word for flag in FLAGS))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.frame_table import MAX_FRAMES, FrameTable
+from palyra.browser.domain.document_state import MAX_FRAMES, FrameTable
 
 
 def frame(id_: str, loader: str, url: str = "http://a.test/", **more: Any) -> dict[str, Any]:

@@ -6,12 +6,11 @@ from typing import Any
 import grpc
 import pytest
 
-from palyra.browser.budget import BadBudget, TooFast
-from palyra.browser.callers import OperatorOnly
-from palyra.browser.grpc_answer import answering, refuse
-from palyra.browser.session_view import NoSuchSession
-from palyra.browser.socket_place import BrowserAway
-from palyra.browser.wire_errors import ERROR_KEY, decode_error
+from palyra.browser.domain.budget import BadBudget, TooFast
+from palyra.browser.domain.session_api import NoSuchSession
+from palyra.browser.service.access import BrowserAway, OperatorOnly
+from palyra.browser.service.grpc_server import answering, refuse
+from palyra.browser.service.wire import ERROR_KEY, decode_error
 from palyra.errors import PalyraError
 
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.browser_client import BrowserClient
-from palyra.browser.grpc_server import serving
-from palyra.browser.grpc_service import BrowserService
-from palyra.browser.session_view import HealthView
-from palyra.browser.socket_place import SOCKET_NAME, TOKEN_NAME, BrowserAway, NotAdmitted, SocketPlace
+from palyra.browser.domain.session_api import HealthView
+from palyra.browser.service.access import SOCKET_NAME, TOKEN_NAME, BrowserAway, NotAdmitted, SocketPlace
+from palyra.browser.service.client import BrowserClient
+from palyra.browser.service.grpc_server import BrowserService, serving
 
 
 async def test_a_client_of_an_earlier_daemon_is_turned_away(tmp_path: Path) -> None:

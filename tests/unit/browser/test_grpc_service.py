@@ -2,7 +2,7 @@
 
 import inspect
 
-from palyra.browser.grpc_service import BrowserService
+from palyra.browser.service.grpc_server import BrowserService
 from palyra.wire.browser.v1 import browser_pb2 as wire
 
 METHODS = wire.DESCRIPTOR.services_by_name["BrowserService"].methods

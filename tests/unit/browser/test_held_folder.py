@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.browser.held_folder import opened_folder
+from palyra.browser.engine.browser_folders import opened_folder
 
 
 def test_a_folder_and_a_folder_beneath_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.browser.host_layout import BadAccount, BrowserMissing, account_of, find_layout
+from palyra.browser.engine.chromium import BadAccount, BrowserMissing, account_of, find_layout
 
 
 def test_what_is_installed_is_found() -> None:

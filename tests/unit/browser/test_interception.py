@@ -8,10 +8,10 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.page_scene import EVIL, SHOP, ListedJudge, NotAllowed
-from palyra.browser.cdp_codec import CdpEvent
-from palyra.browser.cdp_pipe import TooManyCommands
-from palyra.browser.interception import MAX_JUDGED_AT_ONCE, Interception
-from palyra.browser.refusals import Refusals
+from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.domain.page_address import Refusals
+from palyra.browser.engine.cdp_connection import TooManyCommands
+from palyra.browser.tabs.request_interception import MAX_JUDGED_AT_ONCE, Interception
 
 
 class ScriptedBrowser:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palyra.browser.element_errors import BadKey
-from palyra.browser.keys import chord, modifier_mask
+from palyra.browser.domain.keys import chord, modifier_mask
+from palyra.browser.domain.page_errors import BadKey
 
 
 def test_a_letter_with_and_without_shift() -> None:

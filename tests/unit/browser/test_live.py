@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from palyra.browser.action import MouseButton
-from palyra.browser.live import OperatorDoes, OperatorInput
+from palyra.browser.domain.action import MouseButton
+from palyra.browser.domain.session_api import OperatorDoes, OperatorInput
 
 
 def test_input_of_an_operator_is_read_strictly() -> None:

@@ -8,10 +8,10 @@ import pytest_asyncio
 
 from fakes.eventually import eventually
 from fakes.page_scene import SECRET, PageScene, page_scene
-from palyra.browser.action import BadAction, OpenTab, SwitchTab
-from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
-from palyra.browser.live_view import MAX_WATCHERS, TooManyWatchers
-from palyra.browser.page_errors import DialogOpen, NotTakenOver, TakenOver
+from palyra.browser.domain.action import BadAction, OpenTab, SwitchTab
+from palyra.browser.domain.page_errors import DialogOpen, NotTakenOver, TakenOver
+from palyra.browser.domain.session_api import LiveFrame, OperatorDoes, OperatorInput
+from palyra.browser.tabs.screencast import MAX_WATCHERS, TooManyWatchers
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

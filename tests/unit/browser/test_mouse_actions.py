@@ -3,8 +3,8 @@
 import pytest
 
 from fakes.page_view import FixtureTab, actor_of
-from palyra.browser.action import Click, DoubleClick, Drag, ElementTarget, Hover, MouseButton, Scroll
-from palyra.browser.element_errors import BadKey, StaleRef
+from palyra.browser.domain.action import Click, DoubleClick, Drag, ElementTarget, Hover, MouseButton, Scroll
+from palyra.browser.domain.page_errors import BadKey, StaleRef
 from palyra.errors import PalyraError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from fakes.eventually import eventually
 from fakes.page_scene import OTHER, SECRET, PageScene, page_scene
-from palyra.browser.action import LoadState, Navigate, Reload, ResetState
-from palyra.browser.page_errors import NavigationFailed, NavigationTimeout
+from palyra.browser.domain.action import LoadState, Navigate, Reload, ResetState
+from palyra.browser.domain.page_errors import NavigationFailed, NavigationTimeout
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from palyra.browser.observation import ObserveAsk, SnapshotForm
+from palyra.browser.domain.action import ObserveAsk, SnapshotForm
 
 
 def test_the_tree_of_the_active_tab_is_what_is_asked_for_by_default() -> None:

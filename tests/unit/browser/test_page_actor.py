@@ -3,9 +3,9 @@
 import pytest
 
 from fakes.page_view import FixtureTab, actor_of
-from palyra.browser.action import Click, ElementTarget, Select, SetFileInput, Upload
-from palyra.browser.element_errors import NotFileInput, NotSelectable, UploadRefused
-from palyra.browser.page_port import PageActor, PageView
+from palyra.browser.domain.action import Click, ElementTarget, Select, SetFileInput, Upload
+from palyra.browser.domain.page_errors import NotFileInput, NotSelectable, UploadRefused
+from palyra.browser.domain.ports import PageActor, PageView
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palyra.browser.page_address import AddressKind, kind_of, origin_of, require_tab_address, shown_address
-from palyra.browser.page_errors import BadAddress, SchemeRefused
+from palyra.browser.domain.page_address import AddressKind, kind_of, origin_of, require_tab_address, shown_address
+from palyra.browser.domain.page_errors import BadAddress, SchemeRefused
 
 
 @pytest.mark.parametrize("url", ["http://a.test/", "HTTPS://a.test", "https://a.test:8443/x?y#z"])

@@ -8,10 +8,9 @@ import pytest_asyncio
 
 from fakes.eventually import eventually
 from fakes.page_scene import SECRET, PageScene, page_scene
-from palyra.browser.budget import SessionBudget
-from palyra.browser.download import Folder, Reason, rules
-from palyra.browser.download_folder import DownloadSandboxSession
-from palyra.browser.download_record import DownloadRecord
+from palyra.browser.domain.budget import SessionBudget
+from palyra.browser.domain.download import DownloadRecord, Folder, Reason, rules
+from palyra.browser.tabs.download_folder import DownloadSandboxSession
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,7 +1,7 @@
 """The bounds fit each other."""
 
-from palyra.browser import page_limits as limits
-from palyra.browser.budget import SessionBudget
+from palyra.browser.domain import limits
+from palyra.browser.domain.budget import SessionBudget
 
 
 def test_what_is_read_is_more_than_what_is_shown() -> None:

@@ -1,7 +1,7 @@
 """How far a document has come, as transcripts of events."""
 
-from palyra.browser.action import LoadState
-from palyra.browser.page_load import PageLoad
+from palyra.browser.domain.action import LoadState
+from palyra.browser.domain.document_state import PageLoad
 
 
 def test_a_document_goes_through_its_states() -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from palyra.browser.observation import LogEntry
-from palyra.browser.page_logs import MAX_TEXT_CHARS, LogRing, PageLogs
+from palyra.browser.domain.action import LogEntry
+from palyra.browser.domain.page_logs import MAX_TEXT_CHARS, LogRing, PageLogs
 
 SECRET = "s3cret-value"
 

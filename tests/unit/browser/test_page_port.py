@@ -1,7 +1,7 @@
 """The seams of the page layer fit what stands behind them."""
 
-from palyra.browser.cdp_pipe import CdpPipe
-from palyra.browser.page_port import Cdp
+from palyra.browser.domain.ports import Cdp
+from palyra.browser.engine.cdp_connection import CdpPipe
 
 
 def test_the_pipe_is_a_connection(pipe: CdpPipe | None = None) -> None:

@@ -3,9 +3,8 @@
 import pytest
 
 from fakes.page_view import ROOM, FixtureTab, actor_of
-from palyra.browser.action import ElementTarget, Type
-from palyra.browser.element_errors import StaleRef, UnknownRef
-from palyra.browser.observation import ObserveAsk, SnapshotForm
+from palyra.browser.domain.action import ElementTarget, ObserveAsk, SnapshotForm, Type
+from palyra.browser.domain.page_errors import StaleRef, UnknownRef
 from palyra.secret import Secret
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -3,11 +3,9 @@
 import pytest
 
 from fakes.page_view import ROOM, FixtureTab, actor_of, another_tab
-from palyra.browser.action import Click, ElementTarget
-from palyra.browser.element_errors import PageScriptFailed, StaleRef
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_errors import DocumentGone
-from palyra.browser.page_script import PageScript, PageWorlds
+from palyra.browser.domain.action import Click, ElementTarget, ObserveAsk
+from palyra.browser.domain.page_errors import DocumentGone, PageScriptFailed, StaleRef
+from palyra.browser.page.in_page_script import PageScript, PageWorlds
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

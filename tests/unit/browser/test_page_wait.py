@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from fakes.page_view import FixtureTab, actor_of
-from palyra.browser.action import Click, ElementTarget, LoadState, WaitFor
-from palyra.browser.element_errors import StaleRef, WaitTimedOut
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_errors import DialogOpen
+from palyra.browser.domain.action import Click, ElementTarget, LoadState, ObserveAsk, WaitFor
+from palyra.browser.domain.page_errors import DialogOpen, StaleRef, WaitTimedOut
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,7 +9,13 @@ import threading
 import pytest
 
 from fakes.eventually import eventually_sync
-from palyra.browser.process_look import descendants, is_ending, look_at_network, look_at_process, start_time
+from palyra.browser.engine.process_inspection import (
+    descendants,
+    is_ending,
+    look_at_network,
+    look_at_process,
+    start_time,
+)
 
 _SLEEP = "import sys; sys.stdin.read()"
 

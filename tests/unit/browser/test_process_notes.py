@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palyra.browser.process_look import start_time
-from palyra.browser.process_notes import Leftovers, Note, ProcessNotes
+from palyra.browser.engine.process_inspection import start_time
+from palyra.browser.engine.process_tree import Leftovers, Note, ProcessNotes
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fakes.eventually import eventually
-from palyra.browser import engine_limits as limits
-from palyra.browser.process_pool import BadPoolSize, PoolClosed, ProcessPool
-from palyra.browser.process_tree import StartFailed
+from palyra.browser.domain import limits
+from palyra.browser.engine.prewarm import BadPoolSize, PoolClosed, ProcessPool
+from palyra.browser.engine.process_tree import StartFailed
 
 
 class Browser:

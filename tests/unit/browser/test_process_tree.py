@@ -9,9 +9,9 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.processes import own_descriptors
-from palyra.browser.chromium_plan import CDP_READ_FD, CDP_WRITE_FD, INFO_FD
-from palyra.browser.process_look import start_time
-from palyra.browser.process_tree import ProcessTree, StartFailed, spawn
+from palyra.browser.engine.launch_plan import CDP_READ_FD, CDP_WRITE_FD, INFO_FD
+from palyra.browser.engine.process_inspection import start_time
+from palyra.browser.engine.process_tree import ProcessTree, StartFailed, spawn
 
 # Says that its first process is itself, waits at the gate, and answers on the pipe.
 BUILDS = """

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from palyra.browser import profile_archive
-from palyra.browser.archive_format import MAX_DEPTH, ArchiveTooLarge, Entry, MalformedArchive, read_archive
-from palyra.browser.profile_archive import DirectoryUnusable, pack, unpack
+from palyra.browser.profiles import archive as profile_archive
+from palyra.browser.profiles.archive import (
+    MAX_DEPTH,
+    ArchiveTooLarge,
+    DirectoryUnusable,
+    Entry,
+    MalformedArchive,
+    pack,
+    read_archive,
+    unpack,
+)
 
 
 @pytest.fixture

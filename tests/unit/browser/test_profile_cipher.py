@@ -5,9 +5,8 @@ import hmac
 
 import pytest
 
-from palyra.browser.profile_cipher import AesGcmHkdf
-from palyra.browser.profile_errors import ProfileDamaged
-from palyra.browser.profile_key import StateKey
+from palyra.browser.domain.profile import ProfileDamaged
+from palyra.browser.profiles.encryption import AesGcmHkdf, StateKey
 
 KEY, OTHER = StateKey(bytes(32)), StateKey(bytes([1]) * 32)
 NONCE = bytes(12)

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from fakes.session_scene import SessionScene
-from palyra.browser.profile_desk import ProfileDesk
-from palyra.browser.profile_errors import NoSuchProfile, ProfileExists, ProfilesFolderRolledBack
-from palyra.browser.session_manager import ProfileInUse
-from palyra.browser.session_view import Caller, ProfilesHead
+from palyra.browser.domain.profile import NoSuchProfile, ProfileExists, ProfilesFolderRolledBack
+from palyra.browser.domain.session_api import Caller, ProfilesHead
+from palyra.browser.service.profile_service import ProfileDesk
+from palyra.browser.service.session_manager import ProfileInUse
 
 ANNA, BEN = Caller(principal="agent:anna"), Caller(principal="user:ben")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.browser.profile_errors import ProfilesUnusable
-from palyra.browser.profile_files import MAX_ASIDE, ProfileFiles
+from palyra.browser.domain.profile import ProfilesUnusable
+from palyra.browser.profiles.ledger import MAX_ASIDE, ProfileFiles
 
 
 @pytest.fixture

@@ -5,14 +5,16 @@ import os
 import msgspec
 import pytest
 
-from palyra.browser.profile_cipher import AesGcmHkdf
-from palyra.browser.profile_errors import ProfileDamaged, ProfileKeyMissing, UnknownProfileFormat
-from palyra.browser.profile_format import (
+from palyra.browser.domain.profile import ProfileDamaged, ProfileKeyMissing, UnknownProfileFormat
+from palyra.browser.profiles.encryption import (
     HEADER_BYTES,
     MAGIC,
+    AesGcmHkdf,
     Kind,
     Place,
     Registry,
+    StateKey,
+    StateKeys,
     bind,
     read_header,
     seal,
@@ -20,7 +22,6 @@ from palyra.browser.profile_format import (
     unseal,
     unseal_registry,
 )
-from palyra.browser.profile_key import StateKey, StateKeys
 from palyra.errors import PalyraError
 
 KEY = StateKey(bytes(32))

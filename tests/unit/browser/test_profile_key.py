@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from palyra.browser.profile_errors import ProfileKeyBad, ProfileKeyMissing
-from palyra.browser.profile_key import MAX_KEYS, StateKey, StateKeys, parse_keys
+from palyra.browser.domain.profile import ProfileKeyBad, ProfileKeyMissing
+from palyra.browser.profiles.encryption import MAX_KEYS, StateKey, StateKeys, parse_keys
 
 ONE, TWO = bytes([1]) * 32, bytes([250]) * 32
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from palyra.browser.profile_errors import ProfileKeyBad
-from palyra.browser.profile_key import VARIABLE
-from palyra.browser.profile_key_file import state_keys
+from palyra.browser.domain.profile import ProfileKeyBad
+from palyra.browser.profiles.encryption import VARIABLE
+from palyra.browser.profiles.opening import state_keys
 
 KEY = base64.b64encode(bytes([7]) * 32).decode()
 

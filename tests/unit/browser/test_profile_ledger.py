@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fakes.profile_scene import ANNA, ProfileScene, snapshot
-from palyra.browser.profile_errors import ProfilesUnusable
-from palyra.browser.profile_ledger import COPY, REGISTRY, Found
+from palyra.browser.domain.profile import ProfilesUnusable
+from palyra.browser.profiles.ledger import COPY, REGISTRY, Found
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from palyra.browser.profile_errors import BadProfile
-from palyra.browser.profile_record import (
+from palyra.browser.domain.profile import (
     MAX_TABS,
+    BadProfile,
     PersistedSessionSnapshot,
     TabState,
     checked_colour,

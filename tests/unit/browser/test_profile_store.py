@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from fakes.profile_scene import ANNA, BEN, NEW, OLD, ProfileScene, snapshot
-from palyra.browser.profile_errors import (
+from palyra.browser.domain.profile import (
+    MAX_PROFILES_PER_PRINCIPAL,
+    MAX_SNAPSHOT_BYTES,
     BadProfile,
     NoSuchProfile,
     NothingToAccept,
     NotPersistent,
+    PersistedSessionSnapshot,
     ProfileChanged,
     ProfileExists,
     ProfilesFolderRolledBack,
@@ -17,9 +20,8 @@ from palyra.browser.profile_errors import (
     SnapshotTooLarge,
     TooManyProfiles,
 )
-from palyra.browser.profile_format import MAX_LINEAGE
-from palyra.browser.profile_record import MAX_PROFILES_PER_PRINCIPAL, MAX_SNAPSHOT_BYTES, PersistedSessionSnapshot
-from palyra.browser.session_view import ProfilesHead
+from palyra.browser.domain.session_api import ProfilesHead
+from palyra.browser.profiles.encryption import MAX_LINEAGE
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from palyra.browser import refs
-from palyra.browser.element_errors import UnknownRef
-from palyra.browser.refs import Bound, RefBook, RefCounter, nearest, ranked, shown
+from palyra.browser.domain import page_tree
+from palyra.browser.domain.page_errors import UnknownRef
+from palyra.browser.domain.page_tree import Bound, RefBook, RefCounter, nearest, ranked, shown
 
 
 def bound(number: int, name: str = "Buy", loader: str = "l") -> Bound:
@@ -35,7 +35,7 @@ def test_a_ref_of_another_tab_and_one_that_was_never_given() -> None:
 
 @pytest.mark.promise("P-limits")
 def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refs, "MAX_REFS", 3)
+    monkeypatch.setattr(page_tree, "MAX_REFS", 3)
     book = RefBook(RefCounter())
     given = [book.bind(bound(number)) for number in range(5)]
     assert len(book) == 3

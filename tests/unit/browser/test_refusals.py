@@ -2,8 +2,8 @@
 
 import pytest
 
-from palyra.browser.page_errors import SchemeRefused
-from palyra.browser.refusals import MAX_REFUSALS, Refusals
+from palyra.browser.domain.page_address import MAX_REFUSALS, Refusals
+from palyra.browser.domain.page_errors import SchemeRefused
 from palyra.errors import Denied
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from palyra.browser.render import cut_bytes, render
-from palyra.browser.tree import PageNode
+from palyra.browser.domain.page_tree import PageNode, cut_bytes, render
 
 
 def node(role: str, name: str = "", number: int = 1, **states: str) -> PageNode:

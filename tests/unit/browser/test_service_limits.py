@@ -2,9 +2,9 @@
 
 import pytest
 
-from palyra.browser import service_limits as limits
-from palyra.browser.budget import SessionBudget
-from palyra.browser.storage_state import MAX_DOCUMENT_BYTES
+from palyra.browser.domain import limits
+from palyra.browser.domain.budget import SessionBudget
+from palyra.browser.profiles.storage_state import MAX_DOCUMENT_BYTES
 
 
 @pytest.mark.promise("P-limits")

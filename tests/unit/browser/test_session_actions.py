@@ -5,11 +5,18 @@ from pathlib import Path
 import pytest
 
 from fakes.page_scene import page_scene
-from palyra.browser.action import BadAction, Click, ElementTarget, Evaluate, ExportPdf, SetPermissions
-from palyra.browser.budget import BudgetSpent, TooLarge
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_errors import EvaluateDenied, UnknownPermission
-from palyra.browser.session_pages import DialogPolicy, PageSettings
+from palyra.browser.domain.action import (
+    BadAction,
+    Click,
+    ElementTarget,
+    Evaluate,
+    ExportPdf,
+    ObserveAsk,
+    SetPermissions,
+)
+from palyra.browser.domain.budget import BudgetSpent, TooLarge
+from palyra.browser.domain.page_errors import EvaluateDenied, UnknownPermission
+from palyra.browser.tabs.session_tabs import DialogPolicy, PageSettings
 
 ASKING = "<script>document.title = confirm('sure?') + ' ' + prompt('who?')</script>"
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fakes.session_scene import Broken, SessionScene
-from palyra.browser.browser_session import BrowserSession
-from palyra.browser.session_closing import end_session
-from palyra.browser.session_view import Caller, SessionAsk
+from palyra.browser.domain.session_api import Caller, SessionAsk
+from palyra.browser.service.session import BrowserSession
+from palyra.browser.service.session_lifecycle import end_session
 from palyra.ids import Ulid
 
 ANNA = Caller(principal="agent:anna")

@@ -1,8 +1,8 @@
 """Cookies of a running browser: those it would forget are kept, and one that no document may hold costs no other."""
 
 from fakes.session_scene import StandInCdp
-from palyra.browser.session_cookies import all_cookies, forgettable, put_cookies, restore
-from palyra.browser.storage_state import read_storage_state
+from palyra.browser.profiles.storage_state import read_storage_state
+from palyra.browser.service.storage_transfer import all_cookies, forgettable, put_cookies, restore
 
 
 def cookie(name: str, value: str = "v", **more: object) -> dict[str, object]:

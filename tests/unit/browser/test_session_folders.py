@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.browser.session_folders import FoldersUnusable, SessionFolders
+from palyra.browser.tabs.download_folder import FoldersUnusable, SessionFolders
 
 
 def test_a_folder_goes_with_its_session_and_leftovers_are_collected(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
 import pytest
 
-from palyra.browser.budget import SessionBudget
-from palyra.browser.service_limits import MAX_HOST_RULES
-from palyra.browser.session_grant import BadSessionHosts, grant_for
-from palyra.browser.session_view import Caller, SessionAsk
-from palyra.egress.grant import EgressGrant
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.refusal import AddressForbidden, HostNotAllowed
-from palyra.egress.rules import BadHostRule
-from palyra.egress.target import Target
+from palyra.browser.domain.budget import SessionBudget
+from palyra.browser.domain.limits import MAX_HOST_RULES
+from palyra.browser.domain.session_api import Caller, SessionAsk
+from palyra.browser.service.session_lifecycle import BadSessionHosts, grant_for
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import AddressForbidden, HostNotAllowed
+from palyra.egress.domain.rules import BadHostRule
+from palyra.egress.domain.target import Target
 
 ME = Caller(principal="agent:a", run_id="R", call_id="C")
 SERVICE = EgressProxyPolicyService(frozenset)

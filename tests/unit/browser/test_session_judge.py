@@ -3,9 +3,9 @@
 import pytest
 
 from fakes.egress_scene import make_grant
-from palyra.browser.session_judge import SessionRequestJudge, target_of
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.refusal import EgressRefused, HostNotAllowed
+from palyra.browser.service.chromium_session_proxy import SessionRequestJudge, target_of
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import EgressRefused, HostNotAllowed
 
 JUDGE = SessionRequestJudge(EgressProxyPolicyService(frozenset), make_grant("shop.example", "*.cdn.example:443"))
 

@@ -2,8 +2,16 @@
 
 import pytest
 
-from palyra.browser.session_log import ACTED, MAX_EVENTS, MAX_REFUSALS, MAX_TEXT_CHARS, REFUSED, SessionLog
-from palyra.browser.session_view import Caller, SessionEvent
+from palyra.browser.domain.session_api import (
+    ACTED,
+    MAX_EVENTS,
+    MAX_REFUSALS,
+    MAX_TEXT_CHARS,
+    REFUSED,
+    Caller,
+    SessionEvent,
+    SessionLog,
+)
 
 
 def log() -> SessionLog:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from fakes.session_scene import Broken, SessionScene
-from palyra.browser.budget import SessionOver
-from palyra.browser.profile_errors import NoSuchProfile
-from palyra.browser.session_manager import ProfileInUse, SessionManager, Stopping, TooManySessions
-from palyra.browser.session_view import BadRequest, Caller, NoSuchSession, SessionAsk
+from palyra.browser.domain.budget import SessionOver
+from palyra.browser.domain.profile import NoSuchProfile
+from palyra.browser.domain.session_api import BadRequest, Caller, NoSuchSession, SessionAsk
+from palyra.browser.service.session_manager import ProfileInUse, SessionManager, Stopping, TooManySessions
 
 ANNA, BEN, OPERATOR = Caller(principal="agent:anna"), Caller(principal="user:ben"), Caller(operator="user:o")
 

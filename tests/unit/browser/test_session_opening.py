@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from fakes.session_scene import Broken, SessionScene
-from palyra.browser.action import SetViewport
-from palyra.browser.budget import BadBudget
-from palyra.browser.download_folder import Announced
-from palyra.browser.session_closing import end_session
-from palyra.browser.session_grant import BadSessionHosts
-from palyra.browser.session_view import Caller, SessionAsk
+from palyra.browser.domain.action import SetViewport
+from palyra.browser.domain.budget import BadBudget
+from palyra.browser.domain.session_api import Caller, SessionAsk
+from palyra.browser.service.session_lifecycle import BadSessionHosts, end_session
+from palyra.browser.tabs.download_folder import Announced
 from palyra.ids import Ulid
 
 ANNA = Caller(principal="agent:anna", run_id="R", call_id="C")

@@ -10,8 +10,7 @@ import pytest_asyncio
 
 from fakes.eventually import eventually
 from fakes.page_scene import EVIL, OTHER, SECRET, SHOP, NotAllowed, PageScene, page_scene
-from palyra.browser import session_pages
-from palyra.browser.action import (
+from palyra.browser.domain.action import (
     Back,
     BadAction,
     CloseTab,
@@ -21,6 +20,7 @@ from palyra.browser.action import (
     HandleDialog,
     LoadState,
     Navigate,
+    ObserveAsk,
     OpenTab,
     Reload,
     ResetState,
@@ -28,8 +28,7 @@ from palyra.browser.action import (
     SetViewport,
     SwitchTab,
 )
-from palyra.browser.observation import ObserveAsk
-from palyra.browser.page_errors import (
+from palyra.browser.domain.page_errors import (
     DialogOpen,
     NavigationFailed,
     NoDialog,
@@ -38,6 +37,7 @@ from palyra.browser.page_errors import (
     SchemeRefused,
     UnknownTab,
 )
+from palyra.browser.tabs import session_tabs
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -282,7 +282,7 @@ async def test_actions_run_one_at_a_time_in_the_order_of_asking(scene: PageScene
 async def test_a_browser_whose_first_page_never_comes_is_late_and_no_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_pages, "START_SECONDS", 0.0)
+    monkeypatch.setattr(session_tabs, "START_SECONDS", 0.0)
     async with page_scene(tmp_path) as scene:
         with pytest.raises(PageTimeout, match="first page was not ready"):
             await scene.open()

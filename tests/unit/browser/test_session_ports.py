@@ -1,6 +1,6 @@
 """What joins a session to its surroundings is what the daemon has."""
 
-from palyra.browser.session_ports import PagesNeeds
+from palyra.browser.service.session import PagesNeeds
 
 
 def test_pages_get_everything_they_are_made_from() -> None:

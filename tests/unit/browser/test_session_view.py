@@ -1,6 +1,6 @@
 """Values of the daemon's socket: an error in a report is an error, and nothing of a cookie is its value."""
 
-from palyra.browser.session_view import ActReport, CookieView, NoSuchSession, SessionState
+from palyra.browser.domain.session_api import ActReport, CookieView, NoSuchSession, SessionState
 
 
 def test_a_session_that_is_not_there_is_not_found() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.browser.sniff import Content, sniff
+from palyra.browser.domain.content_sniffing import Content, sniff
 
 
 def zipped(*names: str) -> bytes:

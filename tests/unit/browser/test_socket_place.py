@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.browser.socket_place import SOCKET_NAME, TOKEN_NAME, BrowserAway, SocketExposed, SocketPlace
+from palyra.browser.service.access import SOCKET_NAME, TOKEN_NAME, BrowserAway, SocketExposed, SocketPlace
 
 
 def test_the_token_is_for_the_owner_and_new_each_time(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.storage_state import (
+from palyra.browser.profiles.storage_state import (
     MAX_COOKIES,
     MAX_DOCUMENT_BYTES,
     BadStorageState,

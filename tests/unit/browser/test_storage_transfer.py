@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from fakes.session_scene import SessionScene
-from palyra.browser.session_closing import end_session
-from palyra.browser.session_view import Caller, SessionAsk
-from palyra.browser.storage_state import BadStorageState, origin_of_url
-from palyra.browser.storage_transfer import import_state
-from palyra.egress.refusal import HostNotAllowed
+from palyra.browser.domain.session_api import Caller, SessionAsk
+from palyra.browser.profiles.storage_state import BadStorageState, origin_of_url
+from palyra.browser.service.session_lifecycle import end_session
+from palyra.browser.service.storage_transfer import import_state
+from palyra.egress.domain.refusal import HostNotAllowed
 from palyra.ids import Ulid
 
 ANNA = Caller(principal="agent:anna")

@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.action import Dialog
-from palyra.browser.page_errors import SchemeRefused
-from palyra.browser.page_logs import PageLogs
-from palyra.browser.page_outcome import MAX_CONSOLE_ERRORS, MAX_REFUSED, Mark, OutcomeTeller
-from palyra.browser.refusals import Refusals
-from palyra.browser.session_actions import Done
-from palyra.browser.tab_actions import PERMISSIONS
-from palyra.browser.tab_page import TabPage
+from palyra.browser.domain.action import Dialog
+from palyra.browser.domain.page_address import Refusals
+from palyra.browser.domain.page_errors import SchemeRefused
+from palyra.browser.domain.page_logs import PageLogs
+from palyra.browser.tabs.tab import TabPage
+from palyra.browser.tabs.tab_actions import MAX_CONSOLE_ERRORS, MAX_REFUSED, PERMISSIONS, Done, Mark, OutcomeTeller
 
 SECRET = "s3cret-value"
 

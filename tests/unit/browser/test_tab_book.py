@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.budget import BudgetSpent, SessionBudget, SessionMeter
-from palyra.browser.page_errors import UnknownTab
-from palyra.browser.refusals import Refusals
-from palyra.browser.tab_book import TabBook
-from palyra.browser.tab_page import TabPage
+from palyra.browser.domain.budget import BudgetSpent, SessionBudget, SessionMeter
+from palyra.browser.domain.page_address import Refusals
+from palyra.browser.domain.page_errors import UnknownTab
+from palyra.browser.tabs.tab import TabBook, TabPage
 
 
 def book(most: int = 3) -> TabBook:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from palyra.browser.action import Dialog, LoadState
-from palyra.browser.cdp_codec import CdpEvent
-from palyra.browser.cdp_pipe import TargetGone
-from palyra.browser.page_errors import DocumentGone, PageTimeout, TabCrashed
-from palyra.browser.tab_page import TabPage, shows_forbidden
+from palyra.browser.domain.action import Dialog, LoadState
+from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.domain.page_errors import DocumentGone, PageTimeout, TabCrashed
+from palyra.browser.engine.cdp_connection import TargetGone
+from palyra.browser.tabs.tab import TabPage, shows_forbidden
 
 
 class Silent:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fakes.page_scene import OTHER, PageScene, page_scene
-from palyra.browser.action import OpenTab, Scroll
-from palyra.browser.page_errors import UnknownPermission
-from palyra.browser.profile_record import TabState
+from palyra.browser.domain.action import OpenTab, Scroll
+from palyra.browser.domain.page_errors import UnknownPermission
+from palyra.browser.domain.profile import TabState
 
 TALL = "<title>Tall</title><div style='height: 9000px; width: 5000px'></div>"
 

@@ -11,12 +11,12 @@ import pytest_asyncio
 
 from fakes.eventually import eventually
 from fakes.page_scene import PageScene, page_scene
-from palyra.browser.action import CloseTab, Evaluate, Navigate, OpenTab, ResetState, SwitchTab
-from palyra.browser.budget import BudgetSpent
-from palyra.browser.chromium_process import NetworkServiceDied
-from palyra.browser.fences import NETWORK_SERVICE
-from palyra.browser.page_errors import PageTimeout, TabCrashed
-from palyra.browser.process_look import descendants, look_at_process
+from palyra.browser.domain.action import CloseTab, Evaluate, Navigate, OpenTab, ResetState, SwitchTab
+from palyra.browser.domain.budget import BudgetSpent
+from palyra.browser.domain.page_errors import PageTimeout, TabCrashed
+from palyra.browser.engine.chromium import NetworkServiceDied
+from palyra.browser.engine.isolation_layers import NETWORK_SERVICE
+from palyra.browser.engine.process_inspection import descendants, look_at_process
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,9 +5,8 @@ import logging
 import pytest
 
 from fakes.page_view import ROOM, FixtureTab, actor_of
-from palyra.browser.action import ElementTarget, Press, Type
-from palyra.browser.element_errors import BadKey, InputStrayed, NotEditable, SecretWrongOrigin, StaleRef
-from palyra.browser.observation import ObserveAsk
+from palyra.browser.domain.action import ElementTarget, ObserveAsk, Press, Type
+from palyra.browser.domain.page_errors import BadKey, InputStrayed, NotEditable, SecretWrongOrigin, StaleRef
 from palyra.errors import PalyraError
 from palyra.secret import Secret
 

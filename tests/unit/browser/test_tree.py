@@ -1,6 +1,6 @@
 """Rows of a page as a tree, and the parts of it that are asked for."""
 
-from palyra.browser.tree import PageNode, found, graft, grow, only_interactive, shallow, tidy
+from palyra.browser.domain.page_tree import PageNode, found, graft, grow, only_interactive, shallow, tidy
 
 
 def same(text: str) -> str:

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from palyra.browser.action import Upload
-from palyra.browser.element_errors import UploadRefused
-from palyra.browser.upload_folder import UploadFolder
+from palyra.browser.domain.action import Upload
+from palyra.browser.domain.page_errors import UploadRefused
+from palyra.browser.engine.browser_folders import UploadFolder
 
 T = TypeVar("T")
 

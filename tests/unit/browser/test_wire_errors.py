@@ -1,7 +1,7 @@
 """Errors through the socket: the same class with the same text, and never more than metadata can hold."""
 
-from palyra.browser.budget import TooFast
-from palyra.browser.wire_errors import MAX_DOCUMENT_BYTES, decode_error, encode_error
+from palyra.browser.domain.budget import TooFast
+from palyra.browser.service.wire import MAX_DOCUMENT_BYTES, decode_error, encode_error
 from palyra.errors import ExitCode, RemoteError, exit_code_of
 
 

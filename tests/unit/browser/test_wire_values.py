@@ -5,14 +5,24 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from palyra.browser import action as actions
-from palyra.browser import session_view as views
-from palyra.browser.action import Action, BadAction, BadTarget, ElementTarget, LoadState, MouseButton, PictureFormat
-from palyra.browser.download import Folder, Reason
-from palyra.browser.download_record import DownloadRecord
-from palyra.browser.live import LiveFrame, OperatorDoes, OperatorInput
-from palyra.browser.observation import ChromiumObserveSnapshot, LogEntry, ObserveAsk, SnapshotForm
-from palyra.browser.wire_values import read, read_action, write, write_action
+from palyra.browser.domain import action as actions
+from palyra.browser.domain import session_api as views
+from palyra.browser.domain.action import (
+    Action,
+    BadAction,
+    BadTarget,
+    ChromiumObserveSnapshot,
+    ElementTarget,
+    LoadState,
+    LogEntry,
+    MouseButton,
+    ObserveAsk,
+    PictureFormat,
+    SnapshotForm,
+)
+from palyra.browser.domain.download import DownloadRecord, Folder, Reason
+from palyra.browser.domain.session_api import LiveFrame, OperatorDoes, OperatorInput
+from palyra.browser.service.wire import read, read_action, write, write_action
 from palyra.secret import Secret
 from palyra.wire.browser.v1 import browser_pb2 as wire
 

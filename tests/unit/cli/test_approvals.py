@@ -4,7 +4,7 @@ import pytest
 
 from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
 from fakes.tiny_api import TinyApi
-from palyra.cli.approvals import render_approval, render_touches, render_verdict
+from palyra.cli.commands.approvals import render_approval, render_touches, render_verdict
 from palyra.client.protocol import convert_view
 from palyra.client.views import ApprovalView
 

@@ -7,7 +7,7 @@ import pytest
 
 from fakes.command_line import CommandLine, command_line_in
 from palyra.signing.ed25519 import Ed25519Signer
-from palyra.tools.attestation import ToolAttestation, attest
+from palyra.signing.tool_attestation import ToolAttestation, attest
 
 CALL = ToolAttestation(
     call_id="01CA",

@@ -3,8 +3,8 @@ from typing import Any
 import click
 import pytest
 
-from palyra.browser.tool_arguments import steps_of
-from palyra.cli.browser_words import spoken_action, spoken_element
+from palyra.cli.commands.browser import spoken_action, spoken_element
+from palyra.executors.browser.arguments import steps_of
 
 
 @pytest.mark.parametrize(

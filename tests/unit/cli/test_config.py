@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.cli.config import as_toml
+from palyra.cli.commands.config import as_toml
 from palyra.cli.main import run
-from palyra.config.settings import Settings
+from palyra.daemon.settings import Settings
 
 
 @pytest.fixture(autouse=True)

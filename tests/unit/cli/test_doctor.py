@@ -9,16 +9,15 @@ import pytest
 
 from fakes.loopback import serving
 from fakes.tiny_api import TOKEN, TinyApi
-from palyra.cli.doctor import running_daemon
+from palyra.cli.commands.doctor import running_daemon
 from palyra.cli.invocation import Invocation
 from palyra.cli.main import run
+from palyra.doctor.attacks import runner
+from palyra.doctor.attacks.attempt import AttackClass
+from palyra.doctor.attacks.catalogue import ATTEMPTS
+from palyra.doctor.attacks.verdict import AttackReport, Result, Verdict
 from palyra.doctor.report import Status
-from palyra.sandbox.attacks import attack_runner
-from palyra.sandbox.attacks.attack_report import AttackReport
-from palyra.sandbox.attacks.attempt import AttackClass
-from palyra.sandbox.attacks.catalogue import ATTEMPTS
-from palyra.sandbox.attacks.verdict import Result, Verdict
-from palyra.sandbox.profile import SandboxTier
+from palyra.sandbox.domain.profile import SandboxTier
 
 
 @pytest.fixture
@@ -120,7 +119,7 @@ def attacked(monkeypatch: pytest.MonkeyPatch) -> Any:
             progress(tiers[0], ATTEMPTS[0], 2, 9)
             return AttackReport(verdicts=verdicts, user=0, seconds=0.1)
 
-        monkeypatch.setattr(attack_runner, "attack", attack)
+        monkeypatch.setattr(runner, "attack", attack)
         return asked
 
     return give

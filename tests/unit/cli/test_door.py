@@ -8,10 +8,9 @@ import pytest
 from fakes.command_line import command_line_in
 from fakes.loopback import ScriptedServer, read_request, serving
 from fakes.tiny_api import TOKEN, TinyApi
-from palyra.cli.door import open_client, tell_of_newer_settings
-from palyra.cli.invocation import Invocation
-from palyra.client import local
-from palyra.client.local import ForeignListener
+from palyra.cli.invocation import Invocation, open_client, tell_of_newer_settings
+from palyra.client import address
+from palyra.client.address import ForeignListener
 
 
 @pytest.fixture
@@ -78,7 +77,7 @@ def test_a_port_that_another_user_took_is_not_spoken_to(
     heard: list[bytes] = []
     with ScriptedServer([lambda connection: heard.append(read_request(connection))]) as server:
         announce(invocation, f"http://127.0.0.1:{server.port}")
-        monkeypatch.setattr(local, "listener_uids", lambda port: {os.geteuid() + 1})
+        monkeypatch.setattr(address, "listener_uids", lambda port: {os.geteuid() + 1})
         with pytest.raises(ForeignListener), open_client(invocation):
             pass
     assert heard == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palyra.cli.main import run
-from palyra.egress import resolver
+from palyra.egress.proxy import resolver
 
 SETTINGS = """
 [sandbox]

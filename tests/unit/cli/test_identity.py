@@ -5,9 +5,9 @@ import pytest
 
 from fakes.command_line import CommandLine, command_line_in
 from fakes.identity_house import DeviceKey
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway
+from palyra.daemon.gateway_wiring import Gateway
+from palyra.daemon.settings import Settings
 from palyra.identity.device import DeviceId, DeviceKind
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.config.toml_file import SettingsUnreadable
+from palyra.config.load import SettingsUnreadable
 
 
 def test_options_win_over_the_environment(tmp_path: Path) -> None:

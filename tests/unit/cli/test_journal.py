@@ -151,7 +151,7 @@ def test_the_newest_checkpoint_is_printed(house):
 
 @pytest.mark.timeout(60)
 def test_follow_goes_on_with_what_is_recorded(house, monkeypatch):
-    import palyra.journal.follow as follow_module
+    from palyra.store.sqlite import reader as follow_module
 
     stop, follow = threading.Event(), follow_module.follow
 

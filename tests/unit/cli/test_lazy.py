@@ -6,12 +6,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from palyra.cli.lazy import CommandMissing, LazyCommand, LazyGroup, load
+from palyra.cli.command_table import CommandMissing, LazyCommand, LazyGroup, load
 
 TABLE = {
-    "config": LazyCommand("palyra.cli.config:config", "Show settings."),
+    "config": LazyCommand("palyra.cli.commands.config:config", "Show settings."),
     "absent": LazyCommand("palyra.cli.no_such_noun:absent", "Not there."),
-    "wrong": LazyCommand("palyra.cli.config:as_toml", "Not a command."),
+    "wrong": LazyCommand("palyra.cli.commands.config:as_toml", "Not a command."),
     "broken": LazyCommand("tests_broken_module:x", "Imports something that is not there."),
 }
 
@@ -22,13 +22,13 @@ def group() -> LazyGroup:
 
 
 def test_help_lists_the_table_and_imports_nothing(group: LazyGroup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "palyra.cli.config", raising=False)
+    monkeypatch.delitem(sys.modules, "palyra.cli.commands.config", raising=False)
     result = CliRunner().invoke(group, ["--help"])
     assert result.exit_code == 0
     for name, entry in TABLE.items():
         assert f"{name} " in result.stdout
         assert entry.help in result.stdout
-    assert "palyra.cli.config" not in sys.modules
+    assert "palyra.cli.commands.config" not in sys.modules
 
 
 def test_a_called_command_is_imported(group: LazyGroup) -> None:

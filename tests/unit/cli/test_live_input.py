@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.cli.live_input import LiveInput, read_ready
+from palyra.cli.commands.run import LiveInput, read_ready
 
 
 def pipe() -> tuple[int, int]:

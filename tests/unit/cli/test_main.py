@@ -10,8 +10,8 @@ import click
 import pytest
 
 from palyra.cli import main as program
+from palyra.cli.command_table import LazyCommand, load
 from palyra.cli.invocation import Invocation, json_option, pass_invocation
-from palyra.cli.lazy import LazyCommand, load
 from palyra.cli.main import COMMANDS, asks_for_json, root, run, run_as_program
 from palyra.errors import Denied, LimitExceeded, NeedsApproval, RemoteError, Unavailable
 

@@ -1,5 +1,5 @@
 from fakes.daemon import Place
-from palyra.cli.mcp_servers import render_server
+from palyra.cli.commands.mcp import render_server
 from palyra.client.views import McpServerView
 
 

@@ -9,11 +9,11 @@ import pytest
 from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
 from fakes.identity_house import ACTOR, DeviceKey
 from fakes.node_house import node_record, request_record
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway
+from palyra.daemon.gateway_wiring import Gateway
+from palyra.daemon.settings import Settings
 from palyra.identity.device import DeviceId, DeviceKind
-from palyra.nodes.records import DeviceCapabilityView
+from palyra.nodes.domain.records import DeviceCapabilityView
 
 LIGHT = DeviceCapabilityView(name="light.on", description="Switches a lamp on.", local_mediation=True)
 

@@ -10,8 +10,8 @@ from typing import IO
 
 import pytest
 
-from palyra.cli.node_person import TerminalPerson
-from palyra.cli.output import Output
+from palyra.cli.commands.node import TerminalPerson
+from palyra.cli.terminal import Output
 
 
 class Terminal:

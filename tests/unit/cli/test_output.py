@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.cli.output import Output, aligned, one_line, printable
+from palyra.cli.terminal import Output, aligned, one_line, printable
 from palyra.errors import InternalError
 from palyra.ids import CallId
 from palyra.secret import REDACTED, Secret

@@ -6,11 +6,10 @@ from fakes.command_line import command_line_in
 from fakes.daemon import Place
 from fakes.node_house import code_record, pairing_record
 from fakes.pairing_scene import Device
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway
-from palyra.nodes.pairing_code import ServerAddress, parse_code
-from palyra.nodes.records import DeviceFacts
+from palyra.daemon.gateway_wiring import Gateway
+from palyra.daemon.settings import Settings
+from palyra.devicelink.pairing.code import DeviceFacts, ServerAddress, parse_code
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ import pytest
 
 from palyra.cli.main import run
 from palyra.clock import SystemClock
-from palyra.identity.principal import Principal
-from palyra.journal.event import NewEvent
-from palyra.journal.redact import Redactor
-from palyra.journal.sqlite import DATABASE_NAME, SqliteStore
+from palyra.ids import Principal
+from palyra.journal.redaction import Redactor
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.entities import EntityDirectory
-from palyra.policy.loader import load_bundle
+from palyra.policy.policy_files import load_bundle
 from palyra.policy.request import policy_request_to_json, tool_request
 from palyra.signing.ed25519 import Ed25519Signer
+from palyra.store.event import NewEvent
+from palyra.store.sqlite.store import DATABASE_NAME, SqliteStore
 
 NO_BOT = '@id("no-bot") forbid(principal == Agent::"bot", action, resource == Tool::"echo");'
 

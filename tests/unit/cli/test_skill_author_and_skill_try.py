@@ -7,10 +7,10 @@ import pytest
 import wasmtime
 
 from fakes.skill_project import Author, working_in
-from palyra.cli.skill_author import unsigned_place
-from palyra.skills.artifact import SkillArtifact, read_artifact
-from palyra.skills.assembly import BuiltModules, assemble
-from palyra.skills.project_files import read_project
+from palyra.cli.commands.skills.author import unsigned_place
+from palyra.skills.build.project import BuiltModules, assemble
+from palyra.skills.build.project_files import read_project
+from palyra.skills.package.artifact import SkillArtifact, read_artifact
 
 
 def test_the_project_is_the_current_folder_by_default(tmp_path):

@@ -6,9 +6,8 @@ import pytest
 
 from fakes.skill_project import Author
 from palyra.ids import RunId
-from palyra.skills.project import Language
-from palyra.skills.project_files import template
-from palyra.skills.scaffold import fill, project_names
+from palyra.skills.build.project import Language, fill, project_names
+from palyra.skills.build.project_files import template
 
 ON = '[skills]\nbuilder_enabled = true\n[tools]\npreapproved = ["fs.*"]\n'
 

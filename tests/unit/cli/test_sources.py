@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from palyra.cli.sources import SourceTooLarge, SourceUnreadable, read_file, read_file_or_stdin, read_text_argument
+from palyra.cli.terminal import SourceTooLarge, SourceUnreadable, read_file, read_file_or_stdin, read_text_argument
 
 
 def test_text_is_taken_as_typed() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
 from fakes.tiny_api import TinyApi
-from palyra.cli.tools import render_tool
+from palyra.cli.commands.call import render_tool
 from palyra.client.protocol import convert_view
 from palyra.client.views import ToolView
 

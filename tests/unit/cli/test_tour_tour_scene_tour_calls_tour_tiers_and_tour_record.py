@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from palyra.cli.commands.tour import Steps, TourSurprised
 from palyra.cli.main import run
-from palyra.cli.output import Output
-from palyra.cli.tour_scene import Steps, TourSurprised
+from palyra.cli.terminal import Output
 
 
 @pytest.fixture

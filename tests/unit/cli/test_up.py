@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.daemon import PALYRA, Place
-from palyra.cli.up import command_of
+from palyra.cli.commands.up import command_of
 
 
 def test_people_are_told_the_address_the_token_and_the_places(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from fakes.command_line import command_line_in
-from palyra.cli.vault import ValueMissing, _text
+from palyra.cli.commands.credentials import ValueMissing, _text
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 
 from fakes.command_line import CommandLine, command_line_in, put_tiny_api_behind_the_door
 from fakes.fleet_scene import FleetScene, numbered
-from palyra.config.settings import Settings
 from palyra.config.state_dir import StateDir
-from palyra.daemons.gateway import Gateway
-from palyra.workers.fleet_policy import WorkerFleetPolicy
+from palyra.daemon.gateway_wiring import Gateway
+from palyra.daemon.settings import Settings
+from palyra.fleet.domain.policy import WorkerFleetPolicy
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fakes.tiny_api import TinyApi
-from palyra.client.asgi import AsyncAsgiTransport, StartupFailed
 from palyra.client.blocking import BlockingTransport
 from palyra.client.client import Client
+from palyra.client.in_process import AsyncAsgiTransport, StartupFailed
 from palyra.client.protocol import DEFAULT_LIMITS, BadAnswer, ConnectionLost, get
 
 

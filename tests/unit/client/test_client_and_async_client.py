@@ -13,8 +13,7 @@ from fakes.loopback import serving
 from fakes.tiny_api import TOKEN, TinyApi
 from palyra.client import operations
 from palyra.client.address import PlaintextRefused, UnusableToken
-from palyra.client.async_client import AsyncClient
-from palyra.client.client import Client
+from palyra.client.client import AsyncClient, Client
 
 
 def test_the_package_offers_both_lazily() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from palyra.client.following import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
+from palyra.client.events import Emit, Head, OpenStream, Pause, ReadChunk, Script, follow_call
 from palyra.client.protocol import (
     ApiError,
     BadAnswer,

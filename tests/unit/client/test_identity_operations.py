@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from palyra.client import identity_operations
+from palyra.client import admin_operations
 from palyra.client.protocol import Operation, Request, Response
 from palyra.client.views import IdentityView
 
@@ -19,12 +19,12 @@ def exchange(operation: Operation[IdentityView]) -> tuple[Request, Any]:
 
 
 def test_identity_is_asked_for_and_kept_whole() -> None:
-    request, view = exchange(identity_operations.identity())
+    request, view = exchange(admin_operations.identity())
     assert (request.method, request.path) == ("GET", "/v1/identity")
     assert view.trust_domain == "palyra-x" and view.document["new_field"] == 1
 
 
 def test_a_rotation_says_nothing_more() -> None:
-    request, view = exchange(identity_operations.rotate_authority())
+    request, view = exchange(admin_operations.rotate_authority())
     assert (request.method, request.path, json.loads(request.body)) == ("POST", "/v1/identity/rotation", {})
     assert view.authorities == [{"state": "current"}]

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from palyra.client import local
-from palyra.client.address import PlaintextRefused
-from palyra.client.local import ForeignListener, NoDaemon, find_daemon, listener_uids, started_before
+from palyra.client import address
+from palyra.client.address import (
+    ForeignListener,
+    NoDaemon,
+    PlaintextRefused,
+    find_daemon,
+    listener_uids,
+    started_before,
+)
 from palyra.secret import Secret
 
 
@@ -87,7 +93,7 @@ def test_the_token_does_not_leave_the_machine_in_plain_text(tmp_path: Path) -> N
 
 def test_a_port_taken_over_by_another_user_gets_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
-    monkeypatch.setattr(local, "listener_uids", lambda port: {os.geteuid() + 1} if port == 7142 else set())
+    monkeypatch.setattr(address, "listener_uids", lambda port: {os.geteuid() + 1} if port == 7142 else set())
     with pytest.raises(ForeignListener):
         find_daemon(tmp_path)
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from palyra.client import operations
-from palyra.client.async_client import AsyncClient
-from palyra.client.client import Client
+from palyra.client.client import AsyncClient, Client
 from palyra.client.protocol import BadAnswer, Operation, Request, Response
 from palyra.limits import MAX_CALL_TIMEOUT_MS
 from palyra.secret import Secret

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from palyra.client import pairing_operations as operations
+from palyra.client import admin_operations as operations
 from palyra.client.protocol import BadAnswer, Response
 
 CODE = {"id": "c", "nameplate": "123", "code": "123-4567-8901", "addresses": ["h:1"], "new_field": 1}

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from palyra.client import worker_operations
+from palyra.client import admin_operations
 from palyra.client.protocol import Operation, Request, Response
 
 WORKER = {"worker_id": "01W", "name": "w", "state": "busy", "new_field": 1}
@@ -19,19 +19,19 @@ def exchange(operation: Operation[Any], data: Any) -> tuple[Request, Any]:
 
 
 def test_workers_are_listed_shown_and_changed() -> None:
-    request, found = exchange(worker_operations.workers(), {"workers": [WORKER]})
+    request, found = exchange(admin_operations.workers(), {"workers": [WORKER]})
     assert request.path == "/v1/workers" and found[0].name == "w"
-    request, one = exchange(worker_operations.worker("my worker"), WORKER)
+    request, one = exchange(admin_operations.worker("my worker"), WORKER)
     assert request.path == "/v1/workers/my%20worker" and one.document["new_field"] == 1
-    request, changed = exchange(worker_operations.change_worker("01W", "drain", reason="r"), WORKER)
+    request, changed = exchange(admin_operations.change_worker("01W", "drain", reason="r"), WORKER)
     assert (request.method, request.path) == ("POST", "/v1/workers/01W/drain") and changed.state == "busy"
     assert json.loads(request.body) == {"reason": "r"}
 
 
 def test_leases_are_listed_and_shown() -> None:
-    request, found = exchange(worker_operations.leases(), {"leases": [LEASE]})
+    request, found = exchange(admin_operations.leases(), {"leases": [LEASE]})
     assert request.path == "/v1/leases" and found[0].lease_id == "01L"
-    request, _ = exchange(worker_operations.leases(worker="w", ended=True), {"leases": []})
+    request, _ = exchange(admin_operations.leases(worker="w", ended=True), {"leases": []})
     assert request.path == "/v1/leases?worker=w&all=true"
-    request, one = exchange(worker_operations.lease("01L"), {**LEASE, "output": {"stdout": "x"}})
+    request, one = exchange(admin_operations.lease("01L"), {**LEASE, "output": {"stdout": "x"}})
     assert request.path == "/v1/leases/01L" and one.output == {"stdout": "x"}

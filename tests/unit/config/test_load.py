@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config.load import load_settings
-from palyra.config.merge import UnknownSetting
-from palyra.config.settings import Settings
+from palyra.config.load import UnknownSetting, load_settings
+from palyra.daemon.settings import Settings
 
 
 def test_all_sources_meet(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config.location import locate
-from palyra.config.settings import PolicySettings, Settings, WorkspaceSettings
-from palyra.config.toml_file import SettingsUnreadable
+from palyra.config.load import SettingsUnreadable, locate
+from palyra.daemon.settings import Settings
+from palyra.policy.settings import PolicySettings
+from palyra.workspace.settings import WorkspaceSettings
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.config.merge import (
+from palyra.config.load import (
     LoadedSettings,
     OriginKind,
     UnknownSetting,
@@ -16,7 +16,8 @@ from palyra.config.merge import (
     merge,
     read_variable,
 )
-from palyra.config.settings import InvalidSetting, Settings, known_settings, value_of
+from palyra.config.setting_types import InvalidSetting
+from palyra.daemon.settings import Settings, known_settings, value_of
 
 
 def load(

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config.toml_file import (
-    MAX_SETTINGS_FILE_BYTES,
-    SettingsSyntax,
-    SettingsUnreadable,
-    lines_of_keys,
-    read_toml,
-)
+from palyra.config.load import MAX_SETTINGS_FILE_BYTES, SettingsSyntax, SettingsUnreadable, lines_of_keys, read_toml
 
 DOCUMENT = '''\
 # comment

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.doctor.cgroup_membership import CgroupMembership, parse_membership
+from palyra.doctor.kernel import CgroupMembership, parse_membership
 
 
 def test_the_unified_shape() -> None:

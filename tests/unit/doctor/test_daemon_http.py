@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from palyra.doctor.daemon_http import daemon
+from palyra.doctor.checks import daemon
 from palyra.doctor.report import Status
 
 

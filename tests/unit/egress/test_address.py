@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from palyra.egress.address import embedded_ipv4, judge_address, parse_address, range_of
-from palyra.egress.refusal import AddressForbidden
+from palyra.egress.domain.address import embedded_ipv4, judge_address, parse_address, range_of
+from palyra.egress.domain.refusal import AddressForbidden
 
 REGISTRY = Path(__file__).parents[2] / "vectors" / "iana_special_purpose_addresses.csv"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -1,8 +1,7 @@
 import pytest
 
-from palyra.egress.bound_hosts import bindings_for
-from palyra.egress.credential import CredentialBindingPlan
-from palyra.egress.rules import parse_rules
+from palyra.egress.domain.credential import CredentialBindingPlan, bindings_for
+from palyra.egress.domain.rules import parse_rules
 
 
 def binding(*hosts: str) -> CredentialBindingPlan:

@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.playbook import Playbook, Refused, cut_anyhow, each_byte, mutated, pieces_of, silence, transcript
-from palyra.egress.client_hello import (
+from palyra.egress.domain.refusal import MalformedTraffic
+from palyra.egress.limits import MAX_CLIENT_HELLO_BYTES, MAX_HELLO_RECORDS, MAX_RECORD_BYTES
+from palyra.egress.protocols.state_machine import MachineMisused, step
+from palyra.egress.protocols.tls_hello import (
     TRANSITIONS,
     ClientHello,
     ClientHelloPeek,
@@ -14,9 +17,6 @@ from palyra.egress.client_hello import (
     HelloState,
     parse_client_hello,
 )
-from palyra.egress.machine import MachineMisused, step
-from palyra.egress.machine_limits import MAX_CLIENT_HELLO_BYTES, MAX_HELLO_RECORDS, MAX_RECORD_BYTES
-from palyra.egress.refusal import MalformedTraffic
 
 
 def openssl_hello(name: str | None, *protocols: str) -> bytes:

@@ -1,9 +1,9 @@
 import pytest
 
-from palyra.egress.credential import BadBinding, CredentialBindingPlan, fill_placeholders, find_placeholders
-from palyra.egress.refusal import CredentialMissing, CredentialNotAllowed
-from palyra.egress.rules import BadHostRule
-from palyra.egress.target import Target
+from palyra.egress.domain.credential import BadBinding, CredentialBindingPlan, fill_placeholders, find_placeholders
+from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
+from palyra.egress.domain.rules import BadHostRule
+from palyra.egress.domain.target import Target
 
 API = Target("https", "api.example", 443)
 

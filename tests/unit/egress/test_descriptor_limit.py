@@ -2,13 +2,13 @@ import json
 import subprocess
 import sys
 
-from palyra.egress.descriptor_limit import tunnels_within
-from palyra.egress.proxy_limits import SPARE_DESCRIPTORS
+from palyra.egress.limits import SPARE_DESCRIPTORS
+from palyra.egress.proxy.server import tunnels_within
 
 # In a process of its own: a limit once lowered stays.
 PROGRAM = """
 import json, resource
-from palyra.egress.descriptor_limit import raise_descriptor_limit
+from palyra.egress.proxy.server import raise_descriptor_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 1000))
 first = raise_descriptor_limit(900)
 print(json.dumps([first, raise_descriptor_limit(500), resource.getrlimit(resource.RLIMIT_NOFILE)[0]]))

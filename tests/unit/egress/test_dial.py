@@ -4,10 +4,9 @@ import socket
 import pytest
 
 from fakes.egress_scene import SITE, FixedResolver, echo, make_grant, server
-from palyra.egress.dial import Dialler
-from palyra.egress.judge import EgressProxyPolicyService, Pin
-from palyra.egress.meter import ByteBudget, Meter
-from palyra.egress.refusal import (
+from palyra.egress.domain.grant import ByteBudget, Meter
+from palyra.egress.domain.judge import EgressProxyPolicyService, Pin
+from palyra.egress.domain.refusal import (
     AddressForbidden,
     EgressRefused,
     HostNotAllowed,
@@ -15,7 +14,8 @@ from palyra.egress.refusal import (
     PeerChanged,
     Unreachable,
 )
-from palyra.egress.target import Target
+from palyra.egress.domain.target import Target
+from palyra.egress.proxy.dial import Dialler
 
 
 def dialler(resolver: FixedResolver | None = None, seconds: float = 5.0) -> Dialler:

@@ -6,8 +6,8 @@ import pytest
 from fakes.dns_query import question, udp
 from fakes.egress_scene import SITE, scene
 from fakes.eventually import eventually
-from palyra.egress.door import Listener
-from palyra.egress.synthetic_names import SyntheticNames
+from palyra.egress.protocols.dns import SyntheticNames
+from palyra.egress.proxy.server import Listener
 
 
 async def test_udp_answers_allowed_names_and_tells_of_others_once() -> None:

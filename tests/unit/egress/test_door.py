@@ -8,7 +8,7 @@ import pytest
 
 from fakes.egress_scene import SITE, echo, scene, server
 from fakes.eventually import eventually
-from palyra.egress.proxy_limits import LOOPBACK_CONGESTION, MAX_REFUSALS_KEPT, ProxyLimits
+from palyra.egress.limits import LOOPBACK_CONGESTION, MAX_REFUSALS_KEPT, ProxyLimits
 
 SYSTEM_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
@@ -69,7 +69,7 @@ async def test_without_descriptors_the_listener_rests_and_comes_back() -> None:
                 raise OSError(errno.EMFILE, "too many open files")
             return super()._accept()
 
-    from palyra.egress.door import Listener
+    from palyra.egress.proxy.server import Listener
 
     listening = Exhausted(socket.AF_INET, socket.SOCK_STREAM)
     listening.bind(("127.0.0.1", 0))

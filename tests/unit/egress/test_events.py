@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from palyra.egress.events import Closed, Connected, CredentialUsed, EgressEvent, Refused, ResponseRedacted
-from palyra.egress.refusal import AddressForbidden, IdleTimeout
-from palyra.egress.target import Target
+from palyra.egress.domain.events import Closed, Connected, CredentialUsed, EgressEvent, Refused, ResponseRedacted
+from palyra.egress.domain.refusal import AddressForbidden, IdleTimeout
+from palyra.egress.domain.target import Target
 
 TARGET = Target("https", "example.org", 443)
 

@@ -7,11 +7,11 @@ import pytest
 
 from fakes.egress_scene import SITE, echo, hello_for, say_what_was_asked, scene, server, use_ports
 from fakes.eventually import eventually
-from palyra.egress.door import Listener
-from palyra.egress.faces import connect_target
-from palyra.egress.refusal import OddTarget
-from palyra.egress.synthetic_names import SyntheticNames
-from palyra.egress.target import Target
+from palyra.egress.domain.refusal import OddTarget
+from palyra.egress.domain.target import Target
+from palyra.egress.protocols.dns import SyntheticNames
+from palyra.egress.proxy.client_protocols import connect_target
+from palyra.egress.proxy.server import Listener
 
 
 async def test_connect_and_socks_reach_the_server() -> None:

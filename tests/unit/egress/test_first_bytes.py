@@ -2,8 +2,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from palyra.egress.first_bytes import classify
-from palyra.egress.machine_limits import MAX_FIRST_LINE_BYTES
+from palyra.egress.limits import MAX_FIRST_LINE_BYTES
+from palyra.egress.protocols.tunnel_opening import classify
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-from palyra.egress.grant import EgressGrant
-from palyra.egress.rules import parse_rules
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.rules import parse_rules
 
 
 def test_names_and_ports_of_a_grant() -> None:

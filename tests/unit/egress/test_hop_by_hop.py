@@ -1,8 +1,14 @@
 import pytest
 
-from palyra.egress.hop_by_hop import asks_for_websocket, relayed_response, separate, stays_open
-from palyra.egress.http_head import parse_request_head, parse_response_head
-from palyra.egress.refusal import MalformedTraffic
+from palyra.egress.domain.refusal import MalformedTraffic
+from palyra.egress.protocols.http1_head import (
+    asks_for_websocket,
+    parse_request_head,
+    parse_response_head,
+    relayed_response,
+    separate,
+    stays_open,
+)
 
 
 def test_what_is_the_connections_stays_here() -> None:

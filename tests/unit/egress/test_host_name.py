@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.egress.host_name import canonical_host, is_address
-from palyra.egress.refusal import OddTarget
+from palyra.egress.domain.refusal import OddTarget
+from palyra.egress.domain.target import canonical_host, is_address
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from fakes.egress_scene import SITE, Client, say_what_was_asked, scene, server
 from fakes.eventually import eventually
-from palyra.egress.http_forward import status_of
-from palyra.egress.refusal import HostNotAllowed, MalformedTraffic, Unreachable
+from palyra.egress.domain.refusal import HostNotAllowed, MalformedTraffic, Unreachable
+from palyra.egress.proxy.http_forward import status_of
 
 
 async def ask(client: Client, authority: str, path: str = "/", *, headers: str = "", host: str | None = None) -> None:

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.playbook import cut_anyhow, each_byte, mutated, pieces_of
-from palyra.egress.http_framing import (
+from palyra.egress.domain.refusal import MalformedTraffic
+from palyra.egress.limits import MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES
+from palyra.egress.protocols.http1_body import (
     TRANSITIONS,
     BodyEvent,
     BodyKind,
@@ -16,10 +18,8 @@ from palyra.egress.http_framing import (
     body_of_request,
     body_of_response,
 )
-from palyra.egress.http_head import parse_request_head, parse_response_head
-from palyra.egress.machine import MachineMisused, step
-from palyra.egress.machine_limits import MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES
-from palyra.egress.refusal import MalformedTraffic
+from palyra.egress.protocols.http1_head import parse_request_head, parse_response_head
+from palyra.egress.protocols.state_machine import MachineMisused, step
 
 CHUNKED = b"5\r\nhello\r\n06;a=b;c\r\n world\r\n0\r\n\r\n"
 WITH_TRAILERS = b"5\r\nhello\r\n0\r\nX-Sum: 1\r\nY: 2\r\n\r\n"

@@ -3,7 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.playbook import Playbook, Refused, cut_anyhow, each_byte, mutated, pieces_of, silence, transcript
-from palyra.egress.http_head import (
+from palyra.egress.domain.refusal import MalformedTraffic
+from palyra.egress.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
+from palyra.egress.protocols.http1_head import (
     parse_request_head,
     parse_response_head,
     render_request,
@@ -11,8 +13,6 @@ from palyra.egress.http_head import (
     request_buffer,
     response_buffer,
 )
-from palyra.egress.machine_limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
-from palyra.egress.refusal import MalformedTraffic
 
 REQUEST = (
     b"POST http://example.com/a?b=c HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n"

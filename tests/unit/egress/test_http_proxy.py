@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.playbook import Playbook, cut_anyhow, mutated, pieces_of, silence, transcript
-from palyra.egress.http_head import parse_request_head
-from palyra.egress.http_proxy import (
+from palyra.egress.domain.refusal import (
+    HostHeaderMismatch,
+    HostNotAllowed,
+    MalformedTraffic,
+    OddTarget,
+    SchemeNotAllowed,
+)
+from palyra.egress.limits import MAX_EARLY_BYTES
+from palyra.egress.protocols.http1_head import parse_request_head
+from palyra.egress.protocols.http1_proxy import (
     ESTABLISHED,
     TRANSITIONS,
     Forward,
@@ -19,9 +27,7 @@ from palyra.egress.http_proxy import (
     RequestEnded,
     Tunnel,
 )
-from palyra.egress.machine import MachineMisused, step
-from palyra.egress.machine_limits import MAX_EARLY_BYTES
-from palyra.egress.refusal import HostHeaderMismatch, HostNotAllowed, MalformedTraffic, OddTarget, SchemeNotAllowed
+from palyra.egress.protocols.state_machine import MachineMisused, step
 
 CONNECT = b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n"
 GET = b"GET http://example.com/a?b HTTP/1.1\r\nHost: example.com\r\n\r\n"

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.playbook import Playbook, Refused, cut_anyhow, mutated, pieces_of, silence, transcript
-from palyra.egress.http_head import parse_response_head
-from palyra.egress.http_response import (
+from palyra.egress.domain.refusal import MalformedTraffic
+from palyra.egress.limits import MAX_EARLY_BYTES, MAX_INTERIM_RESPONSES
+from palyra.egress.protocols.http1_head import parse_response_head
+from palyra.egress.protocols.http1_response import (
     TRANSITIONS,
     Answer,
     AnswerBody,
@@ -16,9 +18,7 @@ from palyra.egress.http_response import (
     ResponseState,
     Switched,
 )
-from palyra.egress.machine import MachineMisused, step
-from palyra.egress.machine_limits import MAX_EARLY_BYTES, MAX_INTERIM_RESPONSES
-from palyra.egress.refusal import MalformedTraffic
+from palyra.egress.protocols.state_machine import MachineMisused, step
 
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

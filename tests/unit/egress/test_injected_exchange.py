@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from palyra.egress.events import EgressEvent
-from palyra.egress.http_head import RequestHead
-from palyra.egress.http_proxy import Forward
-from palyra.egress.injected_exchange import ByteStream, InjectedExchange
-from palyra.egress.injection import Injection, InjectionPlan
-from palyra.egress.refusal import Unreachable
-from palyra.egress.target import Target
+from palyra.egress.domain.events import EgressEvent
+from palyra.egress.domain.injection import Injection, InjectionPlan
+from palyra.egress.domain.refusal import Unreachable
+from palyra.egress.domain.target import Target
+from palyra.egress.protocols.http1_head import RequestHead
+from palyra.egress.protocols.http1_proxy import Forward
+from palyra.egress.proxy.termination import ByteStream, InjectedExchange
 from palyra.secret import Secret
 
 TARGET = Target.from_url("https://api.example.com/")

@@ -2,13 +2,13 @@
 
 import pytest
 
-from palyra.egress.credential import CredentialBindingPlan
-from palyra.egress.grant import EgressGrant
-from palyra.egress.injection import Headers, InjectionPlan, inject, needles_of, plan_injection
-from palyra.egress.injection_limits import MAX_SECRET_BYTES
-from palyra.egress.refusal import CredentialNotAllowed
-from palyra.egress.rules import parse_rules
-from palyra.egress.target import Target
+from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.injection import Headers, InjectionPlan, inject, needles_of, plan_injection
+from palyra.egress.domain.refusal import CredentialNotAllowed
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import MAX_SECRET_BYTES
 from palyra.secret import Secret
 
 TARGET = Target.from_url("https://api.example.com/")

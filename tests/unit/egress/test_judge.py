@@ -1,10 +1,10 @@
 import pytest
 
-from palyra.egress.grant import EgressGrant
-from palyra.egress.judge import EgressProxyPolicyService
-from palyra.egress.refusal import AddressForbidden, HostNotAllowed, NameUnresolved, PeerChanged
-from palyra.egress.rules import parse_rules
-from palyra.egress.target import Target
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import AddressForbidden, HostNotAllowed, NameUnresolved, PeerChanged
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
 
 OWN = frozenset({"9.9.9.9"})
 SERVICE = EgressProxyPolicyService(lambda: OWN)

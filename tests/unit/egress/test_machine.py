@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.egress.machine import MachineEvent, MachineMisused, MachineState, step
+from palyra.egress.protocols.state_machine import MachineEvent, MachineMisused, MachineState, step
 
 
 class Light(MachineState):

@@ -1,6 +1,6 @@
 """The bounds fit each other: what one machine lets through, the next can hold."""
 
-from palyra.egress import machine_limits as limits
+from palyra.egress import limits
 
 
 def test_a_head_has_room_for_the_longest_target_and_ordinary_headers() -> None:

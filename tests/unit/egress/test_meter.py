@@ -1,7 +1,7 @@
 import pytest
 
-from palyra.egress.meter import ByteBudget, Meter
-from palyra.egress.refusal import ByteBudgetSpent
+from palyra.egress.domain.grant import ByteBudget, Meter
+from palyra.egress.domain.refusal import ByteBudgetSpent
 
 
 def test_tunnels_share_one_budget_and_keep_their_own_counts() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from palyra.egress.limits import OWN_ADDRESSES_FRESH_SECONDS
-from palyra.egress.own_addresses import OwnAddresses, OwnAddressesUnknown, read_own_addresses
+from palyra.egress.proxy.resolver import OwnAddresses, OwnAddressesUnknown, read_own_addresses
 
 
 def test_this_machine_has_loopback() -> None:

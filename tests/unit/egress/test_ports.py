@@ -1,8 +1,7 @@
-from palyra.egress.events import EgressEvent
-from palyra.egress.grant import EgressGrant
-from palyra.egress.ports import EgressObserver, Resolver, SecretSource
-from palyra.egress.resolver import SystemResolver
-from palyra.egress.target import Target
+from palyra.egress.domain.events import EgressEvent, EgressObserver, Resolver, SecretSource
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.target import Target
+from palyra.egress.proxy.resolver import SystemResolver
 from palyra.secret import Secret
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from fakes.egress_scene import SITE, echo, make_grant, scene, server
 from fakes.eventually import eventually
-from palyra.egress.grant import EgressGrant
-from palyra.egress.proxy import Listener
-from palyra.egress.proxy_limits import ProxyLimits
-from palyra.egress.rules import parse_rules
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.limits import ProxyLimits
+from palyra.egress.proxy.server import Listener
 
 
 async def test_doors_are_apart_and_stats_are_over_all() -> None:

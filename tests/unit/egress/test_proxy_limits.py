@@ -1,5 +1,5 @@
-from palyra.egress import proxy_limits
-from palyra.egress.proxy_limits import ProxyLimits
+from palyra.egress import limits as proxy_limits
+from palyra.egress.limits import ProxyLimits
 
 
 def test_a_descriptor_for_every_tunnel_is_asked_for() -> None:

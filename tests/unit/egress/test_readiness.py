@@ -3,7 +3,7 @@ import gc
 import socket
 import weakref
 
-from palyra.egress.readiness import ENDED, READABLE, WRITABLE, Readiness, readiness_of
+from palyra.egress.proxy.socket_stream import ENDED, READABLE, WRITABLE, Readiness, readiness_of
 
 
 async def test_what_is_ready_already_is_told_and_then_only_what_is_new() -> None:

@@ -1,8 +1,8 @@
 import inspect
 
-from palyra.egress import refusal
+from palyra.egress.domain import refusal
+from palyra.egress.domain.refusal import AddressForbidden, EgressRefused, HostNotAllowed, Refusal
 from palyra.egress.limits import MAX_SHOWN_CHARS
-from palyra.egress.refusal import AddressForbidden, EgressRefused, HostNotAllowed, Refusal
 from palyra.errors import ExitCode
 
 LEAVES = [

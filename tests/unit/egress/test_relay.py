@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
-from palyra.egress.meter import ByteBudget, Meter
-from palyra.egress.proxy_limits import RELAY_READ_BYTES
-from palyra.egress.refusal import ByteBudgetSpent, MalformedTraffic
-from palyra.egress.relay import Gate, Relay, RelayEngine
-from palyra.egress.socket_stream import SocketStream
+from palyra.egress.domain.grant import ByteBudget, Meter
+from palyra.egress.domain.refusal import ByteBudgetSpent, MalformedTraffic
+from palyra.egress.limits import RELAY_READ_BYTES
+from palyra.egress.proxy.relay import Gate, Relay, RelayEngine
+from palyra.egress.proxy.socket_stream import SocketStream
 
 
 class Wired:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from palyra.egress.domain.refusal import NameUnresolved
 from palyra.egress.limits import MAX_ANSWERS, MAX_WAITING_LOOKUPS
-from palyra.egress.refusal import NameUnresolved
-from palyra.egress.resolver import SystemResolver, parse_hosts_file, system_lookup
+from palyra.egress.proxy.resolver import SystemResolver, parse_hosts_file, system_lookup
 
 
 class Answers:

@@ -1,11 +1,10 @@
 import pytest
 
 from fakes.egress_scene import make_grant
-from palyra.egress.grant import EgressGrant
-from palyra.egress.injection import Injection, InjectionPlan
-from palyra.egress.refusal import CredentialMissing, CredentialNotAllowed
-from palyra.egress.revealing import revealed
-from palyra.egress.target import Target
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.injection import Injection, InjectionPlan, revealed
+from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed
+from palyra.egress.domain.target import Target
 from palyra.secret import Secret
 
 TARGET = Target("https", "api.test", 443)

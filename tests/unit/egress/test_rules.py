@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.egress.rules import BadHostRule, HostRule, HostRules, find_rule, is_within, parse_rules
+from palyra.egress.domain.rules import BadHostRule, HostRule, HostRules, find_rule, is_within, parse_rules
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from palyra.egress import injection_limits
-from palyra.egress.run_ca import RunAuthority, TooManyBoundHosts
+from palyra.egress import limits
+from palyra.egress.proxy.run_authority import RunAuthority, TooManyBoundHosts
 
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -95,9 +95,9 @@ def test_the_bundle_keeps_the_systems_authorities() -> None:
 
 
 def test_hosts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.egress.run_ca.MAX_BOUND_HOSTS", 1)
+    monkeypatch.setattr("palyra.egress.proxy.run_authority.MAX_BOUND_HOSTS", 1)
     authority = RunAuthority("r1", (".example.com",), now=NOW)
     authority.context_for("a.example.com")
     with pytest.raises(TooManyBoundHosts):
         authority.context_for("b.example.com")
-    assert injection_limits.MAX_BOUND_HOSTS > 1
+    assert limits.MAX_BOUND_HOSTS > 1

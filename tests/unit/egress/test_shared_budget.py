@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from palyra.egress.meter import Meter
-from palyra.egress.proxy_limits import MIN_LEASE_BYTES, SHARES_OF_THE_REST
-from palyra.egress.refusal import ByteBudgetSpent
-from palyra.egress.shared_budget import BudgetFile, LeasedBudget
+from palyra.egress.domain.grant import Meter
+from palyra.egress.domain.refusal import ByteBudgetSpent
+from palyra.egress.limits import MIN_LEASE_BYTES, SHARES_OF_THE_REST
+from palyra.egress.proxy.standalone_main import BudgetFile, LeasedBudget
 from palyra.limits import MIB
 
 TOTAL = 8 * MIB
@@ -64,8 +64,8 @@ def test_a_door_that_closes_takes_no_more(file: BudgetFile) -> None:
 
 SPENDER = """
 import sys
-from palyra.egress.meter import Meter
-from palyra.egress.shared_budget import BudgetFile, LeasedBudget
+from palyra.egress.domain.grant import Meter
+from palyra.egress.proxy.standalone_main import BudgetFile, LeasedBudget
 meter = Meter(LeasedBudget(BudgetFile(int(sys.argv[1]), int(sys.argv[2]))))
 while (left := meter.left()) > 0:
     meter.count_down(min(left, 1000))

@@ -4,9 +4,9 @@ import socket
 import pytest
 
 from fakes.egress_scene import socket_pair
-from palyra.egress.meter import ByteBudget, Meter
-from palyra.egress.refusal import ByteBudgetSpent
-from palyra.egress.socket_stream import SocketStream
+from palyra.egress.domain.grant import ByteBudget, Meter
+from palyra.egress.domain.refusal import ByteBudgetSpent
+from palyra.egress.proxy.socket_stream import SocketStream
 
 
 async def test_bytes_put_back_come_first_and_in_order() -> None:

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.playbook import Playbook, cut_anyhow, each_byte, mutated, pieces_of, silence, transcript
-from palyra.egress.machine import MachineMisused, step
-from palyra.egress.machine_limits import MAX_EARLY_BYTES
-from palyra.egress.socks5 import (
+from palyra.egress.limits import MAX_EARLY_BYTES
+from palyra.egress.protocols.socks5 import (
     TRANSITIONS,
     Connect,
     Reject,
@@ -19,6 +18,7 @@ from palyra.egress.socks5 import (
     Socks5Server,
     Socks5State,
 )
+from palyra.egress.protocols.state_machine import MachineMisused, step
 from palyra.secret import Secret
 
 HELLO = b"\x05\x01\x00"

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.playbook import Playbook, Refused, cut_anyhow, mutated, pieces_of, silence, transcript
-from palyra.egress.machine_limits import DNS_TTL_SECONDS, MAX_DNS_QUERY_BYTES, MAX_SYNTHETIC_NAMES
-from palyra.egress.synthetic_dns import DnsAnswer, DnsStream, Rcode, answer, frame
-from palyra.egress.synthetic_names import SyntheticNames
+from palyra.egress.limits import DNS_TTL_SECONDS, MAX_DNS_QUERY_BYTES, MAX_SYNTHETIC_NAMES
+from palyra.egress.protocols.dns import DnsAnswer, DnsStream, Rcode, SyntheticNames, answer, frame
 
 A, NS, PTR, TXT, AAAA, SRV, OPT, HTTPS, AXFR, ANY = 1, 2, 12, 16, 28, 33, 41, 65, 252, 255
 ALLOWED = frozenset({"example.com", "api.example.com"})

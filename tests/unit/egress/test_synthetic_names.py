@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.egress.machine_limits import MAX_SYNTHETIC_NAMES
-from palyra.egress.synthetic_names import SyntheticNames, TooManyNames
+from palyra.egress.limits import MAX_SYNTHETIC_NAMES
+from palyra.egress.protocols.dns import SyntheticNames, TooManyNames
 
 
 def test_each_name_has_an_address_and_each_address_its_name() -> None:

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.egress.refusal import OddTarget, SchemeNotAllowed
-from palyra.egress.target import Target
+from palyra.egress.domain.refusal import OddTarget, SchemeNotAllowed
+from palyra.egress.domain.target import Target
 
 
 @pytest.mark.parametrize(

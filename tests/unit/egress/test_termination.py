@@ -5,13 +5,13 @@ import ssl
 
 import pytest
 
-from palyra.egress.credential import CredentialBindingPlan
-from palyra.egress.grant import EgressGrant
-from palyra.egress.injection import plan_injection
-from palyra.egress.refusal import CredentialMissing
-from palyra.egress.rules import parse_rules
-from palyra.egress.target import Target
-from palyra.egress.termination import CredentialTermination
+from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.injection import plan_injection
+from palyra.egress.domain.refusal import CredentialMissing
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
+from palyra.egress.proxy.termination import CredentialTermination
 from palyra.secret import Secret
 
 BOUND = Target.from_url("https://api.example.com/")

@@ -7,10 +7,10 @@ import ssl
 
 import pytest
 
-from palyra.egress.refusal import HandshakeTimeout, MalformedTraffic
-from palyra.egress.run_ca import RunAuthority
-from palyra.egress.socket_stream import SocketStream
-from palyra.egress.tls_stream import TlsStream
+from palyra.egress.domain.refusal import HandshakeTimeout, MalformedTraffic
+from palyra.egress.proxy.run_authority import RunAuthority
+from palyra.egress.proxy.socket_stream import SocketStream
+from palyra.egress.proxy.tls import TlsStream
 
 HOST = "api.example.com"
 

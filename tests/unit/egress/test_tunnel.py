@@ -9,13 +9,13 @@ import pytest
 
 from fakes.egress_scene import SITE, echo, hello_for, say_what_was_asked, scene, server
 from fakes.eventually import eventually
-from palyra.egress.events import CredentialUsed
-from palyra.egress.grant import EgressGrant
-from palyra.egress.proxy_limits import ProxyLimits
-from palyra.egress.refusal import CredentialMissing
-from palyra.egress.target import Target
-from palyra.egress.tunnel import Tunnel
-from palyra.egress.tunnel_opening import Opening
+from palyra.egress.domain.events import CredentialUsed
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.refusal import CredentialMissing
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import ProxyLimits
+from palyra.egress.protocols.tunnel_opening import Opening
+from palyra.egress.proxy.tunnel import Tunnel
 
 # Long enough for a busy machine to finish an honest handshake.
 QUICK = ProxyLimits(handshake_seconds=0.5, idle_seconds=0.7, sweep_seconds=0.01)

@@ -1,9 +1,9 @@
 import pytest
 
 from fakes.egress_scene import hello_for
-from palyra.egress.refusal import MalformedTraffic, ServerNameMismatch
-from palyra.egress.target import Target
-from palyra.egress.tunnel_opening import Opening, TunnelOpening, scheme_of
+from palyra.egress.domain.refusal import MalformedTraffic, ServerNameMismatch
+from palyra.egress.domain.target import Target
+from palyra.egress.protocols.tunnel_opening import Opening, TunnelOpening, scheme_of
 
 
 def opening(host: str = "site.test", port: int = 443) -> TunnelOpening:

@@ -7,8 +7,8 @@ import pytest
 
 from fakes.egress_scene import SITE, echo, scene, server
 from fakes.eventually import eventually
-from palyra.egress.refusal import OddTarget
-from palyra.egress.upstream import BadUpstream, Upstream
+from palyra.egress.domain.refusal import OddTarget
+from palyra.egress.proxy.dial import BadUpstream, Upstream
 from palyra.secret import Secret
 
 

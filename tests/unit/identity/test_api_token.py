@@ -4,14 +4,7 @@ from typing import Any
 
 import pytest
 
-from palyra.identity.api_token import (
-    ApiToken,
-    ScopeMissing,
-    TokenRecord,
-    TokenScope,
-    Unauthenticated,
-    check_token,
-)
+from palyra.identity.api_tokens import ApiToken, ScopeMissing, TokenRecord, TokenScope, Unauthenticated, check_token
 from palyra.ids import TokenId
 from palyra.secret import Secret
 

@@ -8,10 +8,9 @@ import pytest
 
 from fakes.identity_house import ACTOR, DAY_SECONDS, DeviceKey, IdentityHouse
 from palyra.errors import PalyraError
-from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.errors import IdentityTampered, NoAuthority, NotOpened, RotationRunning
+from palyra.identity.device import DeviceId, DeviceKind, IdentityTampered, NoAuthority, NotOpened, RotationRunning
 from palyra.identity.limits import AUTHORITY_LIFE_MS
-from palyra.vault.errors import KeyMissing
+from palyra.vault.key_source import KeyMissing
 
 
 async def test_nothing_is_made_before_it_is_needed(house: IdentityHouse) -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palyra.identity.authority import (
+from palyra.identity.device import IdentityTampered
+from palyra.identity.records import (
     TRANSITIONS,
     AuthorityEvent,
     AuthorityState,
@@ -13,8 +14,7 @@ from palyra.identity.authority import (
     open_key,
     seal_key,
 )
-from palyra.identity.errors import IdentityTampered
-from palyra.vault.aesgcm import AesGcm
+from palyra.vault.envelope import AesGcm
 from palyra.vault.key_source import KeyEncryptionKey
 
 KEY = KeyEncryptionKey(b"k" * 32)

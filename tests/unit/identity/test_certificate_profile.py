@@ -2,10 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.identity import certificate_profile as profiles
-from palyra.identity.certificate_profile import CsrFacts, Purpose
-from palyra.identity.device import DeviceId, DeviceKind, SpiffeId
-from palyra.identity.errors import (
+from palyra.identity import certificate as profiles
+from palyra.identity.certificate import CsrFacts, Purpose
+from palyra.identity.device import (
     BadServerName,
     CsrAsksForAuthority,
     CsrAsksForMore,
@@ -13,6 +12,9 @@ from palyra.identity.errors import (
     CsrBadSignature,
     CsrTooLarge,
     CsrWrongKey,
+    DeviceId,
+    DeviceKind,
+    SpiffeId,
 )
 from palyra.identity.limits import CLOCK_SKEW_MS, MAX_CSR_BYTES, MAX_SERVER_NAMES
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.identity.certificate_profile import authority_profile
-from palyra.identity.errors import UnknownCertificate
-from palyra.identity.fingerprint import der_of, fingerprint_of, pem_of
+from palyra.identity.certificate import authority_profile, der_of, fingerprint_of, pem_of
+from palyra.identity.device import UnknownCertificate
 from palyra.identity.x509 import create_authority
 
 

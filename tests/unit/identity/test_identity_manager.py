@@ -4,25 +4,27 @@ import logging
 import pytest
 
 from fakes.identity_house import ACTOR, DAY_SECONDS, DeviceKey, IdentityHouse
-from palyra.identity.device import DeviceId, DeviceKind, SpiffeId
-from palyra.identity.errors import (
+from palyra.identity.device import (
     AlreadyIssued,
     CertificateExpired,
     CertificateSuperseded,
     CsrAsksForAuthority,
+    DeviceId,
+    DeviceKind,
     DeviceLocked,
     DeviceRevoked,
     GenerationAhead,
+    SpiffeId,
     StaleGeneration,
     TooManyCertificates,
     TooManyDevices,
     UnknownCertificate,
     UnknownDevice,
+    renewal_due_ms,
 )
 from palyra.identity.identity_manager import IdentityManager
 from palyra.identity.limits import CLOCK_SKEW_MS, MAX_LIVE_CERTIFICATES, RECHECK_SECONDS
 from palyra.identity.records import IssuedCertificate, PeerIdentity
-from palyra.identity.renewal import renewal_due_ms
 
 
 async def issued(manager: IdentityManager, key: DeviceKey | None = None) -> IssuedCertificate:
@@ -325,7 +327,7 @@ async def test_a_device_cannot_fill_the_store_with_certificates(house: IdentityH
 async def test_devices_are_bounded_and_a_revoked_one_makes_room(
     house: IdentityHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palyra.identity.device_changes.MAX_DEVICES", 2)
+    monkeypatch.setattr("palyra.identity.device_lifecycle.MAX_DEVICES", 2)
     manager = house.manager()
     first = await issued(manager)
     await issued(manager)

@@ -1,9 +1,8 @@
 from typing import Any
 
 from fakes.identity_house import ACTOR, DeviceKey, IdentityHouse
-from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.known_devices import KnownDevices
-from palyra.identity.revocation import DeviceState
+from palyra.identity.device import DeviceId, DeviceKind, DeviceState
+from palyra.identity.identity_manager import KnownDevices
 
 
 async def test_it_knows_what_is_stored_and_follows_what_changes(house: IdentityHouse) -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from palyra.config.settings import IdentitySettings
 from palyra.identity import limits
-from palyra.identity.renewal import renewal_due_ms
+from palyra.identity.device import renewal_due_ms
+from palyra.identity.settings import IdentitySettings
 
 
 @pytest.mark.promise("P-device-known")

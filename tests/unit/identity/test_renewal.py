@@ -3,8 +3,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palyra.identity.device import RenewalVerdict, issued_ms, judge_renewal, renewal_due_ms
 from palyra.identity.limits import CLOCK_SKEW_MS
-from palyra.identity.renewal import RenewalVerdict, issued_ms, judge_renewal, renewal_due_ms
 
 
 def test_a_certificate_is_due_at_two_thirds_of_its_life() -> None:

@@ -1,9 +1,12 @@
 import pytest
 
-from palyra.identity.errors import CertificateExpired, CertificateSuperseded, DeviceLocked, DeviceRevoked
-from palyra.identity.revocation import (
+from palyra.identity.device import (
     TRANSITIONS,
+    CertificateExpired,
+    CertificateSuperseded,
     DeviceEvent,
+    DeviceLocked,
+    DeviceRevoked,
     DeviceState,
     after,
     refusal_of_certificate,

@@ -9,8 +9,7 @@ import grpc
 import pytest
 
 from fakes.identity_house import ACTOR, DAY_SECONDS, DeviceKey, IdentityHouse
-from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.errors import BadServerName, NotOpened
+from palyra.identity.device import BadServerName, DeviceId, DeviceKind, NotOpened
 from palyra.identity.identity_manager import IdentityManager
 from palyra.identity.records import IssuedCertificate
 

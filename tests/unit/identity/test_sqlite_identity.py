@@ -2,14 +2,11 @@ import msgspec
 import pytest
 
 from fakes.identity_house import IdentityHouse
-from palyra.identity import sqlite_identity
-from palyra.identity.authority import AuthorityState
-from palyra.identity.device import DeviceId, DeviceKind
-from palyra.identity.errors import IdentityTampered
-from palyra.identity.records import AuthorityRow, CertificateRow, DeviceRow
-from palyra.identity.revocation import DeviceState
-from palyra.identity.sqlite_identity import IdentityTables
-from palyra.journal.sqlite import SqliteStore
+from palyra.identity import tables as sqlite_identity
+from palyra.identity.device import DeviceId, DeviceKind, DeviceState, IdentityTampered
+from palyra.identity.records import AuthorityRow, AuthorityState, CertificateRow, DeviceRow
+from palyra.identity.tables import IdentityTables
+from palyra.store.sqlite.store import SqliteStore
 from palyra.vault.key_source import KeyRecord
 
 DEVICE = DeviceRow(

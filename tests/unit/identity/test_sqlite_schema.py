@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 from fakes.identity_house import IdentityHouse
-from palyra.identity.sqlite_schema import SCHEMA
+from palyra.identity.tables import SCHEMA
 
 
 def test_the_schema_is_harmless_when_run_again(house: IdentityHouse) -> None:
@@ -15,7 +15,8 @@ def test_the_schema_is_harmless_when_run_again(house: IdentityHouse) -> None:
 def test_whoever_opens_a_store_does_not_load_identity() -> None:
     """Every command opens a store; few speak of devices."""
     program = (
-        "import sys, palyra.daemons.gateway; print([name for name in sys.modules if name.startswith('palyra.identity.')"
+        "import sys, palyra.daemon.gateway_wiring;"
+        " print([name for name in sys.modules if name.startswith('palyra.identity.')"
         " and name.rpartition('.')[2] in ('identity_manager', 'authorities', 'x509', 'sqlite_identity')])"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

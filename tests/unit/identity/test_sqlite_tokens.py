@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from fakes.journal_house import JournalHouse
-from palyra.identity import sqlite_tokens
-from palyra.identity.api_token import TokenRecord, TokenScope, Unauthenticated, UnknownToken
-from palyra.identity.principal import Principal
-from palyra.identity.sqlite_schema import TOKENS
-from palyra.ids import TokenId
-from palyra.journal.sqlite import SqliteStore
+from palyra.identity import api_tokens
+from palyra.identity.api_tokens import TokenRecord, TokenScope, Unauthenticated, UnknownToken
+from palyra.identity.tables import TOKENS
+from palyra.ids import Principal, TokenId
+from palyra.store.sqlite.store import SqliteStore
 
 BOT = Principal.parse("agent:bot")
 
@@ -31,7 +30,7 @@ def store(house: JournalHouse) -> Iterator[SqliteStore]:
 
 def create(store: SqliteStore, ttl_ms: int | None = None) -> tuple[TokenRecord, str]:
     record, text = store.transact_blocking(
-        lambda tx: sqlite_tokens.create_token(tx, BOT, (TokenScope.CALL,), actor="user:op", label="l", ttl_ms=ttl_ms)
+        lambda tx: api_tokens.create_token(tx, BOT, (TokenScope.CALL,), actor="user:op", label="l", ttl_ms=ttl_ms)
     )
     return record, text.reveal()
 
@@ -53,13 +52,13 @@ def test_two_tokens_share_nothing(store: SqliteStore) -> None:
 
 def test_a_token_works_until_it_is_revoked_and_never_again(house: JournalHouse, store: SqliteStore) -> None:
     record, text = create(store)
-    assert sqlite_tokens.authenticate(store, text, house.clock.now).principal == "agent:bot"
+    assert api_tokens.authenticate(store, text, house.clock.now).principal == "agent:bot"
     token_id = TokenId(record.token_id)
-    first = store.transact_blocking(lambda tx: sqlite_tokens.revoke_token(tx, token_id, actor="user:op"))
-    again = store.transact_blocking(lambda tx: sqlite_tokens.revoke_token(tx, token_id, actor="user:op"))
+    first = store.transact_blocking(lambda tx: api_tokens.revoke_token(tx, token_id, actor="user:op"))
+    again = store.transact_blocking(lambda tx: api_tokens.revoke_token(tx, token_id, actor="user:op"))
     assert first.revoked_ms == again.revoked_ms, "the first moment stays"
     with pytest.raises(Unauthenticated):
-        sqlite_tokens.authenticate(store, text, house.clock.now)
+        api_tokens.authenticate(store, text, house.clock.now)
     events = store.events_since(0, 10)
     assert [event.kind for event in events] == ["credential.created", "credential.revoked"]
     assert events[0].payload_value() == {"id": record.token_id, "scopes": ["call"], "label": "l", "run_id": ""}
@@ -68,20 +67,20 @@ def test_a_token_works_until_it_is_revoked_and_never_again(house: JournalHouse, 
 def test_a_token_ends_by_itself(house: JournalHouse, store: SqliteStore) -> None:
     record, text = create(store, ttl_ms=1_000)
     assert record.expires_ms is not None
-    sqlite_tokens.authenticate(store, text, record.expires_ms - 1)
+    api_tokens.authenticate(store, text, record.expires_ms - 1)
     with pytest.raises(Unauthenticated):
-        sqlite_tokens.authenticate(store, text, record.expires_ms)
+        api_tokens.authenticate(store, text, record.expires_ms)
 
 
 def test_the_right_id_with_another_secret_is_not_accepted(store: SqliteStore) -> None:
     _, mine = create(store)
     _, theirs = create(store)
     with pytest.raises(Unauthenticated):
-        sqlite_tokens.authenticate(store, theirs[:31] + mine[31:], 0)
+        api_tokens.authenticate(store, theirs[:31] + mine[31:], 0)
 
 
 def test_an_id_is_a_value_and_not_sql(store: SqliteStore) -> None:
     create(store)
     with pytest.raises(UnknownToken):
-        store.transact_blocking(lambda tx: sqlite_tokens.revoke_token(tx, TokenId("' OR 1=1 --"), actor="x"))
-    assert all(record.revoked_ms is None for record in sqlite_tokens.list_tokens(store))
+        store.transact_blocking(lambda tx: api_tokens.revoke_token(tx, TokenId("' OR 1=1 --"), actor="x"))
+    assert all(record.revoked_ms is None for record in api_tokens.list_tokens(store))

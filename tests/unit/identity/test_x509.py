@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from fakes.identity_house import DeviceKey
 from palyra.errors import PalyraError
-from palyra.identity.certificate_profile import authority_profile, device_profile, server_profile
-from palyra.identity.device import DeviceId, DeviceKind, SpiffeId
-from palyra.identity.errors import (
+from palyra.identity.certificate import authority_profile, device_profile, server_profile
+from palyra.identity.device import (
     CsrAsksForAuthority,
     CsrAsksForMore,
     CsrAsksForNames,
@@ -23,7 +22,10 @@ from palyra.identity.errors import (
     CsrMalformed,
     CsrTooLarge,
     CsrWrongKey,
+    DeviceId,
+    DeviceKind,
     IdentityTampered,
+    SpiffeId,
 )
 from palyra.identity.x509 import CertificateSigner, accepted_key, create_authority, create_key, key_sha256
 

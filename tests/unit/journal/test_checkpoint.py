@@ -3,6 +3,7 @@ import json
 import msgspec
 import pytest
 
+from palyra.journal.chain import merkle_root
 from palyra.journal.checkpoint import (
     GENESIS_CHECKPOINT,
     ForgedCheckpoint,
@@ -11,7 +12,6 @@ from palyra.journal.checkpoint import (
     parse_checkpoint,
     verify_signature,
 )
-from palyra.journal.merkle import merkle_root
 from palyra.signing.ed25519 import Ed25519Signer
 
 HASHES = [bytes([number]) * 32 for number in range(1, 6)]

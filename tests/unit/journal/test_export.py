@@ -5,8 +5,8 @@ import pytest
 from fakes.journal_house import JournalHouse, appending
 from palyra.errors import PalyraError
 from palyra.journal.export import ExportReader, NotAnExport, event_line, export_lines
-from palyra.journal.sqlite import SqliteStore
 from palyra.journal.verify import Damage, JournalTampered, JournalVerifier
+from palyra.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture

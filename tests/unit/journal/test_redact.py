@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.canonical import canonical_json
-from palyra.journal.redact import Redactor, names_a_secret
+from palyra.journal.redaction import Redactor, names_a_secret
 from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
 from palyra.secret import REDACTED, Secret
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from fakes.journal_house import JournalHouse
-from palyra.journal.event import NewEvent
-from palyra.journal.rare_kinds import RARE
-from palyra.journal.sqlite import SqliteStore
-from palyra.journal.sqlite_search import SCHEMA, EventQuery, search_events
+from palyra.journal.search import RARE, SCHEMA, EventQuery, search_events
+from palyra.store.event import NewEvent
+from palyra.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture

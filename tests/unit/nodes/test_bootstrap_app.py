@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from palyra.nodes import bootstrap_app
-from palyra.nodes import pairing_wire as wire
-from palyra.nodes.bootstrap_app import create_bootstrap_app
-from palyra.nodes.limits import MAX_PAIRING_BODY_BYTES
-from palyra.nodes.pairing_errors import CodeBurned
+from palyra.devicelink.limits import MAX_PAIRING_BODY_BYTES
+from palyra.devicelink.pairing import messages as wire
+from palyra.nodes.pairing import listener
+from palyra.nodes.pairing.listener import create_bootstrap_app
+from palyra.nodes.pairing.rules import CodeBurned
 
 BEGIN = b'{"version":1,"nameplate":"123","kind":"node"}'
 
@@ -79,7 +79,7 @@ async def test_a_body_is_read_up_to_its_bound_only():
 
 
 async def test_a_body_that_does_not_come_in_time_is_given_up(monkeypatch):
-    monkeypatch.setattr(bootstrap_app, "PAIRING_REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(listener, "PAIRING_REQUEST_SECONDS", 0.05)
     status, headers, document = await ask(create_bootstrap_app(Door(ANSWER)), [b"{"], more_will_come=True)
     assert (status, document["error"]["code"]) == (408, "pairing.too_slow")
     assert headers[b"connection"] == b"close"

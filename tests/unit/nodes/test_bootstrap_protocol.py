@@ -1,5 +1,5 @@
-from palyra.nodes.bootstrap_protocol import Places
-from palyra.nodes.limits import MAX_PAIRING_CONNECTIONS, MAX_PAIRING_CONNECTIONS_PER_ADDRESS
+from palyra.devicelink.limits import MAX_PAIRING_CONNECTIONS, MAX_PAIRING_CONNECTIONS_PER_ADDRESS
+from palyra.nodes.pairing.listener import Places
 
 
 def test_one_network_has_so_many_places_and_a_place_is_given_back_once():

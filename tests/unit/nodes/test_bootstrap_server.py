@@ -8,7 +8,7 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.pairing_scene import Device, PairingScene
-from palyra.nodes.presented_certificate import certificate_hash
+from palyra.devicelink.pairing.proof import certificate_hash
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 import pytest
 
 from fakes.node_house import node_record
-from palyra.nodes import capability
-from palyra.nodes.capability import (
+from palyra.devicelink.limits import MAX_CAPABILITIES, MAX_DESCRIPTION_CHARS, MAX_SCHEMA_BYTES
+from palyra.nodes.domain import capability
+from palyra.nodes.domain.capability import (
     AmbiguousDevice,
     BadInventory,
     CapabilityMissing,
@@ -18,9 +19,7 @@ from palyra.nodes.capability import (
     require_input,
     withhold,
 )
-from palyra.nodes.limits import MAX_CAPABILITIES
-from palyra.nodes.records import DeviceCapabilityView
-from palyra.nodes.rpc_limits import MAX_DESCRIPTION_CHARS, MAX_SCHEMA_BYTES
+from palyra.nodes.domain.records import DeviceCapabilityView
 
 SCHEMA = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
 COUNT = DeviceCapabilityView(name="count", input_schema_json=SCHEMA)

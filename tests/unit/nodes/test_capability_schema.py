@@ -3,10 +3,16 @@ from typing import Any
 
 import pytest
 
-from palyra.nodes.capability import BadInventory, accept_inventory, require_input
-from palyra.nodes.capability_schema import MAX_CHOICES, CostlySchema, require_plain
-from palyra.nodes.host.offered import BUILT_IN
-from palyra.nodes.records import DeviceCapabilityView
+from palyra.nodes.agent.offered import BUILT_IN
+from palyra.nodes.domain.capability import (
+    MAX_CHOICES,
+    BadInventory,
+    CostlySchema,
+    accept_inventory,
+    require_input,
+    require_plain,
+)
+from palyra.nodes.domain.records import DeviceCapabilityView
 
 
 def doubling(depth: int) -> dict[str, Any]:

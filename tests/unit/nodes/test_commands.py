@@ -1,7 +1,7 @@
 import pytest
 
-from palyra.nodes.commands import Cancel, CertificateNews, Command, Dispatch, Goodbye
-from palyra.nodes.grpc_stream import to_wire
+from palyra.nodes.server.dispatcher import Cancel, CertificateNews, Command, Dispatch, Goodbye
+from palyra.nodes.server.stream import to_wire
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,14 @@ import pytest
 from fakes.eventually import eventually
 from fakes.node_house import NodeHouse, node_record, request_record
 from fakes.node_scene import ECHO, PATIENCE, PRINT, MovedClock
+from palyra.devicelink.server import connections
+from palyra.devicelink.server.connections import Connected, NodeRegistry
 from palyra.errors import PalyraError
 from palyra.identity.device import DeviceId
-from palyra.nodes import node_registry
-from palyra.nodes.commands import Cancel, CertificateNews, Command, Dispatch
-from palyra.nodes.dispatch import RequestState
-from palyra.nodes.dispatcher import Ask, Dispatcher
-from palyra.nodes.node_registry import Connected, NodeRegistry
-from palyra.nodes.requests import Refused, Succeeded
-from palyra.nodes.state_port import NodeState
+from palyra.nodes.domain.records import RequestState
+from palyra.nodes.domain.requests import Refused, Succeeded
+from palyra.nodes.server.dispatcher import Ask, Cancel, CertificateNews, Command, Dispatch, Dispatcher
+from palyra.nodes.store.port import NodeState
 
 DEVICE = DeviceId.new()
 
@@ -129,7 +128,7 @@ async def test_on_one_line_a_request_is_given_once(room: Room) -> None:
 async def test_a_newer_line_replaces_the_older_which_takes_nothing_with_it(room: Room) -> None:
     first, old = room.connect(1)
     second, new = room.connect(2)
-    assert old.ended == [(node_registry.REPLACED, False)] and not room.dispatcher.detach(first)
+    assert old.ended == [(connections.REPLACED, False)] and not room.dispatcher.detach(first)
     asked = room.ask()
     sent = await new.next(Dispatch)
     assert old.sent == []
@@ -176,7 +175,7 @@ async def test_tending_ends_silence_and_what_nobody_waits_for(room: Room) -> Non
     assert (await line.next(Cancel)).request_id == orphan.id and line.ended == []
     room.clock.ahead_ms += 11_000
     await room.dispatcher.tend_once()
-    assert line.ended == [(node_registry.SILENT, False)]
+    assert line.ended == [(connections.SILENT, False)]
 
 
 async def test_tending_goes_on_and_looks_at_once_when_a_device_is_gone(
@@ -217,4 +216,4 @@ async def test_everybody_hears_of_news_and_of_the_end(room: Room) -> None:
     room.dispatcher.end_all()
     for line in lines:
         assert await line.next(CertificateNews) == CertificateNews(b"pem", True)
-        assert line.ended == [(node_registry.STOPPING, False)]
+        assert line.ended == [(connections.STOPPING, False)]

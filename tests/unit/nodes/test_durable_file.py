@@ -2,7 +2,7 @@ import stat
 
 import pytest
 
-from palyra.nodes.durable_file import DurableFolder, StateFileUnusable
+from palyra.nodes.store.file import DurableFolder, StateFileUnusable
 
 
 def good(raw):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from palyra.nodes.grpc_service import TooMuchTold, _capabilities, _result
-from palyra.nodes.limits import MAX_CAPABILITIES
-from palyra.nodes.records import DeviceCapabilityView
-from palyra.nodes.requests import Refused, Succeeded
+from palyra.devicelink.limits import MAX_CAPABILITIES
+from palyra.nodes.domain.records import DeviceCapabilityView
+from palyra.nodes.domain.requests import Refused, Succeeded
+from palyra.nodes.server.rpc import TooMuchTold, _capabilities, _result
 from palyra.wire.node.v1 import node_pb2 as wire
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.node_scene import PATIENCE
+from palyra.devicelink.limits import MAX_WAITING_COMMANDS
+from palyra.devicelink.server import connections
 from palyra.errors import Denied
-from palyra.nodes import node_registry
-from palyra.nodes.commands import Cancel
-from palyra.nodes.grpc_stream import TOO_SLOW, DeviceStream, Ending
-from palyra.nodes.rpc_limits import MAX_WAITING_COMMANDS
+from palyra.nodes.server.dispatcher import Cancel
+from palyra.nodes.server.stream import NODE_TOO_SLOW, DeviceStream, StreamEnd
 
 
 class Refusal(Denied):
@@ -47,7 +47,7 @@ async def hear(message: Any) -> str | None:
     return None
 
 
-async def run(context: Context, stream: DeviceStream) -> Ending:
+async def run(context: Context, stream: DeviceStream) -> StreamEnd:
     async with asyncio.timeout(PATIENCE):
         return await stream.run(hear)
 
@@ -55,12 +55,12 @@ async def run(context: Context, stream: DeviceStream) -> Ending:
 @pytest.mark.parametrize(
     ("message", "ending"),
     [
-        (grpc.aio.EOF, Ending(node_registry.CLOSED)),
-        ("end by itself", Ending("end by itself")),
-        (grpc.aio.UsageError("gone"), Ending(node_registry.CLOSED)),
+        (grpc.aio.EOF, StreamEnd(connections.CLOSED)),
+        ("end by itself", StreamEnd("end by itself")),
+        (grpc.aio.UsageError("gone"), StreamEnd(connections.CLOSED)),
     ],
 )
-async def test_the_device_ends_it(message: Any, ending: Ending) -> None:
+async def test_the_device_ends_it(message: Any, ending: StreamEnd) -> None:
     context = Context()
     stream = DeviceStream(context)
     await context.coming.put("something")
@@ -91,7 +91,7 @@ async def test_ended_from_here_it_says_goodbye_and_cut_it_says_nothing() -> None
     stream.end("a.b", "bye")
     stream.cut("too.late")
     stream.send(Cancel("never", "sent"))
-    assert (await running) == Ending("a.b", "bye")
+    assert (await running) == StreamEnd("a.b", "bye")
     assert [one.WhichOneof("command") for one in context.written] == ["cancel", "goodbye"]
     silent = Context()
     cut = DeviceStream(silent)
@@ -107,11 +107,11 @@ async def test_a_device_that_reads_nothing_is_cut_when_too_much_waits_for_it() -
         stream.send(Cancel(str(number), ""))
         await asyncio.sleep(0)
     ending = await running
-    assert (ending.code, ending.cut) == (TOO_SLOW, True)
+    assert (ending.code, ending.cut) == (NODE_TOO_SLOW, True)
 
 
 async def test_nobody_waits_for_a_goodbye_that_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.nodes.grpc_stream.GOODBYE_SECONDS", 0.05)
+    monkeypatch.setattr("palyra.nodes.server.stream.GOODBYE_SECONDS", 0.05)
     context = Context(stuck=True)
     stream = DeviceStream(context)
     stream.end("a.b", "bye")

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.nodes import guess_throttle as throttle
-from palyra.nodes.guess_throttle import Bucket, GuessThrottle, TooManyAttempts, network_of
+from palyra.nodes.domain import rate_limits as throttle
+from palyra.nodes.domain.rate_limits import Bucket, GuessThrottle, TooManyAttempts, network_of
 
 
 def admitted(subject, address, now, times):

@@ -1,22 +1,13 @@
-import pytest
-
+from palyra.devicelink import limits as rpc_limits
+from palyra.devicelink.limits import DECISION_WAIT_MS, MAX_CAPABILITIES, MAX_PAIRING_WAIT_MS
 from palyra.nodes import limits
-from palyra.nodes.pairing_code import NAMEPLATE_DIGITS, PIN_DIGITS
 
 
-def test_there_are_far_more_nameplates_than_codes_on_record():
-    assert limits.MAX_LIVE_CODES + limits.MAX_ENDED_CODES < 10**NAMEPLATE_DIGITS // 5
-
-
-def test_a_code_is_guessed_less_than_once_in_ten_million():
-    assert limits.MAX_WRONG_GUESSES / 10**PIN_DIGITS < 1e-7
-
-
-@pytest.mark.promise("P-pairing-code")
-def test_the_default_life_of_a_code_is_within_its_bounds():
-    assert limits.MIN_CODE_TTL_SECONDS <= limits.DEFAULT_CODE_TTL_SECONDS <= limits.MAX_CODE_TTL_SECONDS
-
-
-def test_the_largest_request_fits_its_body_and_an_attempt_its_time():
-    assert limits.MAX_CSR_BYTES * 4 // 3 + 2_048 < limits.MAX_PAIRING_BODY_BYTES
-    assert limits.PAIRING_REQUEST_SECONDS < limits.PAIRING_SESSION_SECONDS
+def test_a_device_stays_within_what_the_daemon_takes() -> None:
+    assert limits.MAX_OPEN <= rpc_limits.MAX_OPEN_REQUEST_IDS
+    assert limits.MAX_COMMANDS + 4 <= MAX_CAPABILITIES
+    assert DECISION_WAIT_MS <= MAX_PAIRING_WAIT_MS
+    assert limits.MAX_RESULT_BYTES >= rpc_limits.MAX_RESULT_BYTES
+    assert (
+        limits.SILENT_INTERVALS * rpc_limits.DEFAULT_HEARTBEAT_SECONDS <= rpc_limits.DEFAULT_HEARTBEAT_TIMEOUT_SECONDS
+    )

@@ -7,8 +7,8 @@ from fakes.identity_house import ACTOR
 from fakes.node_house import node_record
 from fakes.node_scene import ECHO, PRINT, NodeScene, node_of, open_scene
 from palyra.identity.device import DeviceId
-from palyra.nodes.capability import UnknownDevice
-from palyra.nodes.node_desk import Registration
+from palyra.nodes.domain.capability import UnknownDevice
+from palyra.nodes.server.node_service import Registration
 
 
 @pytest.fixture

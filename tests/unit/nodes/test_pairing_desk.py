@@ -3,13 +3,11 @@ import os
 import pytest
 
 from fakes.node_house import NodeHouse, code_record, pairing_record
+from palyra.devicelink.pairing.code import PairingMethod, ServerAddress, parse_code, stretch
 from palyra.identity.device import DeviceKind
-from palyra.nodes.pairing import PairingState
-from palyra.nodes.pairing_code import ServerAddress, parse_code, stretch
-from palyra.nodes.pairing_desk import Doorstep, PairingDesk
-from palyra.nodes.pairing_door import Bell
-from palyra.nodes.pairing_errors import BadCodeLife, NotListening, UnknownPairing
-from palyra.nodes.records import PairingMethod
+from palyra.nodes.domain.records import PairingState
+from palyra.nodes.pairing.rules import BadCodeLife, NotListening, UnknownPairing
+from palyra.nodes.pairing.service import Bell, Doorstep, PairingDesk
 
 STEP = Doorstep((ServerAddress("192.0.2.1", 7143),), "ab" * 32)
 

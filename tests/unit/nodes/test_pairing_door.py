@@ -7,16 +7,14 @@ import pytest
 
 from fakes.identity_house import DeviceKey
 from fakes.pairing_scene import FACTS, OPERATOR, PairingScene
+from palyra.devicelink.limits import MAX_PAIRING_SESSIONS, PAIRING_SESSION_SECONDS
+from palyra.devicelink.pairing.code import stretch
+from palyra.devicelink.pairing.messages import Begin, Finish, Wait
+from palyra.devicelink.pairing.proof import Bound, DeviceExchange, DeviceProof, WrongProof, certificate_hash
 from palyra.identity.device import DeviceKind
-from palyra.nodes.guess_throttle import TooManyAttempts
-from palyra.nodes.limits import MAX_PAIRING_SESSIONS, PAIRING_SESSION_SECONDS
-from palyra.nodes.pairing_code import stretch
-from palyra.nodes.pairing_door import Bell
-from palyra.nodes.pairing_errors import SessionGone, UnknownCode, UnknownPairing
-from palyra.nodes.pairing_proof import Bound, DeviceProof, WrongProof
-from palyra.nodes.pairing_wire import Begin, Finish, Wait
-from palyra.nodes.presented_certificate import certificate_hash
-from palyra.nodes.spake2_exchange import DeviceExchange
+from palyra.nodes.domain.rate_limits import TooManyAttempts
+from palyra.nodes.pairing.rules import SessionGone, UnknownCode, UnknownPairing
+from palyra.nodes.pairing.service import Bell
 
 HERE = "192.0.2.1"
 

@@ -3,11 +3,9 @@ import inspect
 import pytest
 
 from palyra.errors import PalyraError
-from palyra.nodes import pairing_errors
+from palyra.nodes.pairing import rules
 
-ERRORS = [
-    one for _, one in inspect.getmembers(pairing_errors, inspect.isclass) if one.__module__ == pairing_errors.__name__
-]
+ERRORS = [one for _, one in inspect.getmembers(rules, inspect.isclass) if one.__module__ == rules.__name__]
 
 
 @pytest.mark.parametrize("error", ERRORS)

@@ -6,9 +6,7 @@ import msgspec
 import pytest
 
 from fakes.node_house import code_record, node_record, pairing_record
-from palyra.identity.device import DeviceKind
-from palyra.nodes import pairing_rules as rules
-from palyra.nodes.limits import (
+from palyra.devicelink.limits import (
     MAX_LIVE_CODES,
     MAX_NODES,
     MAX_PENDING_PAIRINGS,
@@ -16,8 +14,12 @@ from palyra.nodes.limits import (
     PAIRING_COLLECTION_MS,
     PAIRING_DECISION_MS,
 )
-from palyra.nodes.pairing import PairingAlreadyDecided, PairingEvent, PairingState
-from palyra.nodes.pairing_errors import (
+from palyra.devicelink.pairing.code import DeviceFacts, PairingMethod, StretchedCode
+from palyra.devicelink.pairing.proof import Proved, collect_digest
+from palyra.identity.device import DeviceKind
+from palyra.nodes.domain.records import CodeState, PairingAlreadyDecided, PairingEvent, PairingState
+from palyra.nodes.pairing import rules
+from palyra.nodes.pairing.rules import (
     BadCodeLife,
     BadDeviceFacts,
     CodeBurned,
@@ -28,10 +30,7 @@ from palyra.nodes.pairing_errors import (
     UnknownPairing,
     WrongComparison,
 )
-from palyra.nodes.pairing_proof import Proved, collect_digest
-from palyra.nodes.records import CodeState, DeviceFacts, PairingMethod, StretchedCode
-from palyra.nodes.state_document import NodeDocument
-from palyra.nodes.state_unit import DocumentUnit
+from palyra.nodes.store.document import DocumentUnit, NodeDocument
 
 NOW = 1_000_000
 FACTS = DeviceFacts(name="a laptop", platform="linux")

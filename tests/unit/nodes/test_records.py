@@ -2,9 +2,7 @@ import msgspec
 import pytest
 
 from fakes.node_house import code_record, node_record, pairing_record, request_record
-from palyra.nodes.dispatch import RequestState
-from palyra.nodes.pairing import PairingState
-from palyra.nodes.records import CodeState
+from palyra.nodes.domain.records import CodeState, PairingState, RequestState
 
 
 @pytest.mark.parametrize("record", [code_record(), pairing_record(), node_record(), request_record()], ids=type)

@@ -2,9 +2,9 @@ import pytest
 
 from fakes.node_house import request_record
 from palyra.errors import PalyraError
-from palyra.nodes import requests
-from palyra.nodes.dispatch import ENDED, RequestEvent, RequestState, WrongRequestState
-from palyra.nodes.requests import Refused, Succeeded
+from palyra.nodes.domain import requests
+from palyra.nodes.domain.records import ENDED_REQUESTS, RequestEvent, RequestState, WrongRequestState
+from palyra.nodes.domain.requests import Refused, Succeeded
 
 DEVICE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -91,7 +91,7 @@ def test_reunion_sorts_what_a_device_was_given() -> None:
 
 def test_overdue_is_what_is_open_past_its_deadline_and_why_depends_on_the_device() -> None:
     open_one, sent = request_record(), request_record(state=RequestState.DISPATCHED, dispatched_ms=5)
-    ended = [request_record(state=state) for state in ENDED]
+    ended = [request_record(state=state) for state in ENDED_REQUESTS]
     assert requests.overdue([open_one, sent, *ended], 2_001) == [open_one, sent]
     assert requests.overdue([open_one, sent], 2_000) == []
     assert requests.timeout_of(open_one).code == "nodes.offline"

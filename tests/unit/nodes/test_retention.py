@@ -1,25 +1,23 @@
 from fakes.node_house import code_record, pairing_record, request_record
-from palyra.nodes import retention
-from palyra.nodes.dispatch import RequestState
-from palyra.nodes.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
-from palyra.nodes.pairing import PairingState
-from palyra.nodes.records import CodeState
+from palyra.devicelink.limits import MAX_ENDED_CODES, MAX_ENDED_PAIRINGS, MAX_FINISHED_REQUESTS
+from palyra.nodes.domain.records import CodeState, PairingState, RequestState
+from palyra.nodes.store import document
 
 
 def test_the_oldest_ended_go_and_the_open_stay_however_old():
     requests = [request_record(id="0")] + [
         request_record(id=f"{n:05d}", state=RequestState.FAILED) for n in range(1, MAX_FINISHED_REQUESTS + 4)
     ]
-    assert retention.surplus_requests(reversed(requests)) == ["00001", "00002", "00003"]
+    assert document.surplus_requests(reversed(requests)) == ["00001", "00002", "00003"]
     pairings = [pairing_record(id="0")] + [
         pairing_record(id=f"{n:05d}", state=PairingState.COMPLETED) for n in range(1, MAX_ENDED_PAIRINGS + 2)
     ]
-    assert retention.surplus_pairings(pairings) == ["00001"]
+    assert document.surplus_pairings(pairings) == ["00001"]
 
 
 def test_codes_end_by_state_or_by_time():
     live = code_record(id="0", expires_ms=200)
     ended = [code_record(id=f"{n:05d}", expires_ms=100) for n in range(1, MAX_ENDED_CODES)]
     burned = [code_record(id=f"9{n}", state=CodeState.BURNED, expires_ms=200) for n in range(3)]
-    assert retention.surplus_codes([live, *ended, *burned], 150) == ["00001", "00002"]
-    assert retention.surplus_codes([live, *ended, *burned], 50) == []
+    assert document.surplus_codes([live, *ended, *burned], 150) == ["00001", "00002"]
+    assert document.surplus_codes([live, *ended, *burned], 50) == []

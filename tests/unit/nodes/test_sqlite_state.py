@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.node_house import NodeHouse, node_record
-from palyra.nodes.state_port import NodeStateUnreadable
+from palyra.nodes.store.port import NodeStateUnreadable
 
 
 async def test_a_record_of_a_newer_program_is_refused_and_left_alone(tmp_path):

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.node_house import code_record, node_record, pairing_record, request_record
-from palyra.nodes.records import RequestId
-from palyra.nodes.state_document import DamagedDocument, NodeDocument, decode, encode, encode_records
-from palyra.nodes.state_port import NodeStateUnreadable
+from palyra.nodes.domain.records import RequestId
+from palyra.nodes.store.document import DamagedDocument, NodeDocument, decode, encode, encode_records
+from palyra.nodes.store.port import NodeStateUnreadable
 
 
 def by_id(*records):

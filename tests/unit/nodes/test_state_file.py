@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from fakes.node_house import NodeHouse, code_record, node_record
-from palyra.nodes.state_document import decode
-from palyra.nodes.state_file import BROKEN_NAME, FILE_NAME
-from palyra.nodes.state_port import NodeStateUnreadable
+from palyra.nodes.store.document import decode
+from palyra.nodes.store.file import BROKEN_NAME, FILE_NAME
+from palyra.nodes.store.port import NodeStateUnreadable
 
 CHILD = Path(__file__).parents[2] / "fakes" / "node_state_process.py"
 

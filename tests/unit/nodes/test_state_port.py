@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 
-from palyra.nodes.sqlite_state import SqlNodeState
-from palyra.nodes.state_file import NodeRuntimeState
-from palyra.nodes.state_port import NodeState, NodeStateUnreadable
+from palyra.nodes.store.file import NodeRuntimeState
+from palyra.nodes.store.node_tables import SqlNodeState
+from palyra.nodes.store.port import NodeState, NodeStateUnreadable
 
 
 @pytest.mark.parametrize("backend", [SqlNodeState, NodeRuntimeState])

@@ -1,11 +1,10 @@
 import pytest
 
 from fakes.node_house import code_record, node_record, request_record
-from palyra.journal.event import NewEvent
-from palyra.nodes.dispatch import RequestState
-from palyra.nodes.limits import MAX_FINISHED_REQUESTS
-from palyra.nodes.state_document import NodeDocument
-from palyra.nodes.state_unit import DocumentUnit, ReadOnlyUnit
+from palyra.devicelink.limits import MAX_FINISHED_REQUESTS
+from palyra.nodes.domain.records import RequestState
+from palyra.nodes.store.document import DocumentUnit, NodeDocument, ReadOnlyUnit
+from palyra.store.event import NewEvent
 
 
 def test_a_unit_changes_its_own_copy_only():

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from palyra.identity.principal import Principal
+from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.entities import EntityDirectory
-from palyra.policy.loader import load_bundle
+from palyra.policy.policy_files import load_bundle
 from palyra.policy.request import PolicyRequest, tool_request
 
 DIRECTORY = EntityDirectory.from_lists(

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.policy.blame import blame_syntax, blame_validation, find, head_of, place_of_names
-from palyra.policy.scanner import Statement, statements
+from palyra.policy.cedar_syntax import (
+    Statement,
+    blame_syntax,
+    blame_validation,
+    find,
+    head_of,
+    place_of_names,
+    statements,
+)
 
 GOOD = (
     '@id("x") permit (principal in Group::"g", action, resource is Tool) '

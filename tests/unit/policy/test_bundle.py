@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.policy.bundle import BadBundle, Bundle, Scope
+from palyra.policy.bundle import BadBundle, Bundle, Problem, Scope
 from palyra.policy.entities import EntityDirectory, EntityRef
-from palyra.policy.positions import Problem
 
 BASE = Bundle(schema="s", files=(("a", "x"), ("b", "y")), directory=EntityDirectory.from_lists(tools=("t", "u")))
 

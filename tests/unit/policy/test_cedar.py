@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from palyra.identity.principal import Principal
+from palyra.ids import Principal
 from palyra.policy import cedar
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.decision import Answer, Outcome, Reason
+from palyra.policy.decision import Answer, Obligations, Outcome, Reason
 from palyra.policy.entities import GATEWAY, Entity, EntityDirectory, EntityRef
-from palyra.policy.obligations import Obligations
 from palyra.policy.request import PolicyRequest, tool_request
 
 Ask = Callable[..., PolicyRequest]

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from palyra.policy import cedar_check
-from palyra.policy.bundle import BadBundle, Bundle
-from palyra.policy.cedar_check import check_bundle
-from palyra.policy.positions import Problem
+from palyra.policy import bundle_check
+from palyra.policy.bundle import BadBundle, Bundle, Problem
+from palyra.policy.bundle_check import check_bundle
 
 BundleOf = Callable[..., Bundle]
 HEAD = 'permit(principal, action == Action::"tool.execute", resource)'
@@ -114,7 +113,7 @@ def test_all_problems_are_told_at_once(problems_in: ProblemsIn) -> None:
 
 
 def test_problems_are_bounded(problems_in: ProblemsIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cedar_check, "MAX_PROBLEMS", 3)
+    monkeypatch.setattr(bundle_check, "MAX_PROBLEMS", 3)
     assert len(problems_in(f"{HEAD};" * 10)) == 3
 
 
@@ -124,7 +123,7 @@ def test_problems_are_bounded(problems_in: ProblemsIn, monkeypatch: pytest.Monke
     [("MAX_POLICY_FILES", 1), ("MAX_BUNDLE_BYTES", 10), ("MAX_POLICY_FILE_BYTES", 10), ("MAX_POLICIES", 3)],
 )
 def test_size_is_limited(problems_in: ProblemsIn, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    monkeypatch.setattr(cedar_check, limit, value)
+    monkeypatch.setattr(bundle_check, limit, value)
     problem = problems_in(f'@id("x") {HEAD};')[0]
     assert str(value) in problem.message
 
@@ -157,6 +156,6 @@ def test_a_chain_of_conditions_within_bounds_is_taken_however_deep_its_reader_is
 def test_a_file_that_cedar_counts_otherwise_is_refused(
     problems_in: ProblemsIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = cedar_check.statements
-    monkeypatch.setattr(cedar_check, "statements", lambda text: list(real(text))[:-1])
+    real = bundle_check.statements
+    monkeypatch.setattr(bundle_check, "statements", lambda text: list(real(text))[:-1])
     assert any("another number of policies" in problem.message for problem in problems_in(f'@id("x") {HEAD};'))

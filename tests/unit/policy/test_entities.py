@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.identity.principal import Principal
+from palyra.ids import Principal
 from palyra.policy.entities import (
     Entity,
     EntityDirectory,

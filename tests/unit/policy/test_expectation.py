@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from palyra.policy.cedar import CedarEngine
+from palyra.policy.dry_run import BadExpectation, Failure, ToolFacts, parse_expectations, run_expectations
 from palyra.policy.entities import EntityDirectory
-from palyra.policy.expectation import BadExpectation, Failure, ToolFacts, parse_expectations, run_expectations
 
 EngineOf = Callable[..., CedarEngine]
 KNOWN = {"echo": ToolFacts(), "fs.write": ToolFacts(capabilities=frozenset({"filesystem_write"}), sensitive=True)}

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palyra.policy.bundle import Bundle, Policy, Scope
-from palyra.policy.cedar import CedarEngine
+from palyra.policy.bundle import Bundle, Location, Policy, Scope
+from palyra.policy.cedar import CedarEngine, PolicyIndex
 from palyra.policy.entities import Entity, EntityRef
-from palyra.policy.index import PolicyIndex
-from palyra.policy.positions import Location
 from palyra.policy.request import PolicyRequest
 
 SCHEMA = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palyra.policy.obligations import Obligations, parse_obligations, strictest
+from palyra.policy.decision import Obligations, parse_obligations, strictest
 
 
 def test_annotations_become_limits() -> None:

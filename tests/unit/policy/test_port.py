@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from palyra.policy.cedar import CedarEngine
-from palyra.policy.decision import Outcome
-from palyra.policy.port import PolicyPort
-from palyra.policy.reload import BundleHolder
+from palyra.policy.decision import Outcome, PolicyPort
+from palyra.policy.live_policy import BundleHolder
 from palyra.policy.request import PolicyRequest
 
 

@@ -1,7 +1,7 @@
 """A problem is shown where it is."""
 
+from palyra.policy.bundle import Location, SourceText
 from palyra.policy.limits import MAX_SHOWN_SOURCE_CHARS
-from palyra.policy.positions import Location, SourceText
 
 SOURCE = SourceText(name="x.cedar", text="first\r\n\tsecond line\nthird")
 

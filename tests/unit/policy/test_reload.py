@@ -5,12 +5,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from palyra.policy import reload
+from palyra.policy import live_policy
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Outcome
-from palyra.policy.loader import PolicyFileRefused
-from palyra.policy.reload import BundleHolder, Rejected, Swapped, Unchanged
+from palyra.policy.live_policy import BundleHolder, Rejected, Swapped, Unchanged
+from palyra.policy.policy_files import PolicyFileRefused
 from palyra.policy.request import PolicyRequest
 
 Ask = Callable[..., PolicyRequest]
@@ -85,7 +85,7 @@ def test_a_panic_of_the_engine_is_a_rejection(
     def panic(_: Bundle) -> None:
         raise PanicException("rust")
 
-    monkeypatch.setattr(reload, "CedarEngine", panic)
+    monkeypatch.setattr(live_policy, "CedarEngine", panic)
     assert isinstance(holder.try_reload(lambda: bundle_of(STOP)), Rejected)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox import appearing
-from palyra.sandbox.appearing import Change, ProtectedAppeared, ProtectedUnseen, look_again
-from palyra.sandbox.profile import AppearingProtected, SandboxProfile
-from palyra.sandbox.protected_mounts import gather_workspace
-from palyra.sandbox.receipt import Layer, ReceiptLine
+from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
+from palyra.sandbox.domain.receipt import Layer, ReceiptLine
+from palyra.sandbox.layers.protected_mounts import gather_workspace
+from palyra.sandbox.verify import protected_changes
+from palyra.sandbox.verify.protected_changes import Change, ProtectedAppeared, ProtectedUnseen, look_again
 
 
 def profile(root: Path, policy: AppearingProtected) -> SandboxProfile:
@@ -109,7 +109,7 @@ def test_more_than_can_be_looked_through_fails_the_call_whatever_the_policy(
     (tmp_path / "w/there").mkdir()
     (tmp_path / "w/there/.env").write_text("")
     _, before = gather_workspace(wanted)
-    monkeypatch.setattr(appearing, "MAX_NEW_ENTRIES", 10)
+    monkeypatch.setattr(protected_changes, "MAX_NEW_ENTRIES", 10)
     for number in range(20):
         (tmp_path / "w/there" / f"{number}").write_text("")
     report = look_again(wanted, before)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fakes.isolation_plan import plan
-from palyra.sandbox.bubblewrap import find_bubblewrap, gather_host, to_launch_spec
-from palyra.sandbox.receipt import UnsupportedPlatform
+from palyra.sandbox.domain.receipt import UnsupportedPlatform
+from palyra.sandbox.layers.bubblewrap import find_bubblewrap, gather_host, to_launch_spec
 
 
 def test_a_missing_or_writable_program_is_refused_with_the_way_to_get_it(tmp_path: Path) -> None:

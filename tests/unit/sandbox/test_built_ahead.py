@@ -1,14 +1,14 @@
 from pathlib import Path
 
-from palyra.sandbox.built_ahead import BuiltAhead, filter_of, program_inside
-from palyra.sandbox.cgroup import CgroupPool
-from palyra.sandbox.checks import check_before_spawn
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.namespace_sockets import NamespaceSockets
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
-from palyra.sandbox.resolve_executable import guard_host
-from palyra.sandbox.seccomp_program import tier_b_program, tier_c_program
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.sandbox.guards.checks import check_before_spawn
+from palyra.sandbox.guards.executable_lookup import guard_host
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.launch.prewarm import BuiltAhead, filter_of, program_inside
+from palyra.sandbox.layers.cgroup_pool import CgroupPool
+from palyra.sandbox.layers.seccomp import tier_b_program, tier_c_program
+from palyra.sandbox.network.namespace_sockets import NamespaceSockets
 
 
 def test_a_shared_network_has_the_filter_that_keeps_its_sockets_apart() -> None:

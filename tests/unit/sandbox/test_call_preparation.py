@@ -10,13 +10,13 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.processes import descendants
-from palyra.sandbox import call_preparation
-from palyra.sandbox.call_preparation import Call, CallPreparation, Prepared
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import InterpreterDenied, WorkspaceScopeDenied
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import SandboxProfile, SandboxTier
-from palyra.sandbox.waiting_sandbox import WaitingSandbox
+from palyra.sandbox import preparation
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import InterpreterDenied, WorkspaceScopeDenied
+from palyra.sandbox.domain.profile import SandboxProfile, SandboxTier
+from palyra.sandbox.launch.built_sandbox import WaitingSandbox
+from palyra.sandbox.preparation import Call, CallPreparation, Prepared
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 
 class Scene:
@@ -86,8 +86,8 @@ async def test_the_command_is_checked_once_and_before_the_sandbox_gets_it(
 
         return telling
 
-    monkeypatch.setattr(call_preparation, "check_before_spawn", told("check", call_preparation.check_before_spawn))
-    monkeypatch.setattr(call_preparation, "gather_workspace", told("look", call_preparation.gather_workspace))
+    monkeypatch.setattr(preparation, "check_before_spawn", told("check", preparation.check_before_spawn))
+    monkeypatch.setattr(preparation, "gather_workspace", told("look", preparation.gather_workspace))
     monkeypatch.setattr(WaitingSandbox, "look", told("read back", WaitingSandbox.look))
     monkeypatch.setattr(WaitingSandbox, "start", told("start", WaitingSandbox.start))
     assert await scene.run("true") == 0
@@ -125,7 +125,7 @@ async def test_a_workspace_that_grew_is_looked_through_by_a_thread(scene: Scene)
 
 async def test_what_is_prepared_can_be_given_back_unused(scene: Scene) -> None:
     calls: CallPreparation = scene.runner._calls
-    host, doorway = scene.runner._guard_host(scene.profile), call_preparation.Doorway(None, None)  # type: ignore[arg-type]
+    host, doorway = scene.runner._guard_host(scene.profile), preparation.Doorway(None, None)  # type: ignore[arg-type]
     call = Call(profile=scene.profile, command=ProcessCommand(command="true"), host=host, doorway=doorway)
     prepared: Prepared = await calls.prepare(call)
     assert prepared.group not in scene.runner._cgroups._free

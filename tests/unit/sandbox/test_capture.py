@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from palyra.sandbox.capture import OutputCapture, StreamName
+from palyra.sandbox.running_process import OutputCapture, StreamName
 
 
 async def test_both_streams_share_one_quota() -> None:

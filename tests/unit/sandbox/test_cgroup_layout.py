@@ -1,4 +1,4 @@
-from palyra.sandbox.cgroup_layout import Hierarchy, parse_hierarchies
+from palyra.sandbox.layers.cgroup import Hierarchy, parse_hierarchies
 
 V2_MOUNT = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNTS = (

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from fakes.guard_scene import Scene
 from palyra.errors import PalyraError
-from palyra.sandbox.checks import check_before_spawn
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import (
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import (
     EgressDenied,
     ExecutableDenied,
     InterpreterDenied,
@@ -18,8 +17,9 @@ from palyra.sandbox.outcome import (
     SpawnFailed,
     WorkspaceScopeDenied,
 )
-from palyra.sandbox.profile import EgressEnforcementMode
-from palyra.sandbox.receipt import UnsupportedPlatform
+from palyra.sandbox.domain.profile import EgressEnforcementMode
+from palyra.sandbox.domain.receipt import UnsupportedPlatform
+from palyra.sandbox.guards.checks import check_before_spawn
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ import socket
 
 import pytest
 
-from palyra.sandbox import launch_wire
-from palyra.sandbox.child import KeeperEnd, applied_by, exit_of
-from palyra.sandbox.launch import LaunchSpec, LaunchStage, RLimit
-from palyra.sandbox.plan_segment import Step
-from palyra.sandbox.start_plan import StartPlan
+from palyra.sandbox.domain.launch_spec import LaunchSpec, LaunchStage, RLimit
+from palyra.sandbox.launch.child import KeeperEnd, applied_by, exit_of
+from palyra.sandbox.launch.plan_encoding import Step
+from palyra.sandbox.launch.start_plan import StartPlan
+from palyra.sandbox.launch.supervisor import wire
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def ends() -> "tuple[KeeperEnd, socket.socket, socket.socket]":
 
 def test_a_greeting_of_another_release_is_not_accepted(ends: tuple[KeeperEnd, socket.socket, socket.socket]) -> None:
     end, keeper, _ = ends
-    keeper.send(launch_wire.HELLO.pack(launch_wire.HELLO_TAG, launch_wire.VERSION + 1, 1, 77))
+    keeper.send(wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION + 1, 1, 77))
     assert not end.greeted()
     keeper.send(b"rubbish")
     assert not end.greeted()
-    keeper.send(launch_wire.HELLO.pack(launch_wire.HELLO_TAG, launch_wire.VERSION, 1, 77))
+    keeper.send(wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION, 1, 77))
     assert end.greeted()
     assert (end.program, end.native) == (77, True)
 
@@ -50,11 +50,11 @@ def test_a_failed_step_is_named_and_a_wrong_index_is_not_believed(
     end, _, program = ends
     end.plan = StartPlan(encoded=b"", steps=(Step(LaunchStage.EXEC, "execve", "/x"),))
     assert not end.hear_start()
-    program.send(launch_wire.FAILED.pack(5, 2))
-    program.send(launch_wire.FAILED.pack(-1, 2))
+    program.send(wire.FAILED.pack(5, 2))
+    program.send(wire.FAILED.pack(-1, 2))
     assert not end.hear_start()
     assert end.failure is None
-    program.send(launch_wire.FAILED.pack(0, 2))
+    program.send(wire.FAILED.pack(0, 2))
     program.close()
     assert end.hear_start()
     assert end.failure is not None
@@ -63,12 +63,12 @@ def test_a_failed_step_is_named_and_a_wrong_index_is_not_believed(
 
 def test_an_exit_is_read_from_its_packet() -> None:
     usage = (1, 500_000, 0, 500_000, 10, 0, 0, 0, 2, 3, 0, 4, 5, 0, 0, 0, 6, 7)
-    packet = launch_wire.DONE.pack(launch_wire.DONE_TAG, 3 << 8, *usage, 8, 9)
+    packet = wire.DONE.pack(wire.DONE_TAG, 3 << 8, *usage, 8, 9)
     ended = exit_of(packet)
     assert (ended.exit_code, ended.signal, ended.orphans_killed, ended.survivors) == (3, None, 8, 9)
     assert ended.rusage["maxrss_kib"] == 10
     assert ended.rusage["preemptions"] == 7
-    real_time_signal = launch_wire.DONE.pack(launch_wire.DONE_TAG, 40, *[0] * 20)
+    real_time_signal = wire.DONE.pack(wire.DONE_TAG, 40, *[0] * 20)
     assert (exit_of(real_time_signal).exit_code, exit_of(real_time_signal).signal) == (None, 40)
     assert os.WTERMSIG(40) == 40
 

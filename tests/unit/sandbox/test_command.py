@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.sandbox import guard_limits as limits
-from palyra.sandbox.command import encode_word, excerpt, parse_command
-from palyra.sandbox.outcome import InvalidCommand
+from palyra.sandbox import limits
+from palyra.sandbox.domain.command import encode_word, excerpt, parse_command
+from palyra.sandbox.domain.outcome import InvalidCommand
 
 
 def test_a_whole_command() -> None:

@@ -16,13 +16,13 @@ from fakes.foreign_sockets import foreign_sockets
 from fakes.processes import own_descriptors
 from palyra.errors import PalyraError
 from palyra.sandbox import limits
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.namespace_sockets import OpenedSockets, namespace_of
-from palyra.sandbox.network_door import DoorUsage, HostsNeedTierC, ca_environment
-from palyra.sandbox.outcome import ProcessTimedOut, QuotaExceeded
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.receipt import Layer, UnsupportedPlatform
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.network import DoorUsage, HostsNeedTierC, ca_environment
+from palyra.sandbox.domain.outcome import ProcessTimedOut, QuotaExceeded
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.receipt import Layer, UnsupportedPlatform
+from palyra.sandbox.network.namespace_sockets import OpenedSockets, namespace_of
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
 
 CONNECTED = """
 import socket, sys, time

@@ -1,7 +1,7 @@
 import pytest
 
-from palyra.sandbox.environment_guard import refuse_environment
-from palyra.sandbox.outcome import InterpreterDenied
+from palyra.sandbox.domain.outcome import InterpreterDenied
+from palyra.sandbox.guards.checks import refuse_environment
 
 ALWAYS = """
     LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT LD_DEBUG_OUTPUT DYLD_INSERT_LIBRARIES GCONV_PATH GLIBC_TUNABLES HOME TMPDIR

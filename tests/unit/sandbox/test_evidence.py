@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from fakes.isolation_plan import plan
-from palyra.sandbox.evidence import (
+from palyra.sandbox.domain.facts import HostHold, Identity
+from palyra.sandbox.domain.network import DoorPlan, ListenerSeen, NetworkSeen
+from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.verify.evidence import (
     Evidence,
     MountSeen,
     filter_line,
@@ -16,9 +19,6 @@ from palyra.sandbox.evidence import (
     receipt_lines,
     rlimits_line,
 )
-from palyra.sandbox.host_facts import HostHold, Identity
-from palyra.sandbox.network_door import DoorPlan, ListenerSeen, NetworkSeen
-from palyra.sandbox.receipt import Layer
 
 NAMES = ("user", "pid", "net", "mnt", "ipc", "uts", "cgroup")
 

@@ -7,19 +7,18 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import SHOW, python, run
-from palyra.sandbox import keeper_pool
-from palyra.sandbox.launch import LandlockRules, LaunchFailed, LaunchSpec
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.resource_limits import ordinary_rlimits
-from palyra.sandbox.seccomp_program import tier_b_program
+from palyra.sandbox.domain.launch_spec import LandlockRules, LaunchFailed, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.launch import supervisor_pool
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.layers.seccomp import tier_b_program
 
 
 @pytest.fixture(params=["native", "python"])
 def executor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "python":
-        without = "import palyra.sandbox.native_start as n; n.open_image = lambda: None; "
-        code = keeper_pool._ZYGOTE.replace("from palyra", without + "from palyra", 1)
-        monkeypatch.setattr(keeper_pool, "_ZYGOTE", code)
+        without = "import palyra.sandbox.launch.supervisor.native_code as n; n.open_image = lambda: None; "
+        code = supervisor_pool._ZYGOTE.replace("from palyra", without + "from palyra", 1)
+        monkeypatch.setattr(supervisor_pool, "_ZYGOTE", code)
     return str(request.param)
 
 

@@ -1,8 +1,7 @@
 import pytest
 
-from palyra.sandbox.executables import ResolvedExecutable, find_executable, refuse_unlisted_executable
-from palyra.sandbox.outcome import ExecutableDenied, SpawnFailed
-from palyra.sandbox.path_walk import Kind
+from palyra.sandbox.domain.outcome import ExecutableDenied, SpawnFailed
+from palyra.sandbox.guards.executables import Kind, ResolvedExecutable, find_executable, refuse_unlisted_executable
 
 LS = ResolvedExecutable(typed="ls", found="/usr/bin/ls", real="/usr/bin/ls", kind=Kind.FILE, on_path=True)
 OWN = ResolvedExecutable(typed="./ls", found="/ws/ls", real="/ws/ls", kind=Kind.FILE, in_workspace=True)

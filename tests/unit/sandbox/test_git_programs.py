@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.git_programs import git_finding
+from palyra.sandbox.guards.program_runners import git_finding
 
 RUNS = """
 -c alias.x=!sh x

@@ -1,5 +1,5 @@
 from palyra import limits as shared
-from palyra.sandbox import guard_limits as limits
+from palyra.sandbox import limits
 
 
 def test_the_designs_numbers() -> None:

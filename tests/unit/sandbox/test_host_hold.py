@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox import host_hold
-from palyra.sandbox.host_facts import HostHold
+from palyra.sandbox.domain.facts import HostHold
+from palyra.sandbox.layers import bubblewrap
 
 
 def test_this_machine_can_hold_the_host(tmp_path: Path) -> None:
     wanted = HostHold.MOUNT_NAMESPACE if os.geteuid() == 0 else HostHold.USER_NAMESPACE
-    assert host_hold.find_hold(str(tmp_path / "none")) is wanted
+    assert bubblewrap.find_hold(str(tmp_path / "none")) is wanted
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ def test_what_is_missing_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "switch").write_text(apparmor + "\n")
-    monkeypatch.setattr(host_hold, "_kernel_sets_mounts", lambda: sets_mounts)
-    monkeypatch.setattr(host_hold, "_administers", lambda: administers)
-    assert host_hold.find_hold(str(tmp_path / "switch")) is hold
+    monkeypatch.setattr(bubblewrap, "_kernel_sets_mounts", lambda: sets_mounts)
+    monkeypatch.setattr(bubblewrap, "_administers", lambda: administers)
+    assert bubblewrap.find_hold(str(tmp_path / "switch")) is hold
 
 
 def test_another_processor_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "pdp11")
-    assert host_hold.find_hold() is HostHold.MISSING
+    assert bubblewrap.find_hold() is HostHold.MISSING

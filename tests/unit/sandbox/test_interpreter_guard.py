@@ -1,11 +1,10 @@
 import msgspec
 import pytest
 
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.executables import ResolvedExecutable
-from palyra.sandbox.interpreter_guard import refuse_interpreter
-from palyra.sandbox.outcome import InterpreterDenied
-from palyra.sandbox.path_walk import Kind
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import InterpreterDenied
+from palyra.sandbox.guards.executables import Kind, ResolvedExecutable
+from palyra.sandbox.guards.interpreters import refuse_interpreter
 
 FIND = ResolvedExecutable(typed="find", found="/usr/bin/find", real="/usr/bin/find", kind=Kind.FILE, on_path=True)
 

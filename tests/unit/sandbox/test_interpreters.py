@@ -1,8 +1,7 @@
 import pytest
 
-from palyra.sandbox.executables import ResolvedExecutable
-from palyra.sandbox.interpreters import INTERPRETERS, interpreter_named, is_dynamic_loader, is_fixed_script
-from palyra.sandbox.path_walk import Kind
+from palyra.sandbox.guards.executables import Kind, ResolvedExecutable
+from palyra.sandbox.guards.interpreters import INTERPRETERS, interpreter_named, is_dynamic_loader, is_fixed_script
 
 SPELLINGS = {
     "sh": "sh sh.distrib SH -sh sh.exe",

@@ -8,13 +8,22 @@ from pathlib import Path
 
 from fakes.eventually import eventually
 from fakes.launching import python, run, started
-from palyra.sandbox import keeper_pool, launch_wire
-from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.launch import supervisor_pool
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.launch.supervisor import wire
 
 
 def start_zygote() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-I", "-S", "-c", keeper_pool._ZYGOTE, keeper_pool._PACKAGE_ROOT, str(theirs.fileno())]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        supervisor_pool._ZYGOTE,
+        supervisor_pool._PACKAGE_ROOT,
+        str(theirs.fileno()),
+    ]
     with theirs:
         return ours, subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
 
@@ -22,14 +31,14 @@ def start_zygote() -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
 def test_a_keeper_greets_and_ends_with_its_daemon() -> None:
     control, zygote = start_zygote()
     with control:
-        control.send(launch_wire.WANT.pack(launch_wire.WANT_TAG, 2))
+        control.send(wire.WANT.pack(wire.WANT_TAG, 2))
         for _ in range(2):
             message, descriptors, _, _ = socket.recv_fds(control, 100, 2)
-            tag, _keeper = launch_wire.MADE.unpack(message)
-            assert tag == launch_wire.MADE_TAG
+            tag, _keeper = wire.MADE.unpack(message)
+            assert tag == wire.MADE_TAG
             with socket.socket(fileno=descriptors[0]) as end, socket.socket(fileno=descriptors[1]):
-                hello = launch_wire.HELLO.unpack(end.recv(100))
-                assert hello[:2] == (launch_wire.HELLO_TAG, launch_wire.VERSION)
+                hello = wire.HELLO.unpack(end.recv(100))
+                assert hello[:2] == (wire.HELLO_TAG, wire.VERSION)
     assert zygote.wait(20) == 0
 
 

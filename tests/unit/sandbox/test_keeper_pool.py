@@ -12,13 +12,14 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.launching import alive
-from palyra.sandbox import keeper_pool, launch_wire
-from palyra.sandbox.cgroup import CgroupPool
-from palyra.sandbox.cgroup_layout import Hierarchy
-from palyra.sandbox.keeper_pool import KeeperPool
-from palyra.sandbox.launch import LauncherGone, LaunchFailed, LaunchSpec
-from palyra.sandbox.profile import SandboxLimits
-from palyra.sandbox.start_plan import Preparation
+from palyra.sandbox.domain.launch_spec import LauncherGone, LaunchFailed, LaunchSpec
+from palyra.sandbox.domain.profile import SandboxLimits
+from palyra.sandbox.launch import supervisor_pool
+from palyra.sandbox.launch.start_plan import Preparation
+from palyra.sandbox.launch.supervisor import wire
+from palyra.sandbox.launch.supervisor_pool import KeeperPool
+from palyra.sandbox.layers.cgroup import Hierarchy
+from palyra.sandbox.layers.cgroup_pool import CgroupPool
 
 PLAIN = LaunchSpec(argv=(b"/bin/true",))
 # Allows everything: SECCOMP_RET_ALLOW.
@@ -85,7 +86,7 @@ async def test_an_interpreter_that_ends_at_once_is_an_error_not_a_wait() -> None
 async def test_a_zygote_that_closes_its_socket_and_stays_keeps_nobody_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_pool, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor_pool, "STOP_SECONDS", 0.3)
     stays = tmp_path / "python"
     stays.write_text('#!/bin/bash\nfor last; do :; done && eval "exec $last>&-" && exec sleep 60\n')
     stays.chmod(0o755)
@@ -169,7 +170,7 @@ async def test_a_keeper_knows_which_groups_end_with_it_before_it_is_needed(tmp_p
     keeper = keepers.ready[0]
     assert keeper.groups == keeper.prepared.cgroup_procs != ()
     killing = Path(keeper.groups[0]).with_name("cgroup.kill")
-    keeper.tell(launch_wire.KILL_TAG)
+    keeper.tell(wire.KILL_TAG)
     await eventually(lambda: killing.read_text() == "1")
     await keepers.close()
 

@@ -1,5 +1,5 @@
 from palyra.doctor import kernel
-from palyra.sandbox import landlock
+from palyra.sandbox.layers import landlock
 
 
 def test_the_abi_is_what_the_doctor_finds() -> None:

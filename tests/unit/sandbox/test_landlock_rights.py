@@ -1,6 +1,6 @@
-from palyra.sandbox import landlock_rights
-from palyra.sandbox.landlock_rights import Fs, handled, unhandled
-from palyra.sandbox.launch import LandlockRules
+from palyra.sandbox.domain.launch_spec import LandlockRules
+from palyra.sandbox.layers import landlock
+from palyra.sandbox.layers.landlock import Fs, handled, unhandled
 
 RULES = LandlockRules(read=("/usr",), connect_tcp=(), bind_tcp=(80,))
 
@@ -30,10 +30,10 @@ def test_what_was_asked_and_is_not_held_is_named() -> None:
 
 def test_a_workspace_never_gets_devices() -> None:
     for right in (Fs.MAKE_CHAR, Fs.MAKE_BLOCK, Fs.IOCTL_DEV):
-        assert not landlock_rights.WRITING & right
-    assert landlock_rights.WRITING & Fs.MAKE_REG
-    assert not landlock_rights.READING & (Fs.WRITE_FILE | Fs.TRUNCATE | Fs.MAKE_REG | Fs.REMOVE_FILE)
+        assert not landlock.WRITING & right
+    assert landlock.WRITING & Fs.MAKE_REG
+    assert not landlock.READING & (Fs.WRITE_FILE | Fs.TRUNCATE | Fs.MAKE_REG | Fs.REMOVE_FILE)
 
 
 def test_the_attributes_grow_with_the_abi() -> None:
-    assert [landlock_rights.ruleset_attribute_bytes(abi) for abi in (1, 3, 4, 5, 6, 7)] == [8, 8, 16, 16, 24, 24]
+    assert [landlock.ruleset_attribute_bytes(abi) for abi in (1, 3, 4, 5, 6, 7)] == [8, 8, 16, 16, 24, 24]

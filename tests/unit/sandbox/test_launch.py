@@ -1,14 +1,14 @@
 import pytest
 
-from palyra.sandbox.exec_child import NOT_STARTED
-from palyra.sandbox.launch import (
+from palyra.sandbox.domain.launch_spec import (
     FIRST_EXTRA_DESCRIPTOR,
     LAST_EXTRA_DESCRIPTOR,
     MAX_EXTRA_DESCRIPTORS,
     BadLaunch,
     LaunchSpec,
 )
-from palyra.sandbox.native_start import MAX_RECEIVED, ORDERS_DESCRIPTOR
+from palyra.sandbox.launch.supervisor.exec_child import NOT_STARTED
+from palyra.sandbox.launch.supervisor.native_code import MAX_RECEIVED, ORDERS_DESCRIPTOR
 
 
 def test_the_executable_may_differ_from_the_name_the_program_is_told() -> None:

@@ -10,9 +10,8 @@ import uvloop
 
 from fakes.eventually import eventually
 from fakes.launching import SHOW, alive, processes_with, python, run, started
-from palyra.sandbox.launch import BadLaunch, KeeperLost, LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.rlimit import tasks_of_user
+from palyra.sandbox.domain.launch_spec import BadLaunch, KeeperLost, LauncherGone, LaunchFailed, LaunchSpec, LaunchStage
+from palyra.sandbox.launch.launcher import Launcher, tasks_of_user
 
 
 async def test_the_program_gets_exactly_what_was_named(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 from typing import Any
 
-from palyra.sandbox.child import applied_by
-from palyra.sandbox.launch import Applied, LaunchSpec
-from palyra.sandbox.limited import DEVICES, SYSTEM_PATHS, limited_environment, limited_receipt, limited_spec
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.receipt import Layer
+from palyra.sandbox.domain.launch_spec import Applied, LaunchSpec
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.launch.child import applied_by
+from palyra.sandbox.tier_b import DEVICES, SYSTEM_PATHS, limited_environment, limited_receipt, limited_spec
 
 
 def profile(**changes: Any) -> SandboxProfile:

@@ -1,9 +1,10 @@
 """The sandbox's own bounds fit each other and the programs they are handed to."""
 
-from palyra.sandbox import limits, namespace_socket_main
-from palyra.sandbox.launch import LAST_EXTRA_DESCRIPTOR
-from palyra.sandbox.network_door import DoorPlan
-from palyra.sandbox.plan import FIRST_EXTRA_FILE_FD
+from palyra.sandbox import limits
+from palyra.sandbox.domain.launch_spec import LAST_EXTRA_DESCRIPTOR
+from palyra.sandbox.domain.minimal_root import FIRST_EXTRA_FILE_FD
+from palyra.sandbox.domain.network import DoorPlan
+from palyra.sandbox.network import socket_opener_main
 
 BUBBLEWRAP_ARGUMENTS = 9_000
 
@@ -24,5 +25,5 @@ def test_defaults_lie_within_what_may_be_asked() -> None:
 
 def test_the_largest_door_fits_the_helpers_order_and_extra_files_the_launch() -> None:
     widest = DoorPlan(ports=tuple(range(2000, 2000 + limits.MAX_DOOR_PORTS)))
-    assert len(widest.listeners()) <= namespace_socket_main.MAX_LISTENERS
+    assert len(widest.listeners()) <= socket_opener_main.MAX_LISTENERS
     assert FIRST_EXTRA_FILE_FD + limits.MAX_EXTRA_FILES - 1 <= LAST_EXTRA_DESCRIPTOR

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox import linux_calls
+from palyra.sandbox.layers import linux_calls
 
 
 def test_a_blocked_signal_makes_the_descriptor_readable() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.isolation_plan import HOST
-from palyra.sandbox.minimal_root import ETC_REASONS, identity_files
+from palyra.sandbox.domain.minimal_root import ETC_REASONS, identity_files
 
 
 def test_only_public_parts_of_etc_are_ever_mounted() -> None:

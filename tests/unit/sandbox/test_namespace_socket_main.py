@@ -10,9 +10,9 @@ import pytest
 
 from fakes.eventually import eventually_sync
 from fakes.processes import descendants
-from palyra.sandbox import namespace_socket_main as helper
-from palyra.sandbox.namespace_sockets import order_of
-from palyra.sandbox.network_door import DoorPlan
+from palyra.sandbox.domain.network import DoorPlan
+from palyra.sandbox.network import socket_opener_main as helper
+from palyra.sandbox.network.namespace_sockets import order_of
 
 GOOD = order_of(DoorPlan(ports=(443,)))
 LISTENER = helper.LISTENER.pack(helper.TCP, bytes(4), 443)
@@ -69,7 +69,7 @@ def test_it_opens_nothing_in_the_network_that_it_is_in() -> None:
 def running() -> Iterator[tuple[socket.socket, "subprocess.Popen[bytes]"]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
-        [sys.executable, "-m", "palyra.sandbox.namespace_socket_main", str(theirs.fileno()), "2"],
+        [sys.executable, "-m", "palyra.sandbox.network.socket_opener_main", str(theirs.fileno()), "2"],
         pass_fds=(theirs.fileno(),),
     )
     theirs.close()

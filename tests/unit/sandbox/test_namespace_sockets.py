@@ -14,10 +14,10 @@ from fakes.eventually import eventually
 from fakes.foreign_sockets import foreign_sockets
 from fakes.isolated import planned, profile_of, start
 from fakes.processes import descendants
-from palyra.sandbox.namespace_sockets import NamespaceSockets, SocketsNotOpened, namespace_of
-from palyra.sandbox.network_door import DoorPlan, ListenerKind, NetworkSeen, judge_network
-from palyra.sandbox.profile import EgressEnforcementMode
-from palyra.sandbox.readback import Gate, NotBuilt, Waiting
+from palyra.sandbox.domain.network import DoorPlan, ListenerKind, NetworkSeen, judge_network
+from palyra.sandbox.domain.profile import EgressEnforcementMode
+from palyra.sandbox.network.namespace_sockets import NamespaceSockets, SocketsNotOpened, namespace_of
+from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting
 
 PLAN = DoorPlan(ports=(80, 443, 8443))
 

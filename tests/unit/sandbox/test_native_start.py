@@ -4,7 +4,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-import palyra.sandbox.native_start as native
+from palyra.sandbox.launch.supervisor import native_code as native
 
 SOURCE = Path(native.__file__).with_name("native_start.s")
 

@@ -13,12 +13,14 @@ import pytest
 import palyra.sandbox.native_watch as native
 from fakes.eventually import eventually
 from fakes.launching import alive, python, run, started
-from palyra.sandbox import keeper_pool, launch_wire, linux_calls
-from palyra.sandbox.launcher import Launcher
+from palyra.sandbox.launch import supervisor_pool
+from palyra.sandbox.launch.launcher import Launcher
+from palyra.sandbox.launch.supervisor import wire
+from palyra.sandbox.layers import linux_calls
 
 SOURCE = Path(native.__file__).with_name("native_watch.s")
 # The same without the native watch, as where it cannot be had.
-IN_PYTHON = keeper_pool._ZYGOTE.replace(
+IN_PYTHON = supervisor_pool._ZYGOTE.replace(
     "; main(", "; import palyra.sandbox.native_watch as native; native.open_watch = lambda: None; main("
 )
 
@@ -45,7 +47,7 @@ def test_the_source_and_the_state_agree_on_its_places() -> None:
         native._MESSAGE_AT,
         native._AFTER_YOU_AT,
     )
-    assert said["MESSAGE_BYTES"] == launch_wire.DONE.size and said["USAGE_WORDS"] == launch_wire.USAGE_NUMBERS
+    assert said["MESSAGE_BYTES"] == wire.DONE.size and said["USAGE_WORDS"] == wire.USAGE_NUMBERS
     assert said["MESSAGE"] + said["MESSAGE_BYTES"] == said["ANY_STATUS"]
 
 
@@ -111,9 +113,9 @@ def closing() -> Iterator[list[Watched]]:
 def test_a_program_that_ends_by_itself_is_told(closing: list[Watched]) -> None:
     watched, result = keeper(lambda: None)
     closing.append(watched)
-    tag, status, *usage, orphans, survivors = launch_wire.DONE.unpack(watched.daemon.recv(1000))
-    assert (tag[:1], status, orphans, survivors) == (launch_wire.DONE_TAG, 3 << 8, 0, 0)
-    assert usage[launch_wire.RUSAGE_COUNTERS["maxrss_kib"]] > 0
+    tag, status, *usage, orphans, survivors = wire.DONE.unpack(watched.daemon.recv(1000))
+    assert (tag[:1], status, orphans, survivors) == (wire.DONE_TAG, 3 << 8, 0, 0)
+    assert usage[wire.RUSAGE_COUNTERS["maxrss_kib"]] > 0
     assert result() == 0b111
 
 
@@ -126,7 +128,7 @@ def test_what_it_left_behind_and_ends_soon_is_waited_for(closing: list[Watched])
     # Longer than a busy machine takes for a hundredth of a second.
     watched, result = keeper(leaves_one, rest=0.9)
     closing.append(watched)
-    assert launch_wire.DONE.unpack(watched.daemon.recv(1000))[1] == 3 << 8
+    assert wire.DONE.unpack(watched.daemon.recv(1000))[1] == 3 << 8
     assert result() == 0b111
 
 
@@ -165,7 +167,7 @@ def test_everything_else_is_for_somebody_else_to_decide(event: str, closing: lis
     watched, result = keeper(goes_on)
     closing.append(watched)
     if event == "a word":
-        watched.daemon.send(launch_wire.KILL_TAG)
+        watched.daemon.send(wire.KILL_TAG)
     elif event == "daemon gone":
         watched.daemon.close()
     elif event == "zygote gone":
@@ -178,10 +180,10 @@ def test_everything_else_is_for_somebody_else_to_decide(event: str, closing: lis
         os.close(writing)
 
 
-@pytest.mark.parametrize("zygote", [keeper_pool._ZYGOTE, IN_PYTHON], ids=["native", "in Python"])
+@pytest.mark.parametrize("zygote", [supervisor_pool._ZYGOTE, IN_PYTHON], ids=["native", "in Python"])
 async def test_programs_end_the_same_way_natively_and_in_python(zygote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "lambda: None" in IN_PYTHON
-    monkeypatch.setattr(keeper_pool, "_ZYGOTE", zygote)
+    monkeypatch.setattr(supervisor_pool, "_ZYGOTE", zygote)
     async with Launcher(ready=1) as launcher:
         ended, said = await run(launcher, python(f"import sys; {BUSY}; print('here'); sys.exit(7)"))
         assert (ended.exit_code, ended.signal, said, ended.survivors) == (7, None, "here\n", 0)

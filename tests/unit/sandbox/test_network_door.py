@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from palyra.egress.rules import BadHostRule
+from palyra.egress.domain.rules import BadHostRule
 from palyra.sandbox import limits
-from palyra.sandbox.network_door import (
+from palyra.sandbox.domain.network import (
     CA_VARIABLES,
     BadDoor,
     DoorPlan,
@@ -24,8 +24,8 @@ from palyra.sandbox.network_door import (
     refuse_unserved,
     used_line,
 )
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
-from palyra.sandbox.receipt import Layer, ReceiptLine, UnsupportedPlatform
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.receipt import Layer, ReceiptLine, UnsupportedPlatform
 
 NAMESPACE = 4026532000
 LINE = ReceiptLine(layer=Layer.EGRESS, asked="strict", got="only lo", held=True)

@@ -1,14 +1,9 @@
 import pytest
 
 from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
-from palyra.sandbox.outcome import (
-    ERROR_OF_KIND,
-    ProcessOutcome,
-    QuotaExceeded,
-    SandboxProcessRunErrorKind,
-)
-from palyra.sandbox.profile import SandboxTier
-from palyra.sandbox.receipt import Receipt
+from palyra.sandbox.domain.outcome import ERROR_OF_KIND, ProcessOutcome, QuotaExceeded, SandboxProcessRunErrorKind
+from palyra.sandbox.domain.profile import SandboxTier
+from palyra.sandbox.domain.receipt import Receipt
 
 BRANCHES = {
     "disabled": Denied,

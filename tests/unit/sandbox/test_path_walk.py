@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.guard_scene import DictFiles
-from palyra.sandbox.guard_limits import MAX_LINKS
-from palyra.sandbox.path_walk import Kind, is_beneath, join, walk
-from palyra.sandbox.resolve_executable import HostFiles
+from palyra.sandbox.guards.executable_lookup import HostFiles
+from palyra.sandbox.guards.executables import Kind, is_beneath, join, walk
+from palyra.sandbox.limits import MAX_LINKS
 
 FILES = DictFiles(
     {

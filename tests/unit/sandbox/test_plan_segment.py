@@ -1,7 +1,7 @@
 import struct
 
-from palyra.sandbox.launch import LaunchStage
-from palyra.sandbox.plan_segment import Segment
+from palyra.sandbox.domain.launch_spec import LaunchStage
+from palyra.sandbox.launch.plan_encoding import Segment
 
 STAGE = LaunchStage.EXEC
 NUMBERS = {"write": 1, "close": 3}

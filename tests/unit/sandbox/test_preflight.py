@@ -2,9 +2,9 @@ import shlex
 
 import pytest
 
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import EgressDenied
-from palyra.sandbox.preflight import check_preflight, named_destinations
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import EgressDenied
+from palyra.sandbox.guards.host_preflight import check_preflight, named_destinations
 
 ALLOWED = ("ok.example", "*.sub.example:443", "git.example:22", "127.0.0.1:8080")
 

@@ -17,11 +17,9 @@ from fakes.eventually import eventually
 from fakes.processes import descendants, own_descriptors
 from fakes.sandboxed import SHOW_ARGUMENTS
 from palyra.errors import PalyraError
-from palyra.sandbox import call_preparation, limits
-from palyra.sandbox.appearing import ProtectedAppeared
-from palyra.sandbox.capture import StreamName
-from palyra.sandbox.command import ProcessCommand, encode_word
-from palyra.sandbox.outcome import (
+from palyra.sandbox import limits, preparation
+from palyra.sandbox.domain.command import ProcessCommand, encode_word
+from palyra.sandbox.domain.outcome import (
     InterpreterDenied,
     ProcessOutcome,
     ProcessTimedOut,
@@ -30,16 +28,18 @@ from palyra.sandbox.outcome import (
     SandboxDisabled,
     SpawnFailed,
 )
-from palyra.sandbox.process_runner import ProcessRunner, RunnerSettings, TooManyWaiting
-from palyra.sandbox.profile import (
+from palyra.sandbox.domain.profile import (
     AppearingProtected,
     EgressEnforcementMode,
     SandboxLimits,
     SandboxProfile,
     SandboxTier,
 )
-from palyra.sandbox.readback import Waiting
-from palyra.sandbox.receipt import Layer, UnsupportedPlatform
+from palyra.sandbox.domain.receipt import Layer, UnsupportedPlatform
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings, TooManyWaiting
+from palyra.sandbox.running_process import StreamName
+from palyra.sandbox.verify.protected_changes import ProtectedAppeared
+from palyra.sandbox.verify.readback import Waiting
 
 TIERS = list(SandboxTier)
 # The first is enough for a program to begin, but for a machine that is busy with others.
@@ -332,14 +332,14 @@ async def test_a_workspace_that_is_gone_at_the_start_fails_the_build(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not ``spawn_failed``: the program that was asked for is not what is missing."""
-    gather = call_preparation.gather_workspace
+    gather = preparation.gather_workspace
 
     def gather_and_lose(profile: SandboxProfile, **more: Any) -> Any:
         gathered = gather(profile, **more)
         bench.workspace.rename(bench.scratch / "elsewhere")
         return gathered
 
-    monkeypatch.setattr(call_preparation, "gather_workspace", gather_and_lose)
+    monkeypatch.setattr(preparation, "gather_workspace", gather_and_lose)
     with pytest.raises(RuntimeFailure, match=r"could not be built.*mounts failed: No such file"):
         await bench.run(bench.profile(), "true")
     (bench.scratch / "elsewhere").rename(bench.workspace)

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.receipt import Layer
+from palyra.sandbox.domain.profile import BadProfile, EgressEnforcementMode, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.receipt import Layer
 
 
 @pytest.mark.parametrize("root", ["relative", "/", "/a/../b", "/a//b", "/a/", "/a/./b", "/a\0b", ""])

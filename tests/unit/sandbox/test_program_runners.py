@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.program_runners import finding_in, runner_named
+from palyra.sandbox.guards.interpreters import finding_in, runner_named
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.sandbox.protected_match import START, ProtectedMachine
+from palyra.sandbox.layers.protected_patterns import START, ProtectedMachine
 from palyra.workspace.protected import BadProtectedName, ProtectedNames
 
 PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode", ".github/workflows", "*.key", "[ab]x/y?")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.host_facts import TooManyProtected
-from palyra.sandbox.profile import BadProfile, SandboxProfile
-from palyra.sandbox.protected_match import ProtectedMachine
-from palyra.sandbox.protected_mounts import WorkspaceMoved, facts_of, gather_workspace, look, open_workspace_root
-from palyra.sandbox.survey import survey
+from palyra.sandbox.domain.facts import TooManyProtected
+from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
+from palyra.sandbox.layers.protected_mounts import WorkspaceMoved, facts_of, gather_workspace, look, open_workspace_root
+from palyra.sandbox.layers.protected_patterns import ProtectedMachine
+from palyra.sandbox.layers.workspace_scan import survey
 
 PATTERNS = (".git/hooks", ".env*")
 

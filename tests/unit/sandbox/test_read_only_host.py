@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fakes.start_plan import decoded, plan, text_at
-from palyra.sandbox.launch import LaunchSpec, LaunchStage, ReadOnlyHost, RootKind, RootPart
-from palyra.sandbox.plan_segment import Segment
-from palyra.sandbox.read_only_host import hold_read_only
-from palyra.sandbox.syscall_table import SYSCALLS
+from palyra.sandbox.domain.launch_spec import LaunchSpec, LaunchStage, ReadOnlyHost, RootKind, RootPart
+from palyra.sandbox.launch.plan_encoding import Segment
+from palyra.sandbox.launch.read_only_host import hold_read_only
+from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 RECURSIVE = 0x8000
 EMPTY_PATH = 0x1000

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from fakes.isolated import planned, profile_of, run, start
-from palyra.sandbox.host_facts import HostHold
-from palyra.sandbox.plan import plan_isolated
-from palyra.sandbox.readback import Gate, NotBuilt, Waiting, namespace_number, release_checked
-from palyra.sandbox.receipt import Layer
+from palyra.sandbox.domain.facts import HostHold
+from palyra.sandbox.domain.plan import plan_isolated
+from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.verify.readback import Gate, NotBuilt, Waiting, namespace_number, release_checked
 
 
 def test_every_layer_is_read_back(tmp_path: Path) -> None:

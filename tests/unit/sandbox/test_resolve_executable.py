@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from palyra.sandbox import guard_limits as limits
-from palyra.sandbox import resolve_executable
-from palyra.sandbox.executables import ResolvedExecutable
-from palyra.sandbox.path_walk import Kind
-from palyra.sandbox.profile import SandboxProfile
-from palyra.sandbox.resolve_executable import HostFiles, PathExecutables, guard_host
+from palyra.sandbox import limits
+from palyra.sandbox.domain.profile import SandboxProfile
+from palyra.sandbox.guards import executable_lookup
+from palyra.sandbox.guards.executable_lookup import HostFiles, PathExecutables, guard_host
+from palyra.sandbox.guards.executables import Kind, ResolvedExecutable
 
 
 @pytest.fixture
@@ -120,7 +119,7 @@ def test_the_sandboxs_own_path_is_used(tmp_path: Path) -> None:
 @pytest.fixture
 def system(place: Path, monkeypatch: pytest.MonkeyPatch) -> PathExecutables:
     """A lookup whose PATH counts as the system's, and whose files count as settled at once."""
-    monkeypatch.setattr(resolve_executable, "SYSTEM_ROOTS", (str(place),))
+    monkeypatch.setattr(executable_lookup, "SYSTEM_ROOTS", (str(place),))
     monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))
     return PathExecutables(f"{place}/other:{place}/bin:{place}/missing", str(place / "ws"))
 
@@ -139,7 +138,7 @@ def test_nothing_is_kept_of_a_program_that_changed_a_moment_ago_or_is_not_the_sy
 ) -> None:
     outside = lookup(place)
     assert outside.find("tool", "/") is not outside.find("tool", "/")
-    monkeypatch.setattr(resolve_executable, "SYSTEM_ROOTS", (str(place),))
+    monkeypatch.setattr(executable_lookup, "SYSTEM_ROOTS", (str(place),))
     changed = lookup(place)
     assert changed.find("tool", "/") is not changed.find("tool", "/")
     monkeypatch.setattr(limits, "SETTLED_NANOSECONDS", -(10**12))

@@ -1,4 +1,4 @@
-from palyra.sandbox.resource_limits import CPU_GRACE_SECONDS, ordinary_rlimits
+from palyra.sandbox.domain.launch_spec import CPU_GRACE_SECONDS, ordinary_rlimits
 
 
 def test_every_limit_is_there_and_the_processor_warns_first() -> None:

@@ -5,10 +5,8 @@ import threading
 import pytest
 
 from fakes.launching import python, run
-from palyra.sandbox.launch import BadLaunch, RLimit
-from palyra.sandbox.launcher import Launcher
-from palyra.sandbox.resource_limits import ordinary_rlimits
-from palyra.sandbox.rlimit import numbered, tasks_of_user
+from palyra.sandbox.domain.launch_spec import BadLaunch, RLimit, ordinary_rlimits
+from palyra.sandbox.launch.launcher import Launcher, numbered, tasks_of_user
 
 LIMITS = ordinary_rlimits(
     cpu_seconds=3, memory_bytes=512 << 20, pids=10, open_files=40, file_bytes=1 << 20, tasks_of_user=5000

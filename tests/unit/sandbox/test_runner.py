@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.sandbox.runner import Runner, runner_finding
+from palyra.sandbox.guards.program_runners import Runner, runner_finding
 
 RUNNER = Runner(
     names=("x",), why="w", flags=("--run-it", "-r", "-word", "--act=go", "-o=bad"), valued="f", harmless=("--run",)

@@ -2,9 +2,8 @@ import shlex
 
 import pytest
 
-from palyra.sandbox.interpreters import interpreter_named
-from palyra.sandbox.program_runners import finding_in
-from palyra.sandbox.runner_table import RUNNERS
+from palyra.sandbox.guards.interpreters import finding_in, interpreter_named
+from palyra.sandbox.guards.program_runner_table import RUNNERS
 
 RUNS = r"""
 env ls

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.launch import Exit
-from palyra.sandbox.network_door import DoorUsage
-from palyra.sandbox.outcome import ProcessOutcome, SpawnFailed
-from palyra.sandbox.profile import SandboxLimits, SandboxProfile, SandboxTier
-from palyra.sandbox.receipt import Layer, Receipt
-from palyra.sandbox.running import always, outcome_of, refuse_unexecuted
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.launch_spec import Exit
+from palyra.sandbox.domain.network import DoorUsage
+from palyra.sandbox.domain.outcome import ProcessOutcome, SpawnFailed
+from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.receipt import Layer, Receipt
+from palyra.sandbox.running_process import always, outcome_of, refuse_unexecuted
 
 
 def profile(tier: SandboxTier, **limits: int) -> SandboxProfile:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from palyra.sandbox.profile import EgressEnforcementMode, SandboxProfile
-from palyra.sandbox.seatbelt import quoted, seatbelt_profile
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
+from palyra.sandbox.domain.seatbelt import quoted, seatbelt_profile
 
 RULE = re.compile(r'^\((allow|deny) ([a-z*\- ]+?)(?: \((subpath|literal|regex) "((?:[^"\\]|\\.)*)"\))?\)$')
 PATTERNS = (".git/hooks", ".env*", "[ab].k?y", 'we ird"(name)')

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.bpf import ALLOW, ERRNO, KILL, run_bpf
-from palyra.sandbox.seccomp_program import (
+from palyra.sandbox.layers.seccomp import (
     MAX_INSTRUCTIONS,
     UnknownArchitecture,
     assemble,
@@ -16,8 +16,8 @@ from palyra.sandbox.seccomp_program import (
     tier_b_program,
     tier_c_program,
 )
-from palyra.sandbox.seccomp_rules import ArgumentTest, Clause, Rule, rules
-from palyra.sandbox.syscall_table import AUDIT_ARCH, SYSCALLS
+from palyra.sandbox.layers.seccomp_rules import ArgumentTest, Clause, Rule, rules
+from palyra.sandbox.layers.syscall_table import AUDIT_ARCH, SYSCALLS
 
 BOTH = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 

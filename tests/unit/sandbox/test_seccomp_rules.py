@@ -1,5 +1,5 @@
-from palyra.sandbox.seccomp_rules import rules
-from palyra.sandbox.syscall_table import SYSCALLS
+from palyra.sandbox.layers.seccomp_rules import rules
+from palyra.sandbox.layers.syscall_table import SYSCALLS
 
 MUST_BE_NAMED = [
     "io_uring_setup",

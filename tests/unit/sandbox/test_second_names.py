@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.profile import SandboxProfile
-from palyra.sandbox.protected_mounts import TooManyForNow, gather_workspace
-from palyra.sandbox.survey import Survey
+from palyra.sandbox.domain.profile import SandboxProfile
+from palyra.sandbox.layers.protected_mounts import TooManyForNow, gather_workspace
+from palyra.sandbox.layers.workspace_scan import Survey
 
 
 def look(root: Path) -> Survey:
@@ -47,7 +47,7 @@ def test_without_second_names_nothing_is_walked_twice(tmp_path: Path, monkeypatc
     (tmp_path / ".git/hooks").mkdir(parents=True)
     (tmp_path / ".git/hooks/pre-commit").write_text("")
     (tmp_path / ".env").write_text("")
-    monkeypatch.setattr("palyra.sandbox.second_names._Finder", None)
+    monkeypatch.setattr("palyra.sandbox.layers.protected_mounts._Finder", None)
     assert look(tmp_path).second_names == frozenset()
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palyra.sandbox.sed_script import Malformed, read_line, read_script
+from palyra.sandbox.guards.sed_script import Malformed, read_line, read_script
 
 RUNS = r"""
 1e

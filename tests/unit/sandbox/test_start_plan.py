@@ -3,8 +3,8 @@ import struct
 import pytest
 
 from fakes.start_plan import ORDERS, decoded, plan, text_at
-from palyra.sandbox.launch import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, ReadOnlyHost, RLimit
-from palyra.sandbox.start_plan import (
+from palyra.sandbox.domain.launch_spec import BadLaunch, LandlockRules, LaunchSpec, LaunchStage, ReadOnlyHost, RLimit
+from palyra.sandbox.launch.start_plan import (
     NOTHING_AHEAD,
     PRESENT,
     Preparation,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from palyra.sandbox import limits
-from palyra.sandbox.host_facts import Kind
-from palyra.sandbox.protected_match import ProtectedMachine
-from palyra.sandbox.survey import Survey, _Walker, open_names, survey
+from palyra.sandbox.domain.facts import Kind
+from palyra.sandbox.layers.protected_patterns import ProtectedMachine
+from palyra.sandbox.layers.workspace_scan import Survey, _Walker, open_names, survey
 from palyra.workspace.openat2 import held
 
 PATTERNS = (".git/hooks", ".git/config", ".env*", ".vscode")

@@ -1,7 +1,7 @@
 import re
 import subprocess
 
-from palyra.sandbox.syscall_table import ARCHITECTURES, AUDIT_ARCH, SYSCALLS
+from palyra.sandbox.layers.syscall_table import ARCHITECTURES, AUDIT_ARCH, SYSCALLS
 
 # What asm-generic/unistd.h gives to an architecture that wants what arm64 wants.
 AARCH64 = """

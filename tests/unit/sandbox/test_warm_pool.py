@@ -8,9 +8,9 @@ import pytest
 from fakes.eventually import eventually
 from palyra.errors import Failed
 from palyra.sandbox import limits
-from palyra.sandbox.profile import SandboxLimits, SandboxProfile
-from palyra.sandbox.waiting_sandbox import WaitingSandbox
-from palyra.sandbox.warm_pool import WarmPool, sandbox_part
+from palyra.sandbox.domain.profile import SandboxLimits, SandboxProfile
+from palyra.sandbox.launch.built_sandbox import WaitingSandbox
+from palyra.sandbox.launch.prewarm import WarmPool, sandbox_part
 
 PROFILE = SandboxProfile(workspace_root="/work/space")
 

@@ -1,9 +1,9 @@
 import pytest
 
 from fakes.guard_scene import DictFiles
-from palyra.sandbox.command import ProcessCommand
-from palyra.sandbox.outcome import InvalidCommand, WorkspaceScopeDenied
-from palyra.sandbox.workspace_scope import resolve_cwd, validate_argument_workspace_scope
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import InvalidCommand, WorkspaceScopeDenied
+from palyra.sandbox.guards.workspace_scope import resolve_cwd, validate_argument_workspace_scope
 
 FILES = DictFiles(
     {

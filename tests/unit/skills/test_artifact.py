@@ -1,9 +1,9 @@
 import pytest
 
 from fakes.skill_scene import entries, manifest, wat
-from palyra.skills.artifact import BadEntry, EntryTooLarge, pack_artifact, read_artifact
 from palyra.skills.limits import MAX_MODULES
-from palyra.skills.manifest_table import MalformedManifest
+from palyra.skills.package.artifact import BadEntry, EntryTooLarge, pack_artifact, read_artifact
+from palyra.skills.package.toml_reader import MalformedManifest
 
 
 @pytest.mark.promise("P-skill-origin")
@@ -45,7 +45,7 @@ def test_twins_where_case_does_not_count_and_files_that_are_folders_are_refused(
 
 @pytest.mark.promise("P-limits")
 def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.skills.artifact.MAX_ENTRY_BYTES", 50)
+    monkeypatch.setattr("palyra.skills.package.artifact.MAX_ENTRY_BYTES", 50)
     with pytest.raises(EntryTooLarge):
         pack_artifact(entries(assets={"big": b"x" * 51}))
     modules = {f"m{number}.wasm": wat("(module)") for number in range(MAX_MODULES)}

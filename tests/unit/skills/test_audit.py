@@ -6,12 +6,12 @@ import pytest
 
 from fakes.skill_scene import ECHO, PUBLISHER, artifact, entries, key, manifest, wat
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills.artifact import SkillArtifact, pack_artifact
-from palyra.skills.audit import audit_skill_artifact_security
-from palyra.skills.findings import AuditReport, Finding
 from palyra.skills.limits import MAX_FINDINGS_PER_RULE
-from palyra.skills.signature import sign_artifact
-from palyra.skills.trust import UntrustedPublisher
+from palyra.skills.package.artifact import SkillArtifact, pack_artifact
+from palyra.skills.trust.audit import audit_skill_artifact_security
+from palyra.skills.trust.findings import AuditReport, Finding
+from palyra.skills.trust.publisher_keys import UntrustedPublisher
+from palyra.skills.trust.signature import sign_artifact
 
 HOST = "palyra:plugins/host-capabilities@0.1.0"
 

@@ -4,8 +4,8 @@ import pytest
 
 from fakes.skill_scene import artifact
 from palyra.limits import MIB
-from palyra.skills.audit_content import audit_content
-from palyra.skills.findings import Finding
+from palyra.skills.trust.audit import audit_content
+from palyra.skills.trust.findings import Finding
 
 
 def found(content: bytes, **options: str) -> list[Finding]:

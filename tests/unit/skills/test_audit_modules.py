@@ -1,10 +1,10 @@
 import pytest
 
 from fakes.skill_scene import ECHO, manifest, wat
-from palyra.skills.audit_modules import ModuleUse, audit_module
-from palyra.skills.capabilities import WasiGroup
-from palyra.skills.manifest import parse_manifest
-from palyra.wasm.grants import Capability
+from palyra.skills.package.capabilities import WasiGroup
+from palyra.skills.package.manifest import parse_manifest
+from palyra.skills.trust.module_audit import ModuleUse, audit_module
+from palyra.wasm.domain.grants import Capability
 
 MANIFEST = parse_manifest(manifest())
 HOST = "palyra:plugins/host-capabilities@0.1.0"

@@ -2,8 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from palyra.skills.build_note import MAX_NOTE_BYTES, BuildNote, inputs_digest, note_name, parse_note
-from palyra.skills.project import BuildPlan, parse_build_plan
+from palyra.skills.build.project import (
+    MAX_NOTE_BYTES,
+    BuildNote,
+    BuildPlan,
+    inputs_digest,
+    note_name,
+    parse_build_plan,
+    parse_note,
+)
 
 PLAN = parse_build_plan(
     b'build_version = 1\nlanguage = "wat"\n[modules."a.wasm"]\nsources = ["src/a.wat", "src/b.wat"]\n'

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from palyra.skills.builder import (
+from palyra.skills.build.generation import (
     BadGeneration,
     Candidate,
     CandidateClosed,
@@ -9,17 +9,16 @@ from palyra.skills.builder import (
     Generated,
     NothingToBuild,
     NotWhatWasReviewed,
+    RecordedCall,
     files_digest,
     generation_request,
     require_generated,
     require_reviewed,
 )
-from palyra.skills.inference import RecordedCall
-from palyra.skills.manifest import MalformedManifest
-from palyra.skills.project import BadProject, Language
-from palyra.skills.project_files import template
-from palyra.skills.scaffold import project_names
-from palyra.skills.template_generator import LANGUAGES, TemplateGenerator
+from palyra.skills.build.project import BadProject, Language, project_names
+from palyra.skills.build.project_files import template
+from palyra.skills.build.template_generator import LANGUAGES, TemplateGenerator
+from palyra.skills.package.toml_reader import MalformedManifest
 
 FETCH = RecordedCall(tool="http.fetch", arguments={"url": "https://a.example/x"}, result={"status": 200, "text": "hi"})
 NAMES = project_names("acme.rec", "acme")

@@ -2,9 +2,16 @@ import msgspec
 import pytest
 
 from palyra.ids import InvalidId, Ulid
-from palyra.skills.builder import MAX_CALLS, MAX_NOTES, MAX_NOTES_CHARS, MAX_PROMPT_CHARS, Candidate, CandidateState
-from palyra.skills.candidates import CandidateBroken, Candidates, NoSuchCandidate
-from palyra.skills.project import Language
+from palyra.skills.build.candidates import CandidateBroken, Candidates, NoSuchCandidate
+from palyra.skills.build.generation import (
+    MAX_CALLS,
+    MAX_NOTES,
+    MAX_NOTES_CHARS,
+    MAX_PROMPT_CHARS,
+    Candidate,
+    CandidateState,
+)
+from palyra.skills.build.project import Language
 
 
 def candidate():

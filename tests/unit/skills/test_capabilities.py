@@ -1,6 +1,6 @@
 from fakes.skill_scene import manifest
-from palyra.skills.capabilities import Capabilities
-from palyra.skills.manifest import parse_manifest
+from palyra.skills.package.capabilities import Capabilities
+from palyra.skills.package.manifest import parse_manifest
 
 
 def asked(body: str) -> Capabilities:

@@ -1,8 +1,8 @@
 import pytest
 
 from fakes.skill_scene import manifest
-from palyra.skills.capability_difference import capability_difference, capability_lines
-from palyra.skills.manifest import parse_manifest
+from palyra.skills.package.manifest import parse_manifest
+from palyra.skills.trust.capability_difference import capability_difference, capability_lines
 
 OLD = parse_manifest(manifest(capabilities='http_egress_allowlist = ["a.io"]\nsecrets = ["t"]\nchannels = ["c"]'))
 NEW = parse_manifest(

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from fakes.skill_scene import manifest
-from palyra.skills.configuration import ConfigurationRefused, effective_configuration, refuse_secrets
-from palyra.skills.manifest import SkillManifest, parse_manifest
+from palyra.skills.package.configuration import ConfigurationRefused, effective_configuration, refuse_secrets
+from palyra.skills.package.manifest import SkillManifest, parse_manifest
 
 CONFIGURED = """
 [operator.configuration]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fakes.skill_project import Author
-from palyra.skills.artifact import SkillArtifact, read_artifact
-from palyra.skills.local_host import LocalHost
-from palyra.skills.project import Language
-from palyra.skills.project_files import template
-from palyra.skills.trial import checked_input, checked_output, chosen_tool, trial_grants
+from palyra.skills.build.project import Language
+from palyra.skills.build.project_files import template
+from palyra.skills.build.trial import checked_input, checked_output, chosen_tool, trial_grants
+from palyra.skills.build.trial_host import LocalHost
+from palyra.skills.package.artifact import SkillArtifact, read_artifact
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "skills"
 
@@ -43,7 +43,7 @@ def test_example_skills_use_the_headers_of_the_template(name):
 
 async def test_json_csv_agrees_with_python_on_odd_tables(tmp_path):
     """Quotes, separators, line ends, other scripts, nothing: what one writes the other reads."""
-    from palyra.cli.skill_try import call, local_runtime
+    from palyra.cli.commands.skills.trial import call, local_runtime
 
     author = Author(tmp_path)
     shutil.copytree(EXAMPLES / "json-csv", tmp_path / "p", ignore=shutil.ignore_patterns("build"))

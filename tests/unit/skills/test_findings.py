@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 import palyra.skills
-from palyra.skills.findings import RULES, AuditFailed, AuditReport, Severity, finding
 from palyra.skills.limits import MAX_EVIDENCE_CHARS
+from palyra.skills.trust.findings import RULES, AuditFailed, AuditReport, Severity, finding
 
 
 def test_every_rule_is_used_and_every_used_rule_is_in_the_table() -> None:

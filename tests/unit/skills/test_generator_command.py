@@ -5,10 +5,9 @@ import textwrap
 
 import pytest
 
-from palyra.skills.builder import BadGeneration, generation_request
-from palyra.skills.generator_command import MAX_ANSWER_BYTES, PROTOCOL, CommandGenerator, GeneratorFailed
-from palyra.skills.project import Language
-from palyra.skills.scaffold import project_names
+from palyra.skills.build.command_generator import MAX_ANSWER_BYTES, PROTOCOL, CommandGenerator, GeneratorFailed
+from palyra.skills.build.generation import BadGeneration, generation_request
+from palyra.skills.build.project import Language, project_names
 
 REQUEST = generation_request(project_names("acme.rec"), Language.C, "count words", ())
 

@@ -2,14 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.skills.inference import (
-    RecordedCall,
-    host_and_path,
-    infer_needs,
-    infer_object_schema,
-    infer_schema,
-)
-from palyra.tools.schema_check import SchemaCheck, SchemaMismatch
+from palyra.json_schema import SchemaCheck, SchemaMismatch
+from palyra.skills.build.generation import RecordedCall, host_and_path, infer_needs, infer_object_schema, infer_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | st.floats(-10, 10) | st.text(max_size=5),

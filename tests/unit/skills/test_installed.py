@@ -1,7 +1,7 @@
 import msgspec
 
 from fakes.skill_scene import ACTOR, SkillHouse, archive
-from palyra.skills.installed import RECORD_FORMAT, SkillVersion
+from palyra.skills.registry.records import RECORD_FORMAT, SkillVersion
 
 
 async def test_a_record_is_read_back_as_it_was_written(house: SkillHouse) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.skills.lifecycle import KEPT, KIND_OF, TRANSITIONS, SkillEvent, SkillState, WrongState, after
+from palyra.skills.registry.lifecycle import KEPT, KIND_OF, TRANSITIONS, SkillEvent, SkillState, WrongState, after
 
 
 def test_every_pair_is_handled_or_refused() -> None:

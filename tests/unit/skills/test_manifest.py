@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from fakes.skill_scene import manifest
-from palyra.skills.capabilities import WasiGroup, Wildcard
-from palyra.skills.manifest import SkillAbi, ToolRisk, parse_manifest
-from palyra.skills.manifest_limits import MAX_MANIFEST_BYTES
-from palyra.skills.manifest_table import MalformedManifest
+from palyra.skills.limits import MAX_MANIFEST_BYTES
+from palyra.skills.package.capabilities import WasiGroup, Wildcard
+from palyra.skills.package.manifest import SkillAbi, ToolRisk, parse_manifest
+from palyra.skills.package.toml_reader import MalformedManifest
 
 WHOLE = """
 manifest_version = 1

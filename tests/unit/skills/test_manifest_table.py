@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from palyra.skills.manifest_table import MalformedManifest, ManifestTable, dotted, invisible_in
+from palyra.skills.package.toml_reader import MalformedManifest, ManifestTable, dotted, invisible_in
 
 
 def table(values: dict[str, Any]) -> ManifestTable:

@@ -1,5 +1,5 @@
 from fakes.skill_scene import SkillHouse
-from palyra.skills.ports import Store
+from palyra.store.port import Store
 
 
 def test_the_journals_store_is_a_store_for_skills(house: SkillHouse) -> None:

@@ -4,8 +4,8 @@ import shutil
 import pytest
 
 from fakes.skill_project import Author
-from palyra.skills.project import BadProject, Language, parse_build_plan, parse_example
-from palyra.skills.project_files import ProjectExists, read_project, write_project
+from palyra.skills.build.project import BadProject, Language, parse_build_plan, parse_example
+from palyra.skills.build.project_files import ProjectExists, read_project, write_project
 
 PLAN = 'build_version = 1\nlanguage = "c"\n[modules."a.wasm"]\nsources = ["src/a.c"]\n'
 

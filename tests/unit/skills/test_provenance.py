@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from fakes.skill_scene import entries
-from palyra.skills.artifact import SkillArtifact, pack_artifact
-from palyra.skills.provenance import ProvenanceMismatch, require_provenance
+from palyra.skills.package.artifact import SkillArtifact, pack_artifact
+from palyra.skills.package.supply_chain import ProvenanceMismatch, require_provenance
 
 
 def with_provenance(document: Any) -> SkillArtifact:

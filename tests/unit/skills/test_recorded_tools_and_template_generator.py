@@ -3,13 +3,10 @@ import json
 import pytest
 
 from fakes.skill_project import Author
-from palyra.skills.builder import BadGeneration, generation_request, require_generated
-from palyra.skills.inference import RecordedCall
-from palyra.skills.project import Language, parse_example
-from palyra.skills.project_files import template, write_project
-from palyra.skills.recorded_tools import Behaviour, plan_tools
-from palyra.skills.scaffold import project_names
-from palyra.skills.template_generator import LANGUAGES, TemplateGenerator
+from palyra.skills.build.generation import BadGeneration, RecordedCall, generation_request, require_generated
+from palyra.skills.build.project import Language, parse_example, project_names
+from palyra.skills.build.project_files import template, write_project
+from palyra.skills.build.template_generator import LANGUAGES, Behaviour, TemplateGenerator, plan_tools
 
 CALLS = (
     RecordedCall(tool="echo", arguments={"text": "a"}, result={"text": "a"}),

@@ -7,12 +7,18 @@ import msgspec
 import pytest
 
 from fakes.skill_scene import ACTOR, ECHO, PUBLISHER, SKILL, SkillHouse, archive, artifact, key, wat
-from palyra.skills.configuration import ConfigurationRefused
-from palyra.skills.findings import AuditFailed
-from palyra.skills.installed import DigestMismatch, NotRunnable, SkillVersion, UnknownSkill, VersionReused
-from palyra.skills.lifecycle import SkillState, WrongState
-from palyra.skills.registry import SkillRegistry
-from palyra.skills.trust import Downgrade, KeyNotThePublishers, KeyRevoked, TrustLevel, UntrustedPublisher
+from palyra.skills.package.configuration import ConfigurationRefused
+from palyra.skills.registry.lifecycle import SkillState, WrongState
+from palyra.skills.registry.records import DigestMismatch, NotRunnable, SkillVersion, UnknownSkill, VersionReused
+from palyra.skills.registry.registry import SkillRegistry
+from palyra.skills.trust.findings import AuditFailed
+from palyra.skills.trust.publisher_keys import (
+    Downgrade,
+    KeyNotThePublishers,
+    KeyRevoked,
+    TrustLevel,
+    UntrustedPublisher,
+)
 
 CONFIGURED = """
 [operator.configuration]

@@ -7,7 +7,7 @@ from fakes.skill_scene import key
 from palyra.errors import PalyraError
 from palyra.signing.dsse import sign_envelope
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills.rotation import PAYLOAD_TYPE, MalformedRotation, make_rotation, verify_rotation
+from palyra.skills.trust.publisher_keys import PAYLOAD_TYPE, MalformedRotation, make_rotation, verify_rotation
 
 of = Ed25519Verifier.from_public_bytes
 

@@ -1,5 +1,4 @@
-from palyra.skills.findings import RULES, AuditReport, finding
-from palyra.skills.sarif import to_sarif
+from palyra.skills.trust.findings import RULES, AuditReport, finding, to_sarif
 
 
 def test_results_point_to_their_rules_and_places() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from fakes.skill_scene import entries
-from palyra.skills.artifact import SkillArtifact, pack_artifact
-from palyra.skills.sbom import Ingredient, SbomMismatch, make_sbom, require_sbom
+from palyra.skills.package.artifact import SkillArtifact, pack_artifact
+from palyra.skills.package.supply_chain import Ingredient, SbomMismatch, make_sbom, require_sbom
 
 
 def with_sbom(document: Any) -> SkillArtifact:

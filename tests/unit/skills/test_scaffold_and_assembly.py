@@ -4,11 +4,17 @@ import json
 import pytest
 
 from fakes.skill_scene import ECHO, manifest, wat
-from palyra.skills.assembly import BuiltModules, assemble
-from palyra.skills.project import BuildPlan, Language, ModuleBuild
-from palyra.skills.provenance import require_provenance
-from palyra.skills.sbom import Ingredient, require_sbom
-from palyra.skills.scaffold import BadSkillName, fill, project_names
+from palyra.skills.build.project import (
+    BadSkillName,
+    BuildPlan,
+    BuiltModules,
+    Language,
+    ModuleBuild,
+    assemble,
+    fill,
+    project_names,
+)
+from palyra.skills.package.supply_chain import Ingredient, require_provenance, require_sbom
 
 
 def test_names_come_from_the_id():

@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.skills.semver import MalformedVersion, Version
+from palyra.skills.package.manifest import MalformedVersion, Version
 
 IN_ORDER = [
     "0.0.1",

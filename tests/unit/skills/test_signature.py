@@ -8,8 +8,8 @@ from fakes.skill_scene import PUBLISHER, artifact, entries, key
 from palyra.errors import PalyraError
 from palyra.signing.dsse import sign_envelope
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills.artifact import SkillArtifact, pack_artifact
-from palyra.skills.signature import (
+from palyra.skills.package.artifact import SkillArtifact, pack_artifact
+from palyra.skills.trust.signature import (
     PAYLOAD_TYPE,
     SignatureMismatch,
     Unsigned,

@@ -4,9 +4,7 @@ import pytest
 
 from fakes.skill_scene import ACTOR, SkillHouse, key
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills.installed import RecordChanged
-from palyra.skills.rotation import VerifiedRotation, make_rotation, verify_rotation
-from palyra.skills.sqlite_publishers import (
+from palyra.skills.registry.publisher_tables import (
     PublisherTables,
     TooManyKeys,
     UnknownPublisherKey,
@@ -15,7 +13,17 @@ from palyra.skills.sqlite_publishers import (
     list_revoked,
     list_unreadable,
 )
-from palyra.skills.trust import KeyNotThePublishers, KeyRevoked, KeySource, KeyState, PublisherKey
+from palyra.skills.registry.records import RecordChanged
+from palyra.skills.trust.publisher_keys import (
+    KeyNotThePublishers,
+    KeyRevoked,
+    KeySource,
+    KeyState,
+    PublisherKey,
+    VerifiedRotation,
+    make_rotation,
+    verify_rotation,
+)
 
 
 def add(house: SkillHouse, name: str, source: KeySource = KeySource.ALLOWLISTED) -> PublisherKey:
@@ -88,7 +96,7 @@ def remove(house: SkillHouse, name: str) -> PublisherKey:
 
 
 def test_removing_and_limits(house: SkillHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.skills.sqlite_publishers.MAX_KEYS_PER_PUBLISHER", 1)
+    monkeypatch.setattr("palyra.skills.registry.publisher_tables.MAX_KEYS_PER_PUBLISHER", 1)
     add(house, "a")
     with pytest.raises(TooManyKeys):
         add(house, "b")

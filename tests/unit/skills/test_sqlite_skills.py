@@ -9,11 +9,11 @@ import pytest
 
 from fakes.skill_scene import ACTOR, SKILL, SkillHouse, artifact
 from palyra.errors import PalyraError
-from palyra.journal import sqlite_search
-from palyra.skills.installed import ChangedMeanwhile, NotRunnable, RecordChanged, SkillVersion, UnknownSkill
-from palyra.skills.lifecycle import SkillEvent, SkillState
-from palyra.skills.sqlite_skills import InstalledSkillsIndex, SkillTables
-from palyra.skills.trust import TrustLevel
+from palyra.journal import search
+from palyra.skills.registry.lifecycle import SkillEvent, SkillState
+from palyra.skills.registry.records import ChangedMeanwhile, NotRunnable, RecordChanged, SkillVersion, UnknownSkill
+from palyra.skills.registry.skill_tables import InstalledSkillsIndex, SkillTables
+from palyra.skills.trust.publisher_keys import TrustLevel
 
 
 def fresh(version: str = "1.0.0") -> SkillVersion:
@@ -103,7 +103,7 @@ def test_the_record_has_to_agree_with_the_journal(house: SkillHouse) -> None:
 def test_the_journal_is_asked_by_its_index_and_from_where_it_was_told_before(
     house: SkillHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for statement in sqlite_search.SCHEMA:
+    for statement in search.SCHEMA:
         house.store.transact_blocking(lambda tx, statement=statement: tx.execute(statement))
     asked: list[tuple[str, Sequence[Any]]] = []
     read = house.store.read

@@ -2,9 +2,8 @@
 
 import pytest
 
-from palyra.skills.star_handles import channel_meant, host_meant, host_named
-from palyra.wasm.abi import Status
-from palyra.wasm.ports import HostRefusal
+from palyra.skills.package.capabilities import channel_meant, host_meant, host_named
+from palyra.wasm.domain.host_interface import HostRefusal, Status
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fakes.skill_scene import archive, artifact
-from palyra.skills.store import ArtifactChanged, ArtifactFiles, ArtifactsUnusable
+from palyra.skills.registry.archives import ArtifactChanged, ArtifactFiles, ArtifactsUnusable
 
 
 def test_what_was_put_is_read_back_by_its_digest(tmp_path: Path) -> None:

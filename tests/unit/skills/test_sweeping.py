@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from fakes.skill_scene import ACTOR, SKILL, SkillHouse, archive, artifact
-from palyra.skills.registry import SkillRegistry
-from palyra.skills.store import ArtifactFiles
+from palyra.skills.registry.archives import ArtifactFiles
+from palyra.skills.registry.registry import SkillRegistry
 
 
 async def in_use(registry: SkillRegistry) -> list[str]:
@@ -21,7 +21,7 @@ async def in_use(registry: SkillRegistry) -> list[str]:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from palyra.skills.store import ArtifactFiles
+from palyra.skills.registry.archives import ArtifactFiles
 
 def killed(*_args, **_names):
     os.kill(os.getpid(), signal.SIGKILL)

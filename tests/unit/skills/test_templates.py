@@ -3,10 +3,9 @@
 import pytest
 
 from fakes.skill_project import Author
-from palyra.skills.manifest import parse_manifest
-from palyra.skills.project import Language, parse_build_plan
-from palyra.skills.project_files import read_project, template
-from palyra.skills.scaffold import fill, project_names
+from palyra.skills.build.project import Language, fill, parse_build_plan, project_names
+from palyra.skills.build.project_files import read_project, template
+from palyra.skills.package.manifest import parse_manifest
 
 
 @pytest.mark.parametrize("language", Language)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.skills.toml_lines import MAX_SCALAR_CHARS, NestedTooDeeply, Path, ScalarTooLong, line_at, lines_of
+from palyra.skills.package.toml_reader import MAX_SCALAR_CHARS, NestedTooDeeply, Path, ScalarTooLong, line_at, lines_of
 
 DOCUMENT = '''# first
 a = 1

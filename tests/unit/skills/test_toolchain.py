@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from fakes.skill_project import Author
-from palyra.skills.artifact import read_artifact
-from palyra.skills.project import Language, ModuleBuild
-from palyra.skills.toolchain import (
+from palyra.skills.build.project import Language, ModuleBuild
+from palyra.skills.build.toolchain import (
     CACHE_VARIABLE,
     PACKAGES,
     BuildFailed,
@@ -16,6 +15,7 @@ from palyra.skills.toolchain import (
     ToolchainUnavailable,
     default_cache,
 )
+from palyra.skills.package.artifact import read_artifact
 
 MAIN = {"m.wasm": ModuleBuild(sources=("main.c",))}
 

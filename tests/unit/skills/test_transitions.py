@@ -2,9 +2,9 @@ import pytest
 
 from fakes.skill_scene import ACTOR, SKILL, SkillHouse, archive, artifact
 from palyra.signing.ed25519 import Ed25519Verifier
-from palyra.skills.lifecycle import SkillEvent, WrongState
-from palyra.skills.signature import verify_signature
-from palyra.skills.transitions import TooManySkills, put_back, target_of
+from palyra.skills.registry.lifecycle import SkillEvent, WrongState
+from palyra.skills.registry.transitions import TooManySkills, put_back, target_of
+from palyra.skills.trust.signature import verify_signature
 
 
 async def test_the_version_meant_is_the_one_that_was_in_use_last(house: SkillHouse) -> None:
@@ -21,7 +21,7 @@ async def test_the_version_meant_is_the_one_that_was_in_use_last(house: SkillHou
 
 @pytest.mark.promise("P-limits")
 async def test_kept_versions_are_bounded(house: SkillHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palyra.skills.transitions.MAX_VERSIONS_KEPT", 2)
+    monkeypatch.setattr("palyra.skills.registry.transitions.MAX_VERSIONS_KEPT", 2)
     registry = await house.trusting()
     for version in ("1.0.0", "1.1.0"):
         await house.approved(registry, version)

@@ -4,12 +4,8 @@ import msgspec
 import pytest
 
 from fakes.skill_scene import manifest
-from palyra.skills.capabilities import Capabilities, FilesystemRequest, Quotas
-from palyra.skills.configuration import ConfigurationGiven, ConfigurationRefused
-from palyra.skills.local_host import LocalHost
-from palyra.skills.manifest import SkillTool, parse_manifest
-from palyra.skills.project import BadProject, Example, Exchange
-from palyra.skills.trial import (
+from palyra.skills.build.project import BadProject, Example, Exchange
+from palyra.skills.build.trial import (
     BadTrialInput,
     BadTrialOutput,
     NoSuchTool,
@@ -22,9 +18,12 @@ from palyra.skills.trial import (
     trial_grants,
     trial_limits,
 )
-from palyra.wasm.abi import Status
-from palyra.wasm.grants import Capability
-from palyra.wasm.ports import AttachedSecret, GuestRequest, HostRefusal
+from palyra.skills.build.trial_host import LocalHost
+from palyra.skills.package.capabilities import Capabilities, FilesystemRequest, Quotas
+from palyra.skills.package.configuration import ConfigurationGiven, ConfigurationRefused
+from palyra.skills.package.manifest import SkillTool, parse_manifest
+from palyra.wasm.domain.grants import Capability
+from palyra.wasm.domain.host_interface import AttachedSecret, GuestRequest, HostRefusal, Status
 
 ASKED = Capabilities(
     http_egress_allowlist=("a.example", "b.example:8443"),

@@ -5,8 +5,8 @@ import pytest
 
 from fakes.skill_scene import manifest
 from palyra.errors import PalyraError
-from palyra.skills.manifest import parse_manifest
-from palyra.skills.trust import (
+from palyra.skills.package.manifest import parse_manifest
+from palyra.skills.trust.publisher_keys import (
     Downgrade,
     KeyNotThePublishers,
     KeyRevoked,

@@ -1,6 +1,6 @@
 import msgspec
 
-from palyra.skills.use_on_record import KEY_REVOKED, KINDS, UseOnRecord
+from palyra.skills.registry.lifecycle import KEY_REVOKED, KINDS, UseOnRecord
 
 
 def told(*events: tuple[str, str]) -> UseOnRecord:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palyra.skills.limits import MAX_ENTRIES
-from palyra.skills.zip_format import ArchiveTooLarge, MalformedArchive, read_archive, write_archive
+from palyra.skills.package.artifact import ArchiveTooLarge, MalformedArchive, read_archive, write_archive
 
 ENTRIES = st.dictionaries(st.text("abc/.", min_size=1, max_size=6), st.binary(max_size=40), min_size=1, max_size=5)
 
@@ -41,7 +41,7 @@ def test_limits_hold_while_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArchiveTooLarge):
         read_archive(write_archive({f"{number:04}": b"" for number in range(MAX_ENTRIES + 1)}))
     assert len(read_archive(write_archive({f"{number:04}": b"" for number in range(MAX_ENTRIES)}))) == MAX_ENTRIES
-    monkeypatch.setattr("palyra.skills.zip_format.MAX_ARTIFACT_BYTES", 100)
+    monkeypatch.setattr("palyra.skills.package.artifact.MAX_ARTIFACT_BYTES", 100)
     with pytest.raises(ArchiveTooLarge):
         read_archive(write_archive({"a": b"x" * 100}))
 

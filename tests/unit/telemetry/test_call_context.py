@@ -2,7 +2,7 @@
 
 import asyncio
 
-from palyra.telemetry.call_context import CallContext, current_call, working_for
+from palyra.telemetry.call_observer import CallContext, current_call, working_for
 
 CALL = CallContext("01A", "01R", "agent:bot", "echo")
 

@@ -12,12 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from fakes.call_record import record
 from fakes.house import open_house
-from palyra.daemons import gateway
-from palyra.telemetry.call_context import current_call
-from palyra.telemetry.call_watch import CallWatch
-from palyra.telemetry.log_lines import JsonLines
-from palyra.telemetry.tracing import CallTracing
-from palyra.tools.record import CallRecord
+from palyra.daemon import gateway_wiring
+from palyra.pipeline.domain.call import CallRecord
+from palyra.telemetry.call_observer import CallTracing, CallWatch, current_call
+from palyra.telemetry.log import JsonLines
 
 
 class Counted:
@@ -63,7 +61,7 @@ async def test_a_gateway_logs_its_calls_and_makes_spans_of_them(
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
     tracing = CallTracing(provider.get_tracer("test"), {"echo"})
-    monkeypatch.setattr(gateway, "watch_calls", lambda counters, _known: CallWatch(counters, tracing))
+    monkeypatch.setattr(gateway_wiring, "watch_calls", lambda counters, _known: CallWatch(counters, tracing))
     caplog.set_level(logging.INFO, "palyra.calls")
     async with open_house(tmp_path) as house:
         ended = await house.call("echo", {"text": "PRIVATE"}, principal="user:operator")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from palyra.telemetry.call_context import CallContext, working_for
-from palyra.telemetry.log_lines import MAX_LINE_CHARS, JsonLines, TextLines
+from palyra.telemetry.call_observer import CallContext, working_for
+from palyra.telemetry.log import MAX_LINE_CHARS, JsonLines, TextLines
 
 TOKEN = "plr_01ARZ3NDEKTSV4RRFFQ69G5FAV_" + "s" * 43
 CALL = CallContext("01CALL", "01RUN", "agent:bot", "echo")

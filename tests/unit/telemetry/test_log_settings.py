@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from palyra.telemetry.log_settings import LogSettings
+from palyra.telemetry.log import LogSettings
 
 
 def test_the_defaults_are_for_people_and_other_words_are_refused() -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palyra.telemetry.log_settings import LogSettings
-from palyra.telemetry.log_setup import DaemonLog, log_settings_of, set_up_log
+from palyra.telemetry.log import DaemonLog, LogSettings, log_settings_of, set_up_log
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.telemetry import log_writer
-from palyra.telemetry.log_writer import MAX_KEPT_BYTES, LogWriter
+from palyra.telemetry import log as log_writer
+from palyra.telemetry.log import MAX_KEPT_BYTES, LogWriter
 
 LINE = "x" * 1000
 # More than any pipe, socket or terminal holds, and than is kept.

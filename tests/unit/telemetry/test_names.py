@@ -2,11 +2,11 @@
 
 import re
 
-from palyra.telemetry import names
+from palyra.telemetry import metrics
 
 
 def test_the_names_are_the_published_ones() -> None:
-    published = {name: value for name, value in vars(names).items() if name.isupper()}
+    published = {name: value for name, value in vars(metrics).items() if name.isupper()}
     assert published == {
         "CALLS": "palyra_calls",
         "CALL_SECONDS": "palyra_call_seconds",

@@ -7,12 +7,11 @@ import pytest
 
 from fakes.egress_scene import make_grant
 from fakes.house import open_house
-from palyra.egress.events import Closed, Connected, CredentialUsed, Refused
-from palyra.egress.refusal import HostNotAllowed
-from palyra.egress.target import Target
+from palyra.egress.domain.events import Closed, Connected, CredentialUsed, Refused
+from palyra.egress.domain.refusal import HostNotAllowed
+from palyra.egress.domain.target import Target
+from palyra.pipeline.domain.call import CallRecord, CallState
 from palyra.telemetry.prometheus import PrometheusMetrics
-from palyra.tools.call import CallState
-from palyra.tools.record import CallRecord
 
 
 def a_record(**changes: Any) -> CallRecord:

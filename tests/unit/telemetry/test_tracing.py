@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from fakes.call_record import record
-from palyra.telemetry.tracing import CallTracing, find_tracer
+from palyra.telemetry.call_observer import CallTracing, find_tracer
 
 
 def test_a_span_has_the_name_and_the_ids_of_its_call_and_nothing_of_its_content() -> None:
@@ -34,7 +34,7 @@ def test_a_span_has_the_name_and_the_ids_of_its_call_and_nothing_of_its_content(
 @pytest.mark.promise("P-service")
 def test_nothing_is_imported_where_no_sdk_is_set_up() -> None:
     code = (
-        "import sys, palyra.daemons.gateway, palyra.telemetry.tracing as t\n"
+        "import sys, palyra.daemon.gateway_wiring, palyra.telemetry.call_observer as t\n"
         "assert t.find_tracer({}) is None\n"
         "assert t.find_tracer({'OTEL_PYTHON_TRACER_PROVIDER': 'x', 'OTEL_SDK_DISABLED': 'true'}) is None\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"

@@ -1,7 +1,7 @@
 import inspect
 
+from palyra.telemetry.metrics import UnreadMetrics
 from palyra.telemetry.prometheus import PrometheusMetrics
-from palyra.telemetry.unread import UnreadMetrics
 
 
 def test_it_takes_whatever_the_counters_take() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from palyra.vault.aesgcm import AesGcm
-from palyra.vault.errors import VaultTampered
+from palyra.vault.envelope import AesGcm
+from palyra.vault.key_source import VaultTampered
 
 # The GCM specification's test case 16 (256-bit key, 96-bit nonce, associated data).
 KEY = bytes.fromhex("feffe9928665731c6d6a8f9467308308" * 2)

@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.vault_house import ref
-from palyra.vault.aesgcm import AesGcm
-from palyra.vault.envelope import Place, SealedVersion, Sealer, bind
-from palyra.vault.errors import UnknownFormat, VaultTampered
-from palyra.vault.key_source import KeyEncryptionKey
+from palyra.vault.envelope import AesGcm, Place, SealedVersion, Sealer, bind
+from palyra.vault.key_source import KeyEncryptionKey, UnknownFormat, VaultTampered
 
 counter = itertools.count(1)
 

@@ -2,9 +2,7 @@ import base64
 
 import pytest
 
-from palyra.vault.environment import VARIABLE, EnvironmentKeys
-from palyra.vault.errors import KeyMalformed, KeyMissing, NewKeyNeeded
-from palyra.vault.key_source import KeyRecord
+from palyra.vault.key_source import VARIABLE, EnvironmentKeys, KeyMalformed, KeyMissing, KeyRecord, NewKeyNeeded
 
 ONE, TWO, THREE = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from fakes.vault_house import ref
-from palyra.vault.errors import VaultTampered
 from palyra.vault.index import SecretHead, VaultState, bucket_digest, bucket_of, require_head
+from palyra.vault.key_source import VaultTampered
 from palyra.vault.limits import INDEX_BUCKETS
 
 KEY = b"i" * 32

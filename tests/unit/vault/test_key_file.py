@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palyra.vault.errors import KeyMalformed, KeyMissing, KeyUnsafe
 from palyra.vault.key_file import FILE_FORMAT, KeyFile, read_private
-from palyra.vault.key_source import KeyRecord
+from palyra.vault.key_source import KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe
 from palyra.vault.limits import MAX_KEY_FILE_BYTES, MAX_KEYS_IN_FILE
 
 

@@ -3,8 +3,7 @@ import pickle
 
 import pytest
 
-from palyra.vault.errors import KeyMalformed
-from palyra.vault.key_source import KeyEncryptionKey, decode_key
+from palyra.vault.key_source import KeyEncryptionKey, KeyMalformed, decode_key
 
 
 def test_an_id_tells_keys_apart_and_shows_nothing_of_them() -> None:

@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 
 from fakes.vault_house import DictKeyring
-from palyra.vault.errors import KeyMalformed, KeyMissing, KeyringUnavailable
-from palyra.vault.keyring import SERVICE, OsKeyring
+from palyra.vault.key_source import SERVICE, KeyMalformed, KeyMissing, KeyringUnavailable, OsKeyring
 
 
 def over(package: DictKeyring) -> OsKeyring:

@@ -3,10 +3,9 @@ import os
 import pytest
 
 from fakes.vault_house import VaultHouse, ref
-from palyra.vault.aesgcm import AesGcm
-from palyra.vault.envelope import Sealer
-from palyra.vault.errors import VaultTampered
-from palyra.vault.opened import KeyNeeded, open_vault
+from palyra.vault.envelope import AesGcm, Sealer
+from palyra.vault.key_source import VaultTampered
+from palyra.vault.verified_vault import KeyNeeded, open_vault
 
 SEALER = Sealer(AesGcm(), os.urandom)
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from palyra.secret import Secret
-from palyra.vault.errors import KeyMalformed, KeyMissing, KeyUnsafe, PassphraseNeeded, PassphraseWeak
-from palyra.vault.key_source import KeyRecord
+from palyra.vault.key_source import KeyMalformed, KeyMissing, KeyRecord, KeyUnsafe, PassphraseNeeded, PassphraseWeak
 from palyra.vault.limits import MAX_PASSPHRASE_BYTES, MIN_SCRYPT_N, SCRYPT_N
 from palyra.vault.passphrase import (
     NEW,

@@ -1,6 +1,6 @@
 import msgspec
 
-from palyra.vault.record import RotationReport, SecretInfo, UseNote, VaultStatus
+from palyra.vault.reference import RotationReport, SecretInfo, UseNote, VaultStatus
 
 
 def test_no_record_has_room_for_a_value() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from palyra.vault.limits import MAX_KEY_CHARS, MAX_REF_CHARS
-from palyra.vault.ref import InvalidSecretRef, ScopeKind, SecretRef, SecretScope
+from palyra.vault.reference import InvalidSecretRef, ScopeKind, SecretRef, SecretScope
 
 
 @pytest.mark.parametrize(

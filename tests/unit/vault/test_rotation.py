@@ -6,9 +6,8 @@ import pytest
 from fakes.vault_house import NOTE, DictKeyring, VaultHouse, ref
 from palyra.secret import Secret
 from palyra.vault import rotation as module
-from palyra.vault.errors import VaultTampered
 from palyra.vault.key_file import KeyFile
-from palyra.vault.keyring import OsKeyring
+from palyra.vault.key_source import OsKeyring, VaultTampered
 
 NAMES = [f"global/k{number}" for number in range(10)]
 

@@ -1,10 +1,8 @@
 import pytest
 
 from fakes.vault_house import VaultHouse, ref
-from palyra.vault.errors import VaultTampered
-from palyra.vault.key_source import KeyRecord
-from palyra.vault.sqlite_schema import IS_CHANGE
-from palyra.vault.sqlite_vault import VaultTables
+from palyra.vault.key_source import KeyRecord, VaultTampered
+from palyra.vault.tables import IS_CHANGE, VaultTables
 
 
 async def test_the_last_change_is_found_by_an_index_of_its_own(house: VaultHouse) -> None:

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from palyra.config.settings import Settings
-from palyra.daemons.entity_directory import directory_of
+from palyra.daemon.pipeline_wiring import directory_of
+from palyra.daemon.settings import Settings
 from palyra.errors import PalyraError
-from palyra.identity.principal import Principal
+from palyra.ids import Principal
 from palyra.policy.bundle import Bundle
 from palyra.policy.cedar import CedarEngine
 from palyra.policy.decision import Decision, Outcome, Reason
 from palyra.policy.entities import Entity, EntityRef
-from palyra.policy.loader import load_bundle
+from palyra.policy.policy_files import load_bundle
 from palyra.policy.request import PolicyRequest
-from palyra.vault.errors import ScopeDenied, UseDenied, UseNeedsApproval
-from palyra.vault.ref import SecretRef
-from palyra.vault.use import SecretUse, refusal_of, require_scope, secret_entity, use_request
+from palyra.vault.access import SecretUse, refusal_of, require_scope, secret_entity, use_request
+from palyra.vault.key_source import ScopeDenied, UseDenied, UseNeedsApproval
+from palyra.vault.reference import SecretRef
 
 DIRECTORY = directory_of(Settings())
 BASE = load_bundle(None, DIRECTORY)

@@ -5,10 +5,9 @@ import pytest
 from fakes.vault_house import NOTE, VaultHouse, ref
 from palyra.secret import REDACTED, Secret
 from palyra.vault import vault as module
-from palyra.vault.errors import BadValue, KeyMissing, NoSuchSecret, NoSuchVersion, TooManySecrets, ValueTooLarge
+from palyra.vault.key_source import BadValue, KeyMissing, NoSuchSecret, NoSuchVersion, TooManySecrets, ValueTooLarge
 from palyra.vault.limits import MAX_VALUE_BYTES, MAX_VERSIONS_KEPT
-from palyra.vault.record import UseNote
-from palyra.vault.ref import SecretScope
+from palyra.vault.reference import SecretScope, UseNote
 
 K = ref("global/k")
 

@@ -3,27 +3,38 @@ import re
 import pytest
 
 from palyra.errors import PalyraError
-from palyra.wasm import abi, outcome
-from palyra.wasm.entry import EntryForm, entry_form, shared_out
-from palyra.wasm.limits import RuntimeLimits
-from palyra.wasm.module_facts import COMPONENT, CORE, Export, Memory, ModuleFacts, Table
+from palyra.wasm.domain import host_interface, outcome
+from palyra.wasm.domain.limits import RuntimeLimits
+from palyra.wasm.domain.module_facts import (
+    COMPONENT,
+    CORE,
+    EntryForm,
+    Export,
+    Memory,
+    ModuleFacts,
+    Table,
+    entry_form,
+    shared_out,
+)
 
 
 def test_every_host_function_has_a_type_in_at_least_one_form_and_names_are_unique():
-    names = [function.name for function in abi.HOST_FUNCTIONS]
+    names = [function.name for function in host_interface.HOST_FUNCTIONS]
     assert len(set(names)) == len(names)
-    assert all(function.core or function.wit for function in abi.HOST_FUNCTIONS)
-    assert set(abi.WIT_TYPES) - set(abi.CORE_TYPES) == set(), "what a component can do, a core module can"
+    assert all(function.core or function.wit for function in host_interface.HOST_FUNCTIONS)
+    assert set(host_interface.WIT_TYPES) - set(host_interface.CORE_TYPES) == set(), (
+        "what a component can do, a core module can"
+    )
 
 
 def test_statuses_are_negative_and_have_names_in_wit():
-    assert all(status < 0 for status in abi.Status if status is not abi.Status.OK)
-    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) for name in abi.ERROR_NAMES)
+    assert all(status < 0 for status in host_interface.Status if status is not host_interface.Status.OK)
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) for name in host_interface.ERROR_NAMES)
 
 
 def test_core_types_are_parameters_and_results():
-    assert abi.core_types("(i32 i64) -> (i32)") == (("i32", "i64"), ("i32",))
-    assert abi.core_types("() -> ()") == ((), ())
+    assert host_interface.core_types("(i32 i64) -> (i32)") == (("i32", "i64"), ("i32",))
+    assert host_interface.core_types("() -> ()") == ((), ())
 
 
 def _core(*exports: Export) -> ModuleFacts:
@@ -31,12 +42,12 @@ def _core(*exports: Export) -> ModuleFacts:
 
 
 def test_the_three_forms_of_an_entry():
-    run = Export(name="run", kind="func", type=abi.CORE_RUN)
-    alloc = Export(name="palyra_alloc", kind="func", type=abi.CORE_ALLOC)
+    run = Export(name="run", kind="func", type=host_interface.CORE_RUN)
+    alloc = Export(name="palyra_alloc", kind="func", type=host_interface.CORE_ALLOC)
     memory = Export(name="memory", kind="memory")
     assert entry_form(_core(run, alloc, memory), "run") is EntryForm.PACKED
-    assert entry_form(_core(Export(name="go", kind="func", type=abi.MINIMAL_RUN)), "go") is EntryForm.MINIMAL
-    whole = Export(name="run", kind="func", type=abi.COMPONENT_RUN)
+    assert entry_form(_core(Export(name="go", kind="func", type=host_interface.MINIMAL_RUN)), "go") is EntryForm.MINIMAL
+    whole = Export(name="run", kind="func", type=host_interface.COMPONENT_RUN)
     assert entry_form(ModuleFacts(form=COMPONENT, size=0, exports=(whole,)), "run") is EntryForm.COMPONENT
     for facts in (_core(run, alloc), _core(run, memory), _core(Export(name="run", kind="memory")), _core()):
         with pytest.raises(outcome.MissingExport):

@@ -3,12 +3,11 @@ import asyncio
 import pytest
 
 from fakes.wasm_guests import GRANTS, FakeServices
-from palyra.wasm.abi import Status
-from palyra.wasm.answers import HostAnswers
-from palyra.wasm.grants import CapabilityGrantSet, Grant
-from palyra.wasm.limits import RuntimeLimits
-from palyra.wasm.ports import GuestRequest, GuestResponse, HostRefusal, NoServices
-from palyra.wasm.wire import Ask
+from palyra.wasm.domain.frames import Ask
+from palyra.wasm.domain.grants import CapabilityGrantSet, Grant
+from palyra.wasm.domain.host_interface import GuestRequest, GuestResponse, HostRefusal, NoServices, Status
+from palyra.wasm.domain.limits import RuntimeLimits
+from palyra.wasm.host_call_dispatcher import HostAnswers
 
 
 async def _answer(services=None, limits=None, grants=GRANTS, **ask):

@@ -3,9 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.wasm_guests import ECHO, RETURN_INPUT, component, wasm
-from palyra.wasm.binary_reader import Allowance, BinaryReader
-from palyra.wasm.module_facts import module_facts
-from palyra.wasm.outcome import CompileFailed
+from palyra.wasm.domain.module_facts import Allowance, BinaryReader, module_facts
+from palyra.wasm.domain.outcome import CompileFailed
 
 RICH = """(module
   (import "a" "f" (func (param i32 i64) (result f64)))

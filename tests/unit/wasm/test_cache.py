@@ -2,9 +2,8 @@ import os
 
 import pytest
 
-from palyra.wasm.cache import CompiledCache, Stored, filled_memory_file, seal
-from palyra.wasm.cache_folder import CacheFolder
-from palyra.wasm.module_facts import ModuleFacts
+from palyra.wasm.compiled_modules import CacheFolder, CompiledCache, Stored, filled_memory_file, seal
+from palyra.wasm.domain.module_facts import ModuleFacts
 
 FACTS = ModuleFacts(form="core", size=3)
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fakes.wasm_guests import minimal, open_runtime
-from palyra.wasm.cache_folder import REST_SECONDS, CacheFolder, Removed
+from palyra.wasm.compiled_modules import REST_SECONDS, CacheFolder, Removed
 
 NOW = 1_000_000.0
 
@@ -96,7 +96,7 @@ def test_a_folder_that_is_not_there_has_room(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from palyra.wasm.cache_folder import CacheFolder
+from palyra.wasm.compiled_modules import CacheFolder
 with CacheFolder(Path(sys.argv[1]), most_bytes=0).written_to():
     print("writing", flush=True)
     sys.stdin.readline()

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from palyra.wasm.carried_out import carried_out
+from palyra.wasm.process.fork_server import carried_out
 
 
 async def test_the_result_comes_back_and_is_not_undone() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from palyra.wasm.classify import cause, complaint, is_about_imports, kind_of_error, kind_of_trap, with_memory
+from palyra.wasm.domain.outcome import cause, complaint, is_about_imports, kind_of_error, kind_of_trap, with_memory
 
 BACKTRACE = """error while executing at wasm backtrace:
     0:    0x137 - m!<wasm function 2>

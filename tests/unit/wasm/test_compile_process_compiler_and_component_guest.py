@@ -2,15 +2,15 @@ import pytest
 from wasmtime import component as wit
 
 from fakes.wasm_guests import ECHO, RETURN_INPUT, component, wasm
-from palyra.wasm.abi import COMPONENT_RUN
-from palyra.wasm.compile_process import compile_in_process
-from palyra.wasm.engine import make_engine
-from palyra.wasm.limits import PoolSettings
-from palyra.wasm.module_facts import module_facts
-from palyra.wasm.outcome import CompileFailed, LinkFailed
-from palyra.wasm.run_meter import GuestEnded
-from palyra.wasm.worker import Guests
-from palyra.wasm.worker_source import WorkerSource
+from palyra.wasm.compiled_modules import compile_in_process
+from palyra.wasm.domain.host_interface import COMPONENT_RUN
+from palyra.wasm.domain.limits import PoolSettings
+from palyra.wasm.domain.module_facts import module_facts
+from palyra.wasm.domain.outcome import CompileFailed, LinkFailed
+from palyra.wasm.engine.config import make_engine
+from palyra.wasm.engine.metering import GuestEnded
+from palyra.wasm.process.fork_server import WorkerSource
+from palyra.wasm.process.guest_process import Guests
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ import re
 import pytest
 
 from fakes.wasm_guests import GRANTS, RETURN_INPUT, FakeServices, component, open_runtime
-from palyra.wasm.abi import ERROR_NAMES, HOST_INTERFACE, LOG_LEVELS
-from palyra.wasm.grants import Capability
-from palyra.wasm.outcome import LinkFailed
-from palyra.wasm.ports import GuestResponse
+from palyra.wasm.domain.grants import Capability
+from palyra.wasm.domain.host_interface import ERROR_NAMES, HOST_INTERFACE, LOG_LEVELS, GuestResponse
+from palyra.wasm.domain.outcome import LinkFailed
 
 ERROR = f"(enum {' '.join(f'{chr(34)}{name}{chr(34)}' for name in ERROR_NAMES)})"
 LEVEL = f"(enum {' '.join(f'{chr(34)}{name}{chr(34)}' for name in LOG_LEVELS)})"
@@ -186,7 +185,7 @@ async def test_a_host_function_under_another_type_does_not_link(tmp_path):
 def test_the_world_in_wit_names_what_the_table_names():
     from importlib.resources import files
 
-    from palyra.wasm.abi import WIT_TYPES
+    from palyra.wasm.domain.host_interface import WIT_TYPES
 
     text = files("palyra.wasm").joinpath("wit/palyra-skill.wit").read_text()
     assert set(re.findall(r"^  ([a-z-]+): func\(", text, re.MULTILINE)) == set(WIT_TYPES)

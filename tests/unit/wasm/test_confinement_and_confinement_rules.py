@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from palyra.sandbox.seccomp_program import UnknownArchitecture
-from palyra.sandbox.syscall_table import SYSCALLS
-from palyra.wasm import confinement
-from palyra.wasm.confinement_rules import ALLOWED, confinement_program
+from palyra.sandbox.layers.seccomp import UnknownArchitecture
+from palyra.sandbox.layers.syscall_table import SYSCALLS
+from palyra.wasm.process import confinement
+from palyra.wasm.process.syscall_filter import ALLOWED, confinement_program
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -68,7 +68,7 @@ print(open("/proc/self/comm").read().strip(), resource.getrlimit(resource.RLIMIT
 
 
 def test_a_process_without_its_parent_ends():
-    program = "from palyra.wasm import confinement; confinement.die_with_parent(1 << 22); print('lives')"
+    program = "from palyra.wasm.process import confinement; confinement.die_with_parent(1 << 22); print('lives')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
     assert confinement.die_with_parent is not None

@@ -5,16 +5,15 @@ import pytest
 import wasmtime
 
 from fakes.wasm_guests import ECHO, imported, minimal, text_at, wasm
-from palyra.wasm import libwasmtime
-from palyra.wasm.engine import make_engine
-from palyra.wasm.guest_memory import GuestMemory
-from palyra.wasm.guest_store import GuestStore
-from palyra.wasm.host_calls import HostCalls
-from palyra.wasm.module_facts import CORE, module_facts
-from palyra.wasm.run_meter import GuestEnded, ProcessMemory, RunMeter
-from palyra.wasm.wire import Answer, Load
-from palyra.wasm.worker import Guests
-from palyra.wasm.worker_main import _warm_call, warm_up
+from palyra.wasm.domain.frames import Answer, Load
+from palyra.wasm.domain.module_facts import CORE, module_facts
+from palyra.wasm.engine import libwasmtime
+from palyra.wasm.engine.config import make_engine
+from palyra.wasm.engine.metering import GuestEnded, ProcessMemory, RunMeter
+from palyra.wasm.engine.store import GuestMemory, GuestStore
+from palyra.wasm.host.host_calls import HostCalls
+from palyra.wasm.process.fork_server_main import _warm_call, warm_up
+from palyra.wasm.process.guest_process import Guests
 
 CALL = msgspec.structs.replace(
     _warm_call(), max_host_calls=3, max_log_lines=9, max_log_bytes=999, max_log_line_chars=99, counts=(1, 0, 0, 0)

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import wasmtime
 
-from palyra.wasm import engine as engine_module
-from palyra.wasm import libwasmtime
-from palyra.wasm.deadline import Deadline
-from palyra.wasm.engine import SETTINGS, engine_name, make_engine
+from palyra.wasm.engine import config as engine_module
+from palyra.wasm.engine import libwasmtime
+from palyra.wasm.engine.config import SETTINGS, engine_name, make_engine
+from palyra.wasm.engine.metering import Deadline
 
 
 def test_the_timer_ends_a_guest_and_says_that_it_went_off():

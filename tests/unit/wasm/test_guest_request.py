@@ -1,10 +1,10 @@
 import pytest
 
 from fakes.wasm_guests import GRANTS
-from palyra.wasm.abi import Status
-from palyra.wasm.guest_request import check_key, guest_request
-from palyra.wasm.limits import RuntimeLimits
-from palyra.wasm.wire import Ask, Attachment
+from palyra.wasm.domain.frames import Ask, Attachment
+from palyra.wasm.domain.host_interface import Status
+from palyra.wasm.domain.limits import RuntimeLimits
+from palyra.wasm.host_call_dispatcher import check_key, guest_request
 
 LIMITS = RuntimeLimits(max_request_bytes=100)
 

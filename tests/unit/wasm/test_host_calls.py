@@ -1,10 +1,9 @@
 import msgspec
 
-from palyra.wasm.abi import Status
-from palyra.wasm.host_calls import INFO, WARNING, HostCalls
-from palyra.wasm.ports import GuestResponse
-from palyra.wasm.wire import Answer, Attachment
-from palyra.wasm.worker_main import _warm_call
+from palyra.wasm.domain.frames import Answer, Attachment
+from palyra.wasm.domain.host_interface import GuestResponse, Status
+from palyra.wasm.host.host_calls import INFO, WARNING, HostCalls
+from palyra.wasm.process.fork_server_main import _warm_call
 
 CALL = msgspec.structs.replace(
     _warm_call(), counts=(2, 0, 1, 1), max_log_lines=3, max_log_bytes=200, max_log_line_chars=10, max_request_bytes=5

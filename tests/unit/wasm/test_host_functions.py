@@ -6,10 +6,9 @@ import pytest
 
 from fakes.wasm_guests import GRANTS, FakeServices, imported, minimal, open_runtime, text_at
 from palyra.errors import Denied, LimitExceeded, Unavailable
-from palyra.wasm.abi import CORE_TYPES, Status
-from palyra.wasm.grants import Capability
-from palyra.wasm.limits import RuntimeLimits
-from palyra.wasm.ports import GuestResponse, HostRefusal
+from palyra.wasm.domain.grants import Capability
+from palyra.wasm.domain.host_interface import CORE_TYPES, GuestResponse, HostRefusal, Status
+from palyra.wasm.domain.limits import RuntimeLimits
 
 MEMORY = '(memory (export "memory") 1)'
 

@@ -4,8 +4,8 @@ import pytest
 import wasmtime
 from wasmtime import _bindings
 
-from palyra.wasm import libwasmtime
-from palyra.wasm.engine import make_engine
+from palyra.wasm.engine import libwasmtime
+from palyra.wasm.engine.config import make_engine
 
 DECLARED = [
     (name, function)

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.wasm.grants import HANDLE_BASE, BadGrant, Capability, CapabilityGrantSet
-from palyra.wasm.limits import MAX_GRANTS_PER_KIND, RuntimeLimits, share
+from palyra.wasm.domain.grants import HANDLE_BASE, BadGrant, Capability, CapabilityGrantSet
+from palyra.wasm.domain.limits import MAX_GRANTS_PER_KIND, RuntimeLimits, share
 
 
 def test_the_defaults_are_the_designs():

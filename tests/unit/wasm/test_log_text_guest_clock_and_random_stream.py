@@ -1,9 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.wasm.guest_clock import GuestClock
-from palyra.wasm.log_text import shown
-from palyra.wasm.random_stream import RandomStream
+from palyra.wasm.domain.outcome import shown
+from palyra.wasm.host.wasi import GuestClock, RandomStream
 
 
 @given(st.text(max_size=300), st.integers(1, 200))

@@ -21,8 +21,8 @@ from fakes.wasm_guests import (
     wasm,
 )
 from palyra.limits import MIB
-from palyra.wasm.limits import RuntimeLimits
-from palyra.wasm.outcome import (
+from palyra.wasm.domain.limits import RuntimeLimits
+from palyra.wasm.domain.outcome import (
     FuelExhausted,
     GuestFailed,
     InputTooLarge,

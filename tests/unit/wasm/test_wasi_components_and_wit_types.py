@@ -5,10 +5,10 @@ import wasmtime
 from wasmtime import component as wit
 
 from fakes.wasm_guests import RETURN_INPUT, component, open_runtime, wasm
-from palyra.wasm.engine import make_engine
-from palyra.wasm.grants import CapabilityGrantSet
-from palyra.wasm.outcome import LinkFailed, Trapped
-from palyra.wasm.wit_types import TypeTooLarge, function_text, shaped
+from palyra.wasm.domain.grants import CapabilityGrantSet
+from palyra.wasm.domain.outcome import LinkFailed, Trapped
+from palyra.wasm.engine.config import make_engine
+from palyra.wasm.host.component_guest import TypeTooLarge, function_text, shaped
 
 CANON = '(memory (core memory $libc "memory")) (realloc (core func $libc "realloc"))'
 STREAMS = """

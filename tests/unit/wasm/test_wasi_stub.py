@@ -3,9 +3,9 @@
 import pytest
 
 from fakes.wasm_guests import minimal, open_runtime, text_at, wasm
-from palyra.wasm.grants import CapabilityGrantSet
-from palyra.wasm.outcome import Trapped
-from palyra.wasm.wasi_stub import MODULE, TYPES
+from palyra.wasm.domain.grants import CapabilityGrantSet
+from palyra.wasm.domain.outcome import Trapped
+from palyra.wasm.host.wasi import MODULE, TYPES
 
 MEMORY = '(memory (export "memory") 1)'
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palyra.wasm.wire import (
+from palyra.wasm.domain.frames import (
     PACKET_BYTES,
     Answer,
     Ask,

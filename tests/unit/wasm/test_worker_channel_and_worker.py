@@ -11,17 +11,16 @@ from wasmtime import _func
 from wasmtime.component import _enter
 
 from fakes.wasm_guests import ECHO, imported, minimal, wasm
-from palyra.wasm import core_guest
-from palyra.wasm.abi import Status
-from palyra.wasm.cache import filled_memory_file
-from palyra.wasm.engine import make_engine
-from palyra.wasm.guest_store import GuestStore
-from palyra.wasm.module_facts import module_facts
-from palyra.wasm.run_meter import ProcessMemory
-from palyra.wasm.wire import Answer, Ask, Assembler, Done, Load, Loaded, Unload, packets, read_from_worker
-from palyra.wasm.worker import Guests, Worker
-from palyra.wasm.worker_channel import DaemonGone, WorkerChannel
-from palyra.wasm.worker_main import _warm_call
+from palyra.wasm.compiled_modules import filled_memory_file
+from palyra.wasm.domain.frames import Answer, Ask, Assembler, Done, Load, Loaded, Unload, packets, read_from_worker
+from palyra.wasm.domain.host_interface import Status
+from palyra.wasm.domain.module_facts import module_facts
+from palyra.wasm.engine.config import make_engine
+from palyra.wasm.engine.metering import ProcessMemory
+from palyra.wasm.engine.store import GuestStore
+from palyra.wasm.host import core_guest
+from palyra.wasm.process.fork_server_main import _warm_call
+from palyra.wasm.process.guest_process import DaemonGone, Guests, Worker, WorkerChannel
 
 CALL = msgspec.structs.replace(
     _warm_call(), timeout_us=60_000_000, max_host_calls=100, counts=(1, 1, 1, 1), host_call_timeout_ms=100
@@ -128,8 +127,8 @@ def test_a_host_function_that_raises_leaves_nothing_in_the_packages_globals(desk
         "(call $channel-send (i32.const 40000) (i32.const 0) (i32.const 0))", before=imported("channel-send", 3)
     )
     desk.load(guest)
-    from palyra.wasm.host_calls import HostCalls
-    from palyra.wasm.run_meter import RunMeter
+    from palyra.wasm.engine.metering import RunMeter
+    from palyra.wasm.host.host_calls import HostCalls
 
     guests = desk.guests
     compiled = bytes(wasmtime.Module(guests.engine, guest).serialize())

@@ -9,9 +9,9 @@ import pytest
 
 from fakes.eventually import eventually
 from fakes.wasm_guests import ECHO, open_runtime, wasm
-from palyra.wasm.outcome import WorkerLost
-from palyra.wasm.wire import Answer, Done, Loaded, Ready, Unload, packets
-from palyra.wasm.worker_link import LinkBroken, WorkerLink
+from palyra.wasm.domain.frames import Answer, Done, Loaded, Ready, Unload, packets
+from palyra.wasm.domain.outcome import WorkerLost
+from palyra.wasm.process.pool import LinkBroken, WorkerLink
 
 
 class FakeProcess:

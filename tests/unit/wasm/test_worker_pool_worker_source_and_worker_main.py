@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from fakes.eventually import eventually
-from palyra.wasm.limits import PoolSettings
-from palyra.wasm.outcome import Quota
-from palyra.wasm.worker_main import COMPILER as SAID_COMPILER
-from palyra.wasm.worker_main import WORKER as SAID_WORKER
-from palyra.wasm.worker_pool import WorkerPool
-from palyra.wasm.worker_source import COMPILER, WORKER, Process, WorkerSource, WorkersUnavailable
+from palyra.wasm.domain.limits import PoolSettings
+from palyra.wasm.domain.outcome import Quota
+from palyra.wasm.process.fork_server import COMPILER, WORKER, Process, WorkerSource, WorkersUnavailable
+from palyra.wasm.process.fork_server_main import COMPILER as SAID_COMPILER
+from palyra.wasm.process.fork_server_main import WORKER as SAID_WORKER
+from palyra.wasm.process.pool import WorkerPool
 
 
 @pytest.fixture

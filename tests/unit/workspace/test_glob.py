@@ -1,7 +1,7 @@
 import pytest
 
 from palyra.workspace.errors import BadPattern
-from palyra.workspace.glob import Glob, name_pattern
+from palyra.workspace.protected import Glob, name_pattern
 
 
 @pytest.mark.parametrize(

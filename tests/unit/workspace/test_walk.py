@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from palyra.workspace import walk as walk_module
+from palyra.workspace import root as walk_module
 from palyra.workspace.openat2 import held
-from palyra.workspace.walk import OPEN_DIRECTORY, Shortfall, walk
+from palyra.workspace.root import OPEN_DIRECTORY, Shortfall, walk
 
 
 def names(root: Path, *, recursive: bool = True, skip: str = "") -> tuple[list[str], Shortfall]:

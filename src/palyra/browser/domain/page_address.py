@@ -1,0 +1,116 @@
+"""Which addresses a tab, a frame and a page's own requests may have, by their scheme. Pure.
+
+Hosts are the judge's matter. Chromium itself would open `file:` and `view-source:` for whoever drives it, so this list
+is the fence; addresses that Chromium tells of are in its canonical spelling, those of a caller are not and are read
+strictly.
+"""
+
+import re
+from collections import deque
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from palyra.browser.domain.page_errors import BadAddress, SchemeRefused
+from palyra.browser.domain.ports import Redact
+from palyra.errors import PalyraError
+
+BLANK: Final = "about:blank"
+MAX_ADDRESS_CHARS: Final = 8_192
+_SHOWN_CHARS: Final = 512
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+# Chromium drops some of these from an address before it reads the rest; what is judged must be what is opened.
+_NEVER: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ufeff\\]")
+_WEB: Final = frozenset(("http", "https"))
+_SOCKETS: Final = frozenset(("ws", "wss"))
+_INSIDE: Final = frozenset(("data", "blob"))
+_USERINFO: Final = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#@]*@", re.IGNORECASE)
+
+
+class AddressKind(StrEnum):
+    """``web`` is for the judge. ``inside`` is content that a page made itself, which no tab may show."""
+
+    WEB = "web"
+    BLANK = "blank"
+    INSIDE = "inside"
+    FORBIDDEN = "forbidden"
+
+
+def kind_of(url: str) -> AddressKind:
+    found = _SCHEME.match(url)
+    scheme = found.group(1).lower() if found else ""
+    if scheme in _WEB or scheme in _SOCKETS:
+        return AddressKind.WEB
+    if scheme in _INSIDE:
+        return AddressKind.INSIDE
+    if scheme == "about" and re.split(r"[?#]", url, maxsplit=1)[0].lower() in (BLANK, "about:srcdoc"):
+        return AddressKind.BLANK
+    return AddressKind.FORBIDDEN
+
+
+def require_tab_address(url: str) -> AddressKind:
+    """Of what a caller wants a tab to show: ``web`` or ``blank``."""
+    if not url or len(url) > MAX_ADDRESS_CHARS or _NEVER.search(url):
+        raise BadAddress(f"{shown_address(url)!r} is not an address", url=shown_address(url))
+    kind = kind_of(url)
+    if kind is AddressKind.FORBIDDEN and not _SCHEME.match(url):
+        raise BadAddress(f"{shown_address(url)!r} has no scheme", url=shown_address(url))
+    if kind in (AddressKind.INSIDE, AddressKind.FORBIDDEN) or _SOCKETS & {url.split(":", 1)[0].lower()}:
+        raise SchemeRefused(f"a tab may not go to {shown_address(url)!r}", url=shown_address(url))
+    return kind
+
+
+def shown_address(url: str) -> str:
+    """For logs and messages: without a user's name and password, on one line and cut."""
+    text = _USERINFO.sub(r"\1", url)
+    text = "".join(char if char.isprintable() else "�" for char in text)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a web address, and nothing of any other."""
+    found = re.match(r"(https?://[^/?#@]+)(?:[/?#]|$)", url, re.IGNORECASE)
+    return found.group(1).lower() if found else ""
+
+
+# What a session wanted to reach and was refused, newest last and bounded. Pure.
+
+# A page may try without end: what is older is counted only.
+MAX_REFUSALS: Final = 256
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """``frame`` is the frame or worker that asked; ``document`` whether it wanted to go there itself."""
+
+    url: str
+    code: str
+    frame: str
+    document: bool
+    error: PalyraError
+
+    @property
+    def line(self) -> str:
+        return f"{self.url} {self.code}"
+
+
+class Refusals:
+    def __init__(self, redact: Redact) -> None:
+        self._redact = redact
+        self._kept: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
+        self.total = 0
+
+    def add(self, url: str, error: PalyraError, *, frame: str = "", document: bool = False) -> None:
+        self.total += 1
+        shown = shown_address(self._redact(url))
+        self._kept.append(Refusal(url=shown, code=error.code, frame=frame, document=document, error=error))
+
+    def since(self, mark: int) -> tuple[Refusal, ...]:
+        """Those that are left of everything after the first ``mark``."""
+        skipped = max(0, mark - (self.total - len(self._kept)))
+        return tuple(self._kept)[skipped:]
+
+    def of_document(self, frame: str, mark: int) -> PalyraError | None:
+        """Why a frame may not go where it wanted to."""
+        found = [each.error for each in self.since(mark) if each.document and each.frame == frame]
+        return found[-1] if found else None

@@ -1,0 +1,176 @@
+"""Which fences around a browser are up: judged from what was read off the running processes. Pure."""
+
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from palyra.browser.domain.limits import GUARD_PORT
+from palyra.browser.engine.launch_plan import NO_SANDBOX, ChromiumPlan, missing_fences, writable_folders
+from palyra.errors import Unavailable
+
+# From linux/seccomp.h: a filter is in force.
+SECCOMP_FILTER: Final = 2
+RENDERER: Final = "renderer"
+NETWORK_SERVICE: Final = "network.mojom.NetworkService"
+BROWSER: Final = "browser"
+UNNAMED: Final = "unnamed"
+
+_SHOWN_FAULTS: Final = 4
+_PAGE: Final = 65_536
+
+
+class FenceDown(Unavailable):
+    code = "browser.fence_down"
+    hint = "`palyra doctor` checks what this machine can enforce; without a renderer's sandbox nothing runs unless browser.allow_no_sandbox says so"  # noqa: E501
+
+
+class Fence(StrEnum):
+    FLAGS = "flags"
+    NAMESPACE = "namespace"
+    GUARD = "guard"
+    ACCOUNT = "account"
+    FOLDERS = "folders"
+    OWN_SANDBOX = "own_sandbox"
+
+
+class FenceLine(msgspec.Struct, frozen=True, kw_only=True):
+    fence: Fence
+    asked: str
+    got: str
+    held: bool
+
+
+class FenceReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """``waived``: fences that are down because the operator allowed it."""
+
+    lines: tuple[FenceLine, ...]
+    waived: tuple[Fence, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        return all(line.held for line in self.lines)
+
+    def line(self, fence: Fence) -> FenceLine:
+        return next(line for line in self.lines if line.fence is fence)
+
+    def down(self) -> tuple[Fence, ...]:
+        """Those that are down and may not be."""
+        return tuple(line.fence for line in self.lines if not line.held and line.fence not in self.waived)
+
+    def as_dict(self) -> dict[str, Any]:
+        shown: dict[str, Any] = msgspec.to_builtins(self)
+        return shown
+
+
+class ProcessSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of the tree as the host sees it. ``kind`` is its type, for utilities what they serve; with when it
+    ``started`` its number names it for good."""
+
+    pid: int
+    started: int = 0
+    kind: str
+    uid: int
+    seccomp: int
+    capabilities: int
+    words: tuple[str, ...] = ()
+
+
+class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The network that Chromium is in. ``listening``: addresses and ports of TCP sockets that listen there."""
+
+    is_own: bool
+    interfaces: tuple[str, ...]
+    routes: tuple[str, ...]
+    listening: tuple[tuple[str, int], ...]
+
+
+class FencesSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """``folders``: path, size in bytes, and whether it is a file system of its own."""
+
+    processes: tuple[ProcessSeen, ...]
+    network: NetworkSeen
+    folders: tuple[tuple[str, int, bool], ...]
+
+    def of(self, kind: str) -> tuple[ProcessSeen, ...]:
+        return tuple(each for each in self.processes if each.kind == kind)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is there that will be judged: helpers start a moment after the first reply."""
+        return all(self.of(kind) for kind in (BROWSER, RENDERER, NETWORK_SERVICE))
+
+
+def judge_fences(plan: ChromiumPlan, seen: FencesSeen) -> FenceReceipt:
+    waived = () if plan.own_sandbox else (Fence.OWN_SANDBOX,)
+    return FenceReceipt(
+        lines=(
+            _line(Fence.FLAGS, "everything through the guard", "all in force", _flags(seen)),
+            _line(Fence.NAMESPACE, "a network of its own", "only lo, no route", _namespace(seen.network)),
+            _line(Fence.GUARD, f"listens at 127.0.0.1:{GUARD_PORT} and nothing else does", "so it is", _guard(seen)),
+            _line(Fence.ACCOUNT, f"uid {plan.account.uid}, no capabilities", "every process", _account(plan, seen)),
+            _line(Fence.FOLDERS, "in memory, with a size limit", "each", _folders(plan, seen)),
+            _line(Fence.OWN_SANDBOX, "a filter in every renderer", "Seccomp: 2", _own_sandbox(seen)),
+        ),
+        waived=waived,
+    )
+
+
+def refuse_down(receipt: FenceReceipt) -> None:
+    down = receipt.down()
+    if down:
+        texts = "; ".join(f"{fence}: {receipt.line(fence).got}" for fence in down)
+        raise FenceDown(f"a fence around the browser is down: {texts}", fences=[str(fence) for fence in down])
+
+
+def _line(fence: Fence, asked: str, good: str, wrong: list[str]) -> FenceLine:
+    got = "; ".join(wrong[:_SHOWN_FAULTS]) if wrong else good
+    return FenceLine(fence=fence, asked=asked, got=got, held=not wrong)
+
+
+def _flags(seen: FencesSeen) -> list[str]:
+    browsers = seen.of(BROWSER)
+    if len(browsers) != 1:
+        return [f"{len(browsers)} browser processes were found"]
+    return [f"--{name} is not as it must be" for name in missing_fences(browsers[0].words)]
+
+
+def _namespace(network: NetworkSeen) -> list[str]:
+    wrong = [] if network.is_own else ["it is in the host's network"]
+    wrong += [f"an interface {name}" for name in network.interfaces if name != "lo"]
+    return wrong + [f"a route {route}" for route in network.routes]
+
+
+def _guard(seen: FencesSeen) -> list[str]:
+    wanted = ("127.0.0.1", GUARD_PORT)
+    listening = seen.network.listening
+    wrong = [] if wanted in listening else ["nothing listens there"]
+    return wrong + [
+        f"something listens at {address}:{port}" for address, port in listening if (address, port) != wanted
+    ]
+
+
+def _account(plan: ChromiumPlan, seen: FencesSeen) -> list[str]:
+    wrong = [f"{each.kind} runs as uid {each.uid}" for each in seen.processes if each.uid != plan.account.uid]
+    wrong += ["it is root"] if plan.account.uid == 0 else []
+    # Chromium's sandbox has capabilities in the user namespace that it makes for itself, until it drops them.
+    return wrong + [f"{each.kind} has capabilities" for each in seen.of(BROWSER) if each.capabilities]
+
+
+def _folders(plan: ChromiumPlan, seen: FencesSeen) -> list[str]:
+    found = {path: (size, apart) for path, size, apart in seen.folders}
+    wrong: list[str] = []
+    for path, size, _ in writable_folders(plan.sizes):
+        got, apart = found.get(path, (0, False))
+        # The kernel counts whole pages.
+        if not apart or not 0 < got <= size + _PAGE:
+            wrong.append(f"{path} has {got} bytes for {size}")
+    return wrong
+
+
+def _own_sandbox(seen: FencesSeen) -> list[str]:
+    renderers = seen.of(RENDERER)
+    wrong = [] if renderers else ["no renderer was found"]
+    wrong += [f"a renderer has Seccomp: {each.seccomp}" for each in renderers if each.seccomp != SECCOMP_FILTER]
+    off = any(f"--{NO_SANDBOX}" in each.words for each in seen.processes)
+    return wrong + (["it runs with --no-sandbox, which browser.allow_no_sandbox allowed"] if off else [])

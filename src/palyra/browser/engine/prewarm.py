@@ -1,0 +1,131 @@
+"""A few browsers started ahead of need. Each is given away once: none ever serves a second session."""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from palyra.browser.domain import limits
+from palyra.errors import InvalidInput, PalyraError, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+class Pooled(Protocol):
+    ended: asyncio.Event
+
+    @property
+    def alive(self) -> bool: ...
+
+    async def close(self, *, graceful: bool) -> bool: ...
+
+
+P = TypeVar("P", bound=Pooled)
+
+
+class PoolClosed(Unavailable):
+    code = "browser.pool_closed"
+    hint = "the browser daemon is ending"
+
+
+class BadPoolSize(InvalidInput):
+    code = "browser.bad_pool_size"
+    hint = f"keep 0 to {limits.MAX_READY_PROCESSES} browsers ready"
+
+
+class ProcessPool(Generic[P]):
+    """Spares have a blank profile and nobody serves their guard: they can reach nothing until they are taken."""
+
+    def __init__(self, start: Callable[[], Awaitable[P]], *, ready: int = limits.READY_PROCESSES) -> None:
+        if not 0 <= ready <= limits.MAX_READY_PROCESSES:
+            raise BadPoolSize(f"{ready} browsers cannot be kept ready", ready=ready)
+        self._start = start
+        self._wanted = ready
+        self._spares: deque[P] = deque()
+        self._noticing: dict[int, asyncio.Task[None]] = {}
+        self._attention = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def ready(self) -> int:
+        return sum(spare.alive for spare in self._spares)
+
+    def fill(self) -> None:
+        """Begins to keep spares. Nothing is waited for."""
+        if self._keeper is None and not self._closed:
+            self._keeper = asyncio.create_task(self._keep(), name="browsers are kept ready")
+
+    async def take(self) -> P:
+        """The spare that waited longest, or a new one. Whoever takes it closes it."""
+        if self._closed:
+            raise PoolClosed("no browser is given out any more")
+        try:
+            while self._spares:
+                spare = self._out(self._spares[0])
+                if spare.alive:
+                    return spare
+                self._discard(spare)
+            return await self._start()
+        finally:
+            self._attention.set()
+
+    async def close(self) -> None:
+        """Ends the spares. Those that were taken are their takers'."""
+        self._closed = True
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+        while self._spares:
+            self._discard(self._out(self._spares[0]))
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _keep(self) -> None:
+        while True:
+            self._attention.clear()
+            for spare in [each for each in self._spares if not each.alive]:
+                self._discard(self._out(spare))
+            pause: float | None = None
+            while len(self._spares) < self._wanted:
+                try:
+                    self._add(await self._start())
+                except PalyraError as problem:
+                    log.warning("a browser could not be kept ready: %s", problem.message)
+                    pause = limits.RETRY_SECONDS
+                    break
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._attention.wait()
+            # Whoever took one wants its page first: another start would take the machine from it.
+            await asyncio.sleep(limits.REFILL_SECONDS)
+
+    def _add(self, spare: P) -> None:
+        self._spares.append(spare)
+        self._noticing[id(spare)] = asyncio.create_task(self._notice(spare), name="a spare browser is watched")
+
+    def _out(self, spare: P) -> P:
+        self._spares.remove(spare)
+        self._noticing.pop(id(spare)).cancel()
+        return spare
+
+    async def _notice(self, spare: P) -> None:
+        """One that dies while it waits is replaced at once."""
+        await spare.ended.wait()
+        self._attention.set()
+
+    def _discard(self, spare: P) -> None:
+        task = asyncio.create_task(self._end(spare), name="a spare browser is ended")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, spare: P) -> None:
+        try:
+            await spare.close(graceful=False)
+        except PalyraError as problem:
+            log.warning("a spare browser did not end well: %s", problem.message)

@@ -1,0 +1,370 @@
+"""One browser's processes: started together, ended together, and known to be gone.
+
+bubblewrap's outer process is our child. The first process inside is the init of a pid namespace: the kernel tells of
+its end only when every other process of that namespace is gone, so its descriptor is what says that nothing is left.
+"""
+
+import asyncio
+import fcntl
+import os
+import select
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palyra.browser.domain import limits
+from palyra.browser.engine.launch_plan import CDP_READ_FD, CDP_WRITE_FD, GO_FD, INFO_FD, LIFE_FD, READY_FD
+from palyra.browser.engine.process_inspection import start_time
+from palyra.errors import Failed, Unavailable
+
+# Notes of which processes run, so that the next daemon can end what a killed one left.
+#
+# The kernel ends a browser with its daemon in three ways; this is for the case that none of them worked. A note names
+# a process by its number, when it began and which start of the machine that was, so that none is ended for another.
+
+_SUFFIX: Final = ".json"
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first process of a browser's pid namespace: when it is killed the kernel kills the others."""
+
+    pid: int
+    started: int
+    boot: str
+
+
+class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
+    """What a daemon that was killed left. ``unending``: processes that were killed and did not go."""
+
+    notes: int = 0
+    ended: tuple[int, ...] = ()
+    unending: tuple[int, ...] = ()
+
+
+class ProcessNotes:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._boot = _boot()
+
+    def write(self, pid: int) -> Path | None:
+        """Before Chromium begins. None where the process is gone already."""
+        started = start_time(pid)
+        if started is None:
+            return None
+        path = self._folder / f"{pid}-{started}{_SUFFIX}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(Note(pid, started, self._boot)))
+        return path
+
+    def remove(self, note: Path | None) -> None:
+        if note is not None:
+            note.unlink(missing_ok=True)
+
+    def collect(self) -> Leftovers:
+        """Ends what is noted and still runs, and removes the notes. Only for who alone has the state directory."""
+        notes, ended, unending = 0, [], []
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}"))[: limits.MAX_NOTES]:
+            notes += 1
+            note = _read(path)
+            if note is not None and note.boot == self._boot:
+                gone = _end(note)
+                if gone is False:
+                    # Its note stays, for the next start.
+                    unending.append(note.pid)
+                    continue
+                if gone:
+                    ended.append(note.pid)
+            with suppress(FileNotFoundError):
+                path.unlink()
+        return Leftovers(notes=notes, ended=tuple(ended), unending=tuple(unending))
+
+
+def _end(note: Note) -> bool | None:
+    """True: it ran and is gone. None: it did not run any more."""
+    try:
+        descriptor = os.pidfd_open(note.pid)
+    except OSError:
+        return None
+    try:
+        # Looked at after the descriptor was opened: from now on the number is this process's.
+        if start_time(note.pid) != note.started:
+            return None
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        return bool(waiting.poll(limits.END_SECONDS * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> Note | None:
+    """None for what is no note of ours: a torn write, a foreign file."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(limits.MAX_NOTE_BYTES), type=Note)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _boot() -> str:
+    return Path(_BOOT_ID).read_text("ascii").strip()
+
+
+# Above every number that the started process gets, so that no copy lands on one that is still needed.
+_ABOVE: Final = 64
+
+
+class StartFailed(Unavailable):
+    code = "browser.start_failed"
+    hint = "`palyra doctor` checks bubblewrap and Chromium; `said` is what they wrote"
+
+
+class ProcessesStuck(Failed):
+    code = "browser.processes_stuck"
+    hint = "processes that do not end when killed wait for the kernel; look at `pid`"
+
+
+class _Info(msgspec.Struct):
+    child_pid: int = msgspec.field(name="child-pid")
+
+
+class ProcessTree:
+    """Made by ``spawn``. ``release`` must follow, whatever happened."""
+
+    def __init__(self, pid: int, descriptors: dict[int, int], said: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.pid = pid
+        self.first = 0
+        self.status: int | None = None
+        self._descriptors = descriptors
+        self._said_from = said
+        self._said = b""
+        self._outer = os.pidfd_open(pid)
+        self._inner = -1
+        self._outer_gone = asyncio.Event()
+        self._inner_gone = asyncio.Event()
+        self._on_end: Callable[[], None] | None = None
+        os.set_blocking(said, False)
+        self._loop.add_reader(said, self._listen)
+        self._loop.add_reader(self._outer, self._outer_ended)
+
+    @property
+    def said(self) -> str:
+        """The last of what its processes wrote."""
+        return self._said.decode("utf-8", "replace").strip()
+
+    @property
+    def ended(self) -> bool:
+        return self._outer_gone.is_set()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Called once, when bubblewrap or the first process inside has ended; at once where one has."""
+        self._on_end = call
+        if self.ended or self._inner_gone.is_set():
+            call()
+
+    def take(self, number: int) -> int:
+        """Our end of one of its descriptors, which the caller closes from now on."""
+        return self._descriptors.pop(number)
+
+    async def built(self) -> int:
+        """Waits until everything is mounted. Returns the first process inside, as the host numbers it."""
+        ready = self._descriptors[READY_FD]
+        answered = asyncio.Event()
+        self._loop.add_reader(ready, answered.set)
+        try:
+            async with asyncio.timeout(limits.START_SECONDS):
+                await answered.wait()
+        except TimeoutError as late:
+            raise self.failed(f"bubblewrap built nothing within {limits.START_SECONDS:g} s") from late
+        finally:
+            self._loop.remove_reader(ready)
+        if not os.read(ready, 1):
+            raise self.failed("bubblewrap ended before it was done")
+        try:
+            info = msgspec.json.decode(os.pread(self._descriptors[INFO_FD], limits.MAX_INFO_BYTES, 0), type=_Info)
+            self._inner = os.pidfd_open(info.child_pid)
+        except (msgspec.MsgspecError, OSError) as problem:
+            raise self.failed("the first process inside could not be found") from problem
+        self.first = info.child_pid
+        self._loop.add_reader(self._inner, self._inner_ended)
+        return self.first
+
+    def go(self) -> None:
+        """Lets it become Chromium, which ends when its pipe is closed: nobody has to watch over us any more."""
+        gate = self.take(GO_FD)
+        try:
+            os.write(gate, b"\n")
+        except OSError as problem:
+            raise self.failed("it ended before it was let go") from problem
+        finally:
+            os.close(gate)
+        life = self.take(LIFE_FD)
+        try:
+            os.write(life, b"\n")
+        except OSError as problem:
+            raise self.failed("who watched over its start is gone") from problem
+        finally:
+            os.close(life)
+
+    def failed(self, why: str) -> StartFailed:
+        self._listen()
+        return StartFailed(f"Chromium could not be started: {why}", said=self.said)
+
+    def kill(self) -> None:
+        self._kill_group()
+        for descriptor in (self._inner, self._outer):
+            if descriptor >= 0:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+    def _kill_group(self) -> None:
+        """What bubblewrap has started waits for a word of its before it does anything, also before it has asked to die
+        with it: killed alone, bubblewrap would leave it waiting for ever. Until that word both are in one group, which
+        nobody else can have while our child is not buried."""
+        if not self._outer_gone.is_set():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def gone(self, seconds: float) -> bool:
+        """Whether every process of it is gone, within this time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._outer_gone.wait()
+                if self._inner >= 0:
+                    await self._inner_gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self) -> None:
+        """Kills what is left, waits until it is gone, and closes everything that is held of it."""
+        self.kill()
+        try:
+            if not await self.gone(limits.END_SECONDS):
+                raise ProcessesStuck("a browser's processes did not end when they were killed", pid=self.pid)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        for descriptor in (self._said_from, self._outer, self._inner):
+            if descriptor >= 0:
+                self._loop.remove_reader(descriptor)
+                os.close(descriptor)
+        self._said_from = self._outer = self._inner = -1
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    # What the kernel tells.
+
+    def _listen(self) -> None:
+        """Read always, so that it never waits for us; only the last of it is kept."""
+        if self._said_from < 0:
+            return
+        try:
+            data = os.read(self._said_from, limits.READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._said_from)
+        self._said = (self._said + data)[-limits.SAID_BYTES :]
+
+    def _outer_ended(self) -> None:
+        self._loop.remove_reader(self._outer)
+        # However it ended.
+        self._kill_group()
+        with suppress(ChildProcessError):
+            ended = os.waitid(os.P_PIDFD, self._outer, os.WEXITED)
+            self.status = None if ended is None else ended.si_status
+        self._outer_gone.set()
+        self._tell()
+
+    def _inner_ended(self) -> None:
+        self._loop.remove_reader(self._inner)
+        self._inner_gone.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        call, self._on_end = self._on_end, None
+        if call is not None:
+            call()
+
+
+def spawn(argv: tuple[str, ...]) -> ProcessTree:
+    """Starts it from this thread, which must live as long: bubblewrap ends when the thread does.
+
+    Never forks: in a large process that costs many times what this does.
+    """
+    with ExitStack() as theirs, ExitStack() as ours:
+        kept: dict[int, int] = {}
+        actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        ]
+        for number, inside_reads in (
+            (CDP_READ_FD, True),
+            (CDP_WRITE_FD, False),
+            (GO_FD, True),
+            (READY_FD, False),
+            (LIFE_FD, True),
+            (1, False),
+        ):
+            reading, writing = _pipe()
+            inside, outside = (reading, writing) if inside_reads else (writing, reading)
+            theirs.callback(os.close, inside)
+            ours.callback(os.close, outside)
+            kept[number] = outside
+            actions.append((os.POSIX_SPAWN_DUP2, inside, number))
+        # No pipe: bubblewrap writes there while what it has started waits for its word. If that write failed, because
+        # we are gone, it would end, and leave the other waiting for ever.
+        kept[INFO_FD] = _memory()
+        ours.callback(os.close, kept[INFO_FD])
+        actions.append((os.POSIX_SPAWN_DUP2, kept[INFO_FD], INFO_FD))
+        actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        actions += [(os.POSIX_SPAWN_CLOSE, each) for each in _inheritable()]
+        try:
+            pid = os.posix_spawn(argv[0], argv, {}, file_actions=actions, setsid=True, setsigmask=())
+        except OSError as problem:
+            raise StartFailed(f"{argv[0]} could not be started: {problem.strerror}") from problem
+        ours.pop_all()
+    return ProcessTree(pid, kept, kept.pop(1))
+
+
+def _inheritable() -> list[int]:
+    """What this process itself was given by whoever started it, and would pass on."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the listing's own is closed already
+            if int(name) > LIFE_FD and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
+
+
+def _memory() -> int:
+    made = os.memfd_create("palyra-browser", os.MFD_CLOEXEC)
+    try:
+        return fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    finally:
+        os.close(made)
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe2(os.O_CLOEXEC)
+    try:
+        reading = fcntl.fcntl(ends[0], fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+        try:
+            return reading, fcntl.fcntl(ends[1], fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+        except OSError:
+            os.close(reading)
+            raise
+    finally:
+        for each in ends:
+            os.close(each)

@@ -1,0 +1,276 @@
+"""Mouse and keys on one element: waits until it can be acted on, sends real input, and lets none of it reach another.
+
+Between a look at the page and an event the page may have changed. So the page's script stands before every listener
+of the page at the event itself, in every frame, and stops an event that does not reach the element it was meant for.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from palyra.browser.domain.limits import MIN_INPUT_SECONDS
+from palyra.browser.domain.page_errors import (
+    DialogOpen,
+    DocumentGone,
+    ElementCovered,
+    ElementDisabled,
+    ElementHidden,
+    ElementMoving,
+    InputStrayed,
+    NotEditable,
+)
+from palyra.browser.domain.page_tree import FRAME
+from palyra.browser.domain.ports import FrameView, PageView
+from palyra.browser.page.in_page_script import PageWorlds
+from palyra.browser.page.locator import ElementFinder, FrameHidden, Located, PageFrames, Point
+from palyra.errors import PalyraError
+
+_NOTHING: Final = {"kind": "nothing"}
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What must hold before an action."""
+
+    seen: bool = True
+    enabled: bool = True
+    editable: bool = False
+    still: bool = True
+    hit: bool = True
+
+
+class ElementInput:
+    def __init__(self, page: PageView, frames: PageFrames, worlds: PageWorlds, finder: ElementFinder) -> None:
+        self._page = page
+        self._frames = frames
+        self._worlds = worlds
+        self._finder = finder
+        # A guard that may still stand, because a dialog or the end of an action's time kept it from being taken away.
+        self._armed = False
+        # Whether the tab's main document has answered after the last input.
+        self._answered = False
+
+    # Before an action.
+
+    async def point(
+        self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any] | None = None
+    ) -> Point:
+        """Waits until the element can be acted on and gives the point to act at, with the guard armed."""
+        loop = asyncio.get_running_loop()
+        hidden: FrameHidden | None = None
+        while True:
+            try:
+                outcome = await self._ready(located, needs, deadline, guard)
+            except ElementMoving:
+                # Of the time too little was left to see it at rest once more: what kept it before is why it ran out.
+                if hidden is None:
+                    raise
+                await self._covered(located, hidden.frame, hidden.by)
+            at = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
+            if isinstance(at, Point):
+                if guard is not None:
+                    await self._arm_others(located)
+                return at
+            await self._disarm([located.frame])
+            await self._frames.show(located.frame)
+            shown = await self._frames.in_window(located.frame, outcome["x"], outcome["y"])
+            hidden = shown if isinstance(shown, FrameHidden) else None
+            if hidden is not None and loop.time() >= deadline:
+                await self._covered(located, hidden.frame, hidden.by)
+
+    async def approach(
+        self, located: Located, needs: Needs, deadline: float, guard: dict[str, Any], modifiers: int
+    ) -> Point:
+        """The same, with the mouse there already. It goes while the element is watched: what it sets going by being
+        there is then part of what is seen."""
+        aim = await self._aim(located)
+        if aim is None:
+            at = await self.point(located, needs, deadline, guard)
+            await self.send(mouse("mouseMoved", at, modifiers=modifiers), deadline=deadline)
+            return at
+        # Those before it and after it are handled in order; that it was handled is known when the next one is.
+        method, moved = mouse("mouseMoved", aim, modifiers=modifiers)
+        self._page.cdp.post(method, moved, self._page.session_id)
+        at_last = await self.point(located, needs, deadline, guard)
+        if at_last != aim:
+            await self.send(mouse("mouseMoved", at_last, modifiers=modifiers), deadline=deadline)
+        return at_last
+
+    async def _aim(self, located: Located) -> Point | None:
+        """In the tab's main document only: elsewhere the way through the frames must be looked at first."""
+        if located.frame.parent_id:
+            return None
+        if located.aim is not None:
+            return located.aim
+        found = await self._worlds.call(located.frame, "aim", located.bound.number)
+        return Point(found["x"], found["y"]) if found is not None else None
+
+    async def ready(
+        self,
+        located: Located,
+        needs: Needs,
+        deadline: float,
+        guard: dict[str, Any] | None = None,
+        typing: dict[str, bool] | None = None,
+    ) -> dict[str, Any]:
+        """Waits until the element can be acted on without the mouse. ``typing`` gives it the focus in the same
+        moment and tells how it takes text."""
+        outcome = await self._ready(located, msgspec.structs.replace(needs, hit=False), deadline, guard, typing)
+        if guard is not None:
+            await self._arm_others(located)
+        return outcome
+
+    async def _ready(
+        self,
+        located: Located,
+        needs: Needs,
+        deadline: float,
+        guard: dict[str, Any] | None,
+        typing: dict[str, bool] | None = None,
+    ) -> dict[str, Any]:
+        self._armed = self._armed or guard is not None
+        if located.frame.parent_id:
+            await self._frames.show(located.frame, if_unseen=True)
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        spec = {
+            "number": located.bound.number,
+            "role": located.bound.role,
+            "name": located.bound.name,
+            "needs": msgspec.to_builtins(needs),
+            "milliseconds": left * 1000,
+            "arm": guard,
+            "typing": typing,
+        }
+        outcome = await self._unless_dialog(self._worlds.call(located.frame, "ready", spec, seconds=left))
+        if "problem" in outcome:
+            await self._refuse(located, outcome)
+        return dict(outcome)
+
+    async def _refuse(self, located: Located, outcome: dict[str, Any]) -> NoReturn:
+        problem, name = str(outcome["problem"]), self._finder.name(located)
+        match problem:
+            case "stale":
+                await self._finder.stale(located, outcome)
+            case "covered":
+                await self._covered(located, located.frame, outcome.get("by"))
+            case "hidden":
+                raise ElementHidden(f"{name} cannot be seen: {outcome.get('why', '')}", ref=located.ref)
+            case "outside":
+                raise ElementHidden(f"{name} cannot be scrolled into view", ref=located.ref)
+            case "disabled":
+                raise ElementDisabled(f"{name} is disabled", ref=located.ref)
+            case "readonly":
+                raise NotEditable(f"{name} takes no text", ref=located.ref)
+            case _:
+                raise ElementMoving(f"{name} does not come to rest", ref=located.ref)
+
+    async def _covered(self, located: Located, frame: FrameView, by: dict[str, Any] | None) -> NoReturn:
+        if by is None:
+            raise ElementCovered(f"{self._finder.name(located)} is outside of what is shown", ref=located.ref)
+        cover = self._finder.locate(frame, by)
+        named = self._finder.name(cover)
+        raise ElementCovered(
+            f"{self._finder.name(located)} is covered by {named}", ref=located.ref, covered_by=cover.ref
+        )
+
+    # The guard.
+
+    async def _arm_others(self, located: Located) -> None:
+        """No other document of the tab may get any of the input, but one whose frame the element is."""
+        meant = {located.frame.frame_id}
+        if located.bound.role == FRAME:
+            owners = await self._frames.owners()
+            meant |= {inner for inner, owner in owners.items() if owner == (located.frame, located.bound.number)}
+        others = [each for each in self._frames.all() if each.frame_id not in meant]
+        if others:
+            await asyncio.gather(*(self._quietly(each, "arm", _NOTHING) for each in others))
+
+    async def _quietly(self, frame: FrameView, called: str, *given: Any) -> Any:
+        """A document that is gone gets no input."""
+        with suppress(DocumentGone):
+            return await self._worlds.call(frame, called, *given)
+        return None
+
+    async def clear(self) -> None:
+        """Takes away a guard that an earlier action had to leave."""
+        self._answered = False
+        if self._armed:
+            await self._unless_dialog(self._disarm(self._frames.all()))
+            self._armed = False
+
+    async def _disarm(self, frames: Sequence[FrameView]) -> list[Any]:
+        return list(await asyncio.gather(*(self._quietly(each, "disarm") for each in frames)))
+
+    async def judge(self, located: Located) -> list[str] | None:
+        """Takes the guard away, and raises if an event would have reached another element. Gives the events that
+        reached the right one; None where the document tells nothing: input replaced it, or a dialog is open."""
+        frames = [located.frame, *(each for each in self._frames.all() if each.frame_id != located.frame.frame_id)]
+        try:
+            told = await self._unless_dialog(self._disarm(frames))
+        except DialogOpen:
+            return None
+        self._armed = False
+        main = self._frames.main.frame_id
+        self._answered = any(
+            each is not None and frame.frame_id == main for frame, each in zip(frames, told, strict=True)
+        )
+        seen: list[str] | None = None
+        for frame, each in zip(frames, told, strict=True):
+            if each is None:
+                continue
+            failed = each["failed"]
+            if failed is not None:
+                await self._strayed(located, frame, failed)
+            if frame.frame_id == located.frame.frame_id:
+                seen = each["seen"]
+        return seen
+
+    async def _strayed(self, located: Located, frame: FrameView, failed: dict[str, Any]) -> NoReturn:
+        if failed["change"] != "elsewhere":
+            await self._finder.stale(located, failed)
+        over = failed.get("over")
+        where = self._finder.name(self._finder.locate(frame, over)) if over else "something else"
+        raise InputStrayed(
+            f"{self._finder.name(located)} was not where it had been: {where} would have got the {failed['at']}",
+            ref=located.ref,
+        )
+
+    def has_answered(self) -> bool:
+        """Whether the tab's main document has answered after the last input: then what that began has been told."""
+        return self._answered
+
+    # Sending.
+
+    async def send(self, *events: tuple[str, dict[str, Any]], deadline: float) -> bool:
+        """Sends input events in order. Says whether all were handled: a dialog that opens ends the wait for them."""
+        seconds = max(deadline - asyncio.get_running_loop().time(), MIN_INPUT_SECONDS)
+        self._answered = False
+        sends = [self._page.cdp.ask(method, params, self._page.session_id, seconds) for method, params in events]
+        try:
+            await self._unless_dialog(asyncio.gather(*sends))
+        except DialogOpen:
+            return False
+        return True
+
+    async def _unless_dialog(self, work: Awaitable[Any]) -> Any:
+        """While a dialog is open the page answers nothing, so nothing is waited for then."""
+        doing = asyncio.ensure_future(work)
+        opened = asyncio.ensure_future(self._page.dialog_opened())
+        try:
+            if self._page.dialog() is None:
+                await asyncio.wait((doing, opened), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            raise DialogOpen("a dialog of the page is open")
+        finally:
+            opened.cancel()
+            if not doing.done():
+                doing.cancel()
+                with suppress(asyncio.CancelledError, PalyraError):
+                    await doing
+
+
+def mouse(kind: str, at: Point, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "Input.dispatchMouseEvent", {"type": kind, "x": at.x, "y": at.y, **more}

@@ -1,0 +1,290 @@
+"""The frames of a tab as a tree of places: which element holds each, and where a point of one lies in the window."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import msgspec
+
+from palyra.browser.domain.action import ElementTarget
+from palyra.browser.domain.limits import MAX_FRAMES, MAX_NAMED
+from palyra.browser.domain.page_errors import BadSelector, DocumentGone, NoMatch, SeveralMatch, StaleRef
+from palyra.browser.domain.page_tree import Bound, Candidate, RefBook, listed, ranked, shown
+from palyra.browser.domain.ports import FrameView, PageView, Redact
+from palyra.browser.page.in_page_script import PageWorlds
+from palyra.errors import PalyraError
+
+
+class Point(msgspec.Struct, frozen=True):
+    """In pixels of the tab's window."""
+
+    x: float
+    y: float
+
+
+class FrameHidden(msgspec.Struct, frozen=True):
+    """A frame on the way is not where the point is. ``by`` is what is there instead."""
+
+    frame: FrameView
+    by: dict[str, Any] | None
+
+
+class PageFrames:
+    def __init__(self, page: PageView, worlds: PageWorlds) -> None:
+        self._page = page
+        self._worlds = worlds
+        # The number of the element that holds a frame, by the documents of both.
+        self._owners: dict[tuple[str, str, str], int] = {}
+
+    def all(self) -> tuple[FrameView, ...]:
+        return self._page.frames()[:MAX_FRAMES]
+
+    @property
+    def main(self) -> FrameView:
+        return self._page.frames()[0]
+
+    def by_id(self, frame_id: str) -> FrameView | None:
+        return next((each for each in self._page.frames() if each.frame_id == frame_id), None)
+
+    def parent(self, frame: FrameView) -> FrameView | None:
+        return self.by_id(frame.parent_id) if frame.parent_id else None
+
+    def depth(self, frame: FrameView) -> int:
+        """How many frames are around it."""
+        steps, at = 0, self.parent(frame)
+        while at is not None and steps < MAX_FRAMES:
+            steps, at = steps + 1, self.parent(at)
+        return steps
+
+    async def owner(self, frame: FrameView) -> tuple[FrameView, int] | None:
+        """The parent's frame and the number of the element in it that holds this one; None for the main frame."""
+        parent = self.parent(frame)
+        if parent is None:
+            return None
+        key = (frame.frame_id, parent.frame_id, parent.loader_id)
+        number = self._owners.get(key)
+        if number is None:
+            number = await self._worlds.number_of_owner(parent, frame)
+            if len(self._owners) > MAX_FRAMES * 4:
+                self._owners.clear()
+            self._owners[key] = number
+        return parent, number
+
+    async def owners(self) -> dict[str, tuple[FrameView, int]]:
+        """Of every frame but the main one; a frame that goes away while it is looked at has none."""
+        frames = self.all()[1:]
+        found = await asyncio.gather(*(self.owner(each) for each in frames), return_exceptions=True)
+        held: dict[str, tuple[FrameView, int]] = {}
+        for frame, owner in zip(frames, found, strict=True):
+            if isinstance(owner, BaseException):
+                if not isinstance(owner, PalyraError):
+                    raise owner
+            elif owner is not None:
+                held[frame.frame_id] = owner
+        return held
+
+    async def in_window(self, frame: FrameView, x: float, y: float) -> Point | FrameHidden:
+        """Where a point of a frame is in the tab's window, if every frame around it would be hit there."""
+        at = frame
+        for _ in range(MAX_FRAMES):
+            owner = await self.owner(at)
+            if owner is None:
+                return Point(x, y)
+            parent, number = owner
+            hit = await self._worlds.call(parent, "frameHit", number, x, y)
+            if "problem" in hit:
+                if hit["problem"] == "removed":
+                    raise DocumentGone("a frame around the element went away meanwhile")
+                return FrameHidden(parent, hit.get("by"))
+            x, y, at = hit["x"], hit["y"], parent
+        raise DocumentGone("frames are nested too deeply")
+
+    async def place(self, frame: FrameView, point: Point) -> Point:
+        """Where a point of a frame is in the tab's window, whether it can be seen there or not."""
+        x, y, at = point.x, point.y, frame
+        for _ in range(MAX_FRAMES):
+            owner = await self.owner(at)
+            if owner is None:
+                break
+            parent, number = owner
+            lies = await self._worlds.call(parent, "frameHit", number, x, y)
+            x, y, at = lies.get("x", x), lies.get("y", y), parent
+        return Point(x, y)
+
+    async def show(self, frame: FrameView, *, if_unseen: bool = False) -> None:
+        """Scrolls every frame around into view, from the outermost on."""
+        around: list[tuple[FrameView, int]] = []
+        at = frame
+        while (owner := await self.owner(at)) is not None and len(around) < MAX_FRAMES:
+            around.append(owner)
+            at = owner[0]
+        for parent, number in reversed(around):
+            await self._worlds.call(parent, "showFrame", number, if_unseen)
+
+
+# From what a client calls an element to that one element: by its ref, or by a selector that matches exactly one.
+
+
+class Located(msgspec.Struct, frozen=True, kw_only=True):
+    """An element that was found, in a document that was there then."""
+
+    ref: str
+    bound: Bound
+    frame: FrameView
+    # Where the mouse may go while it is seen whether it is at rest; nothing where that was not looked at.
+    aim: Point | None = None
+
+    def __str__(self) -> str:
+        return f"{self.ref} ({self.bound})"
+
+
+class ElementFinder:
+    def __init__(self, frames: PageFrames, worlds: PageWorlds, refs: RefBook, redact: Redact) -> None:
+        self._frames = frames
+        self._worlds = worlds
+        self._refs = refs
+        self._redact = redact
+
+    async def find(self, target: ElementTarget) -> Located:
+        """Raises `NoMatch`, `SeveralMatch` or `StaleRef`, each with those that may have been meant."""
+        if target.ref is not None:
+            located = self.by_ref(target.ref)
+            bound = located.bound
+            changed = await self._worlds.call(located.frame, "changed", bound.number, bound.role, bound.name)
+            if changed is not None:
+                await self.stale(located, changed)
+            return located
+        return await self.the_one(target, await self.matching(target))
+
+    async def the_one(self, target: ElementTarget, matched: list[Located]) -> Located:
+        """Of those that match, if it is one."""
+        if len(matched) == 1:
+            return matched[0]
+        if matched:
+            named = [self._candidate(each.ref, each.bound) for each in matched[:MAX_NAMED]]
+            raise SeveralMatch(
+                f"{self._asked(target)} matches {len(matched)} elements: {listed(named)}",
+                candidates=msgspec.to_builtins(named),
+                count=len(matched),
+            )
+        return await self._none(target)
+
+    def by_ref(self, ref: str) -> Located:
+        """Whose document is still there; whether the element is what it was, whoever uses it sees."""
+        bound = self._refs.get(ref)
+        frame = self._frames.by_id(bound.frame_id)
+        if frame is None:
+            raise StaleRef(f"{self._named(ref, bound)} is gone with its frame", ref=ref, changed="frame")
+        if frame.loader_id != bound.loader_id:
+            raise StaleRef(
+                f"{self._named(ref, bound)} is gone: another page was loaded in its place", ref=ref, changed="document"
+            )
+        return Located(ref=ref, bound=bound, frame=frame)
+
+    async def matching(self, target: ElementTarget) -> list[Located]:
+        """All that match a selector, over all frames: those that are seen before those that are not, and those that
+        match exactly before those that hold what was asked for."""
+        asked = {"css": target.css, "text": target.text, "role": target.role, "name": target.name}
+        frames = self._frames.all()
+        answers = await asyncio.gather(*(self._ask(frame, asked) for frame in frames))
+        best: dict[int, list[Located]] = {}
+        for frame, answer in zip(frames, answers, strict=True):
+            if "problem" in answer:
+                raise BadSelector(f"{self._asked(target)} is no selector: {self._redact(answer['problem'])[:200]}")
+            told = [self.locate(frame, each) for each in answer["elements"]]
+            aim = answer.get("aim")
+            if len(told) == 1 and aim is not None:
+                told = [msgspec.structs.replace(told[0], aim=Point(aim["x"], aim["y"]))]
+            if told:
+                best.setdefault(int(answer["rank"]), []).extend(told)
+        return best[min(best)] if best else []
+
+    async def _ask(self, frame: FrameView, asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = await self._worlds.call(frame, "find", asked)
+            return answer
+        except DocumentGone:
+            return {"elements": []}
+
+    def locate(self, frame: FrameView, told: dict[str, Any]) -> Located:
+        """A ref for an element as the page's script tells of it."""
+        bound = Bound(
+            frame_id=frame.frame_id,
+            loader_id=frame.loader_id,
+            number=told["number"],
+            role=told["role"],
+            name=told["name"],
+        )
+        return Located(ref=self._refs.bind(bound), bound=bound, frame=frame)
+
+    async def stale(self, located: Located, changed: dict[str, Any]) -> NoReturn:
+        """What changed about an element, and what may be meant now."""
+        was, what = self._named(located.ref, located.bound), str(changed["change"])
+        if what in ("role", "name") and changed.get("number"):
+            same = await self._tell(located.frame, int(changed["number"]))
+            if same is not None:
+                candidate = self._candidate(same.ref, same.bound)
+                raise StaleRef(
+                    f"{was} has another {what} now: it is {candidate}",
+                    ref=located.ref,
+                    changed=what,
+                    candidates=msgspec.to_builtins([candidate]),
+                )
+        near = await self._near([located.frame], located.bound.role, located.bound.name)
+        happened = {
+            "removed": "was taken from the page",
+            "role": "has another role now",
+            "name": "has another name now",
+        }.get(what, "is not what would be hit")
+        nearest = f"; nearest is {near[0]}" if near else ""
+        raise StaleRef(
+            f"{was} {happened}{nearest}", ref=located.ref, changed=what, candidates=msgspec.to_builtins(near)
+        )
+
+    async def _tell(self, frame: FrameView, number: int) -> Located | None:
+        try:
+            told = await self._worlds.call(frame, "tell", number)
+        except DocumentGone:
+            return None
+        return self.locate(frame, told) if told is not None else None
+
+    async def _none(self, target: ElementTarget) -> NoReturn:
+        wanted = target.name or target.text or ""
+        near = await self._near(self._frames.all(), target.role or "", wanted) if wanted or target.role else []
+        text = f"; nearest: {listed(near)}" if near else ""
+        raise NoMatch(f"{self._asked(target)} matches nothing on the page{text}", candidates=msgspec.to_builtins(near))
+
+    async def _near(self, frames: Iterable[FrameView], role: str, wanted: str) -> list[Candidate]:
+        found: list[tuple[Bound, str]] = []
+        places: dict[Bound, tuple[FrameView, dict[str, Any]]] = {}
+        for frame in frames:
+            try:
+                for told in await self._worlds.call(frame, "candidates", role):
+                    bound = Bound(
+                        frame_id=frame.frame_id,
+                        loader_id=frame.loader_id,
+                        number=told["number"],
+                        role=told["role"],
+                        name=told["name"],
+                    )
+                    found.append((bound, bound.name))
+                    places[bound] = (frame, told)
+            except DocumentGone:
+                continue
+        best = ranked(wanted, found) if wanted else found[:MAX_NAMED]
+        return [self._candidate(self._refs.bind(bound), bound) for bound, _ in best]
+
+    def _candidate(self, ref: str, bound: Bound) -> Candidate:
+        return Candidate(ref=ref, role=bound.role, name=self._redact(bound.name)[:200])
+
+    def _named(self, ref: str, bound: Bound) -> str:
+        return f"{ref} ({shown(bound.role, self._redact(bound.name))})"
+
+    def name(self, located: Located) -> str:
+        return self._named(located.ref, located.bound)
+
+    def _asked(self, target: ElementTarget) -> str:
+        if target.role is not None:
+            return self._redact(shown(target.role, target.name or ""))
+        form = "css" if target.css is not None else "text"
+        return self._redact(f"{form} {(target.css or target.text or '')[:200]!r}")

@@ -1,0 +1,272 @@
+"""Profiles as principals see them: their own, by name, with the state of the last session.
+
+Everything is asked with a principal, and another's profile looks like none. The folder cannot know by itself that it is
+an older copy of itself: whoever remembers its last change says so (``expect``), and one that does not follow on that
+change is left as it is, used by nobody, until an operator accepts it.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from palyra.browser.domain.profile import (
+    DEFAULT_COLOUR,
+    MAX_PROFILES,
+    MAX_PROFILES_PER_PRINCIPAL,
+    MAX_SNAPSHOT_BYTES,
+    BrowserProfileRecord,
+    NoSuchProfile,
+    NothingToAccept,
+    NotPersistent,
+    PersistedSessionSnapshot,
+    ProfileChanged,
+    ProfileDamaged,
+    ProfileExists,
+    ProfileId,
+    ProfileRolledBack,
+    ProfilesFolderRolledBack,
+    SnapshotTooLarge,
+    TooManyProfiles,
+    checked_colour,
+    checked_lasting,
+    checked_name,
+    decode_snapshot,
+    encode_snapshot,
+)
+from palyra.browser.domain.session_api import ProfilesHead
+from palyra.browser.profiles.encryption import AesGcmHkdf, RandomBytes, StateKeys
+from palyra.browser.profiles.ledger import Finding, ProfileFiles, ProfileLedger, state_name
+
+
+class Rotation(msgspec.Struct, frozen=True):
+    """The ids of profiles whose state is under the active key now, and of those whose state did not verify."""
+
+    sealed: tuple[str, ...]
+    damaged: tuple[str, ...]
+
+
+class ProfileStore:
+    """Blocks on the disk: call it on threads, any number at once. One process has a folder at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        keys: StateKeys,
+        *,
+        now_ms: Callable[[], int],
+        random: RandomBytes = os.urandom,
+    ) -> None:
+        self._now_ms = now_ms
+        self._guard = threading.RLock()
+        self._files = ProfileFiles(folder)
+        try:
+            self._ledger = ProfileLedger(self._files, keys, AesGcmHkdf(), random)
+        except BaseException:
+            self._files.close()
+            raise
+        self._listeners: list[Callable[[], None]] = []
+        self._ledger.changed = self._tell
+        # The change that these profiles should follow on and do not.
+        self._missed: ProfilesHead | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._guard:
+            self._files.close()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(self._ledger.findings)
+
+    @property
+    def head(self) -> ProfilesHead:
+        registry = self._ledger.registry
+        return ProfilesHead(generation=registry.generation, mark=registry.mark, rolled_back=self._missed is not None)
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """``listener`` is called with every change, on the thread that makes it; returns what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def expect(self, heard: ProfilesHead) -> ProfilesHead:
+        """From now on the profiles are used only if they follow on this change, which is known to have been made."""
+        with self._guard:
+            self._missed = None if self._ledger.follows(heard) else heard
+            return self.head
+
+    def accept(self) -> ProfilesHead:
+        """An older copy is the newest from now on; the one whose place it takes does not fit any more."""
+        with self._guard:
+            if self._missed is None:
+                raise NothingToAccept("the profiles are not an older copy of themselves")
+            self._ledger.supersede(self._missed)
+            self._missed = None
+            self._tell()
+            return self.head
+
+    def profiles(self, principal: str) -> list[BrowserProfileRecord]:
+        self._refuse_rolled_back()
+        return [record for record in self._ledger.registry.profiles if record.principal == principal]
+
+    def every_profile(self) -> list[BrowserProfileRecord]:
+        """For operators, who look after everybody's, and see what an older copy has before they accept it."""
+        return list(self._ledger.registry.profiles)
+
+    def get(self, principal: str, profile_id: str) -> BrowserProfileRecord:
+        self._refuse_rolled_back()
+        record = self._ledger.record(profile_id)
+        if record is None or record.principal != principal:
+            raise NoSuchProfile(f"there is no profile {profile_id[:40]!r}")
+        return record
+
+    def create(
+        self,
+        principal: str,
+        name: str,
+        *,
+        colour: str = DEFAULT_COLOUR,
+        persistence: bool = True,
+        private: bool = False,
+    ) -> BrowserProfileRecord:
+        checked_lasting(persistence, private)
+        now = self._now_ms()
+        record = BrowserProfileRecord(
+            profile_id=str(ProfileId.new()),
+            principal=principal,
+            name=checked_name(name),
+            colour=checked_colour(colour),
+            persistence=persistence,
+            private=private,
+            persistence_id=str(ProfileId.new()),
+            created_ms=now,
+            updated_ms=now,
+        )
+        with self._guard:
+            own, every = self.profiles(principal), self._ledger.registry.profiles
+            if len(own) >= MAX_PROFILES_PER_PRINCIPAL or len(every) >= MAX_PROFILES:
+                raise TooManyProfiles(f"{principal} has {len(own)} profiles, of {MAX_PROFILES_PER_PRINCIPAL}")
+            self._refuse_name(own, name)
+            self._ledger.commit((*every, record))
+        return record
+
+    def rename(self, principal: str, profile_id: str, *, name: str, colour: str) -> BrowserProfileRecord:
+        with self._guard:
+            record = self.get(principal, profile_id)
+            if name != record.name:
+                self._refuse_name(self.profiles(principal), name)
+            after = msgspec.structs.replace(
+                record, name=checked_name(name), colour=checked_colour(colour), updated_ms=self._now_ms()
+            )
+            self._ledger.replace(after)
+        return after
+
+    def load(self, principal: str, profile_id: str) -> PersistedSessionSnapshot | None:
+        """The state of the last session; None when there was none, and always for one that keeps nothing."""
+        with self._guard:
+            record = self.get(principal, profile_id)
+            self._refuse_damaged(record)
+            if not record.persistence or not record.has_state:
+                return None
+            raw = self._ledger.read_state(record)
+        try:
+            return decode_snapshot(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ProfileDamaged(f"the state of the profile {record.name!r} is of no known form") from error
+
+    def save(
+        self, principal: str, profile_id: str, snapshot: PersistedSessionSnapshot, *, based_on: int
+    ) -> BrowserProfileRecord:
+        """``based_on`` is the revision the session began with: of two sessions the first to end is kept."""
+        plaintext = encode_snapshot(snapshot)
+        if len(snapshot.archive) > MAX_SNAPSHOT_BYTES:
+            raise SnapshotTooLarge(f"the state has {len(plaintext)} bytes; at most {MAX_SNAPSHOT_BYTES} are kept")
+        with self._guard:
+            record = self.get(principal, profile_id)
+            if not record.persistence:
+                raise NotPersistent(f"the profile {record.name!r} keeps nothing")
+            self._refuse_damaged(record)
+            if record.revision != based_on:
+                raise ProfileChanged(f"the profile {record.name!r} was saved by another session meanwhile")
+            return self._ledger.write_state(record, plaintext, self._now_ms())
+
+    def reset(self, principal: str, profile_id: str) -> BrowserProfileRecord:
+        """The same profile with nothing in it, damaged or not. No older file of it will ever fit again."""
+        with self._guard:
+            record = self.get(principal, profile_id)
+            after = msgspec.structs.replace(
+                record,
+                persistence_id=str(ProfileId.new()),
+                revision=record.revision + 1,
+                key_id="",
+                digest="",
+                size=0,
+                damaged="",
+                updated_ms=self._now_ms(),
+            )
+            self._ledger.replace(after, self._states_of(record))
+        return after
+
+    def delete(self, principal: str, profile_id: str) -> BrowserProfileRecord:
+        with self._guard:
+            record = self.get(principal, profile_id)
+            kept = [each for each in self._ledger.registry.profiles if each.profile_id != profile_id]
+            self._ledger.commit(kept, self._states_of(record))
+        return record
+
+    def rotate(self) -> Rotation:
+        """Everything under the active key. Interrupted, it goes on where it was when it is called again."""
+        sealed: list[str] = []
+        damaged: list[str] = []
+        with self._guard:
+            # First the registry: from here on no change is under an older key.
+            self._ledger.commit(self._ledger.registry.profiles, resealed=True)
+            for record in self._ledger.registry.profiles:
+                if not record.has_state or record.key_id == self._ledger.key_id:
+                    continue
+                try:
+                    plaintext = self._ledger.read_state(record)
+                except (ProfileDamaged, ProfileRolledBack):
+                    damaged.append(record.profile_id)
+                    continue
+                self._ledger.write_state(record, plaintext, record.updated_ms, resealed=True)
+                sealed.append(record.profile_id)
+        return Rotation(tuple(sealed), tuple(damaged))
+
+    def keys_in_use(self) -> set[str]:
+        """The ids of keys that some state is under. After ``rotate`` the others can be destroyed."""
+        return {self._ledger.key_id, *(each.key_id for each in self._ledger.registry.profiles if each.has_state)}
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+    def _refuse_rolled_back(self) -> None:
+        if (missed := self._missed) is not None:
+            found = self._ledger.registry.generation
+            raise ProfilesFolderRolledBack(
+                f"the profiles were changed {missed.generation} times, and those that are there do not follow on that",
+                generation=missed.generation,
+                found=found,
+            )
+
+    def _refuse_damaged(self, record: BrowserProfileRecord) -> None:
+        if record.damaged == ProfileRolledBack.code:
+            raise ProfileRolledBack(f"the state of the profile {record.name!r} was older than the last one")
+        if record.damaged:
+            raise ProfileDamaged(f"the state of the profile {record.name!r} did not verify")
+
+    def _states_of(self, record: BrowserProfileRecord) -> list[str]:
+        return [state_name(record.profile_id, record.revision)] if record.has_state else []
+
+    def _refuse_name(self, own: list[BrowserProfileRecord], name: str) -> None:
+        if any(record.name == name for record in own):
+            raise ProfileExists(f"there is a profile {name!r} already")

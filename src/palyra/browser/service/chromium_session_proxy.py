@@ -1,0 +1,112 @@
+"""The guard of browser sessions: a door of the egress proxy for each, behind one judge and one resolver."""
+
+import re
+import socket
+from typing import Final
+
+from palyra.browser.service.session import Happened
+from palyra.egress.domain.events import EgressEvent, Resolver
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import OddTarget, shown
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import ProxyLimits
+from palyra.egress.proxy.dial import Upstream
+from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
+from palyra.egress.proxy.server import Door, EgressProxy, Listener, ProxyStats
+from palyra.egress.settings import EgressSettings
+
+# The judge of a session's addresses: the guard's own, asked before Chromium opens anything.
+#
+# It judges scheme, host and port. Addresses are the guard's matter: it looks names up itself, and dials what it
+# judged.
+
+# A WebSocket begins as a request, at the same host and port.
+_AS_REQUEST: Final = {"ws": "http", "wss": "https"}
+_PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)(.?)", re.DOTALL)
+_ENDS_AN_AUTHORITY: Final = ("", "/", "?", "#")
+
+
+class SessionRequestJudge:
+    def __init__(self, service: EgressProxyPolicyService, grant: EgressGrant) -> None:
+        self._service = service
+        self._grant = grant
+
+    async def judge_document(self, url: str) -> None:
+        self._service.judge_target(self._grant, target_of(url))
+
+    def judge_request(self, url: str) -> None:
+        self._service.judge_target(self._grant, target_of(url))
+
+
+def target_of(url: str) -> Target:
+    """Of the part that says where to; the rest may be as long as pages make it."""
+    found = _PARTS.match(url)
+    if found is None or found.group(3) not in _ENDS_AN_AUTHORITY:
+        raise OddTarget(f"{shown(url)!r} is no address of the web")
+    scheme = found.group(1).lower()
+    return Target.from_url(f"{_AS_REQUEST.get(scheme, scheme)}://{found.group(2)}/")
+
+
+_KIND: Final = "proxy"
+
+
+class ChromiumSessionProxy:
+    """``resolver`` is the system's unless another is given, which this then closes too."""
+
+    def __init__(self, settings: EgressSettings, resolver: Resolver | None = None) -> None:
+        self._resolver = resolver or SystemResolver(settings.static_hosts)
+        self._service = EgressProxyPolicyService(OwnAddresses())
+        self._hearing: dict[str, Happened] = {}
+        self._proxy = EgressProxy(
+            self._service,
+            self._resolver,
+            self,
+            limits=ProxyLimits(idle_seconds=settings.idle_seconds),
+            upstream=Upstream.parse(settings.upstream) if settings.upstream else None,
+        )
+
+    def judge(self, grant: EgressGrant) -> SessionRequestJudge:
+        return SessionRequestJudge(self._service, grant)
+
+    def serve(self, listener: socket.socket, grant: EgressGrant, happened: Happened) -> "SessionDoor":
+        self._hearing[grant.grant_id] = happened
+        try:
+            door = self._proxy.open_door(grant, [Listener(kind=_KIND, socket=listener)])
+        except BaseException:
+            self.forget(grant)
+            raise
+        return SessionDoor(self, door)
+
+    def happened(self, grant: EgressGrant, event: EgressEvent) -> None:
+        """As the observer of the proxy."""
+        hear = self._hearing.get(grant.grant_id)
+        if hear is not None:
+            hear(event)
+
+    def forget(self, grant: EgressGrant) -> None:
+        self._hearing.pop(grant.grant_id, None)
+
+    def stats(self) -> ProxyStats:
+        return self._proxy.stats()
+
+    def close(self) -> None:
+        self._proxy.close()
+        close = getattr(self._resolver, "close", None)
+        if close is not None:
+            close()
+
+
+class SessionDoor:
+    def __init__(self, owner: ChromiumSessionProxy, door: Door) -> None:
+        self._owner = owner
+        self._door = door
+
+    def moved(self) -> int:
+        usage = self._door.usage()
+        return usage.bytes_up + usage.bytes_down
+
+    async def close(self) -> None:
+        self._door.close()
+        await self._door.emptied()
+        self._owner.forget(self._door.grant)

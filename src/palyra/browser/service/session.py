@@ -1,0 +1,359 @@
+"""What a session needs of others: a guard for its traffic, a browser, and the pages in it. A daemon joins them."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from palyra.browser.domain import limits
+from palyra.browser.domain import session_api as log
+from palyra.browser.domain.action import (
+    Action,
+    ActionOutcome,
+    ChromiumObserveSnapshot,
+    ObserveAsk,
+    Screenshot,
+    SetFileInput,
+    Type,
+)
+from palyra.browser.domain.budget import BudgetSpent, SessionBudget, SessionMeter
+from palyra.browser.domain.download import DownloadRecord
+from palyra.browser.domain.ports import Redact, RequestJudge, SessionPages
+from palyra.browser.domain.profile import BrowserProfileRecord
+from palyra.browser.domain.session_api import (
+    ActReport,
+    BadRequest,
+    Caller,
+    HealthView,
+    LiveFrame,
+    OperatorInput,
+    SessionAsk,
+    SessionEvent,
+    SessionLog,
+    SessionState,
+    SessionView,
+    WatchAsk,
+)
+from palyra.browser.engine.chromium import ChromiumProcess
+from palyra.browser.tabs.download_folder import DownloadSandboxSession
+from palyra.browser.tabs.screencast import TooManyWatchers
+from palyra.clock import MS_PER_SECOND, Clock
+from palyra.egress.domain.events import EgressEvent, Refused
+from palyra.egress.domain.grant import EgressGrant
+from palyra.errors import PalyraError
+from palyra.journal.redaction import Redactor
+
+Happened = Callable[[EgressEvent], None]
+HealthOf = Callable[[], HealthView]
+
+
+class SessionGuard(Protocol):
+    """Serves one session's listener for one grant."""
+
+    def moved(self) -> int:
+        """Bytes to and from the outside so far."""
+        ...
+
+    async def close(self) -> None:
+        """No connection is left when it returns."""
+        ...
+
+
+class Guards(Protocol):
+    def judge(self, grant: EgressGrant) -> RequestJudge: ...
+
+    def serve(self, listener: socket.socket, grant: EgressGrant, happened: Happened) -> SessionGuard:
+        """From now on. The listener is the guard's; what happens at it is told in the loop's own thread."""
+        ...
+
+
+class Browsers(Protocol):
+    async def blank(self) -> ChromiumProcess:
+        """One with an empty profile, if there is one from those that are ready."""
+        ...
+
+    async def with_profile(self, archive: bytes) -> ChromiumProcess: ...
+
+
+class PagesNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pages of one session are made from."""
+
+    process: ChromiumProcess
+    judge: RequestJudge
+    meter: SessionMeter
+    downloads: DownloadSandboxSession
+    redact: Redact
+    allow_evaluate: bool
+
+
+class OpensPages(Protocol):
+    async def __call__(self, needs: PagesNeeds) -> SessionPages:
+        """Ready for the first action, with every request judged from the first on."""
+        ...
+
+
+class SessionMetrics(Protocol):
+    """Counted by closed sets only."""
+
+    def opened(self) -> None: ...
+
+    def closed(self, reason: str) -> None: ...
+
+    def acted(self, kind: str, code: str) -> None: ...
+
+    def egress(self, event: EgressEvent) -> None: ...
+
+
+# One session: its owner, budget, browser and pages, and everything that is asked of it, counted and on record.
+
+_GOOD: Final = ""
+
+
+class SessionParts(msgspec.Struct, kw_only=True):
+    """What a session has. ``profile`` is None where nothing is there at its start and nothing is kept."""
+
+    session_id: str
+    principal: str
+    ask: SessionAsk
+    meter: SessionMeter
+    process: ChromiumProcess
+    guard: SessionGuard
+    pages: SessionPages
+    judge: RequestJudge
+    downloads: DownloadSandboxSession
+    redactor: Redactor
+    log: SessionLog
+    profile: BrowserProfileRecord | None = None
+
+
+class BrowserSession:
+    def __init__(self, parts: SessionParts, clock: Clock, metrics: SessionMetrics) -> None:
+        self.parts = parts
+        self.closing = False
+        self.over = asyncio.Event()
+        self._clock = clock
+        self._metrics = metrics
+        self._created_ms = clock.now_ms()
+        self._began = clock.monotonic()
+        self._used = self._began
+        self._watchers = 0
+        self._downloads = asyncio.Lock()
+
+    @property
+    def session_id(self) -> str:
+        return self.parts.session_id
+
+    @property
+    def principal(self) -> str:
+        return self.parts.principal
+
+    @property
+    def persistent(self) -> bool:
+        profile = self.parts.profile
+        return profile is not None and profile.persistence and not profile.private
+
+    @property
+    def log(self) -> SessionLog:
+        return self.parts.log
+
+    def why_over(self) -> str | None:
+        return self.parts.meter.why_over(self._clock.monotonic())
+
+    def use(self) -> None:
+        """On every call that is a use: raises when the session's time is up, or its browser gone."""
+        now = self._clock.monotonic()
+        self.parts.meter.use(now)
+        self._used = now
+        if self.parts.process.failure is not None:
+            failure = self.parts.process.failure
+            raise type(failure)(failure.message)
+
+    def view(self) -> SessionView:
+        parts, budget = self.parts, self.parts.meter.budget
+        taken_by = parts.pages.live.taken_by
+        state = SessionState.TAKEN_OVER if taken_by else SessionState.OPEN
+        return SessionView(
+            session_id=self.session_id,
+            principal=self.principal,
+            state=SessionState.CLOSING if self.closing else state,
+            created_ms=self._created_ms,
+            ends_ms=self._created_ms + budget.max_session_lifetime_ms,
+            idle_ends_ms=self._created_ms + round((self._used - self._began) * MS_PER_SECOND) + budget.idle_ttl_ms,
+            label=parts.ask.label,
+            profile_id=parts.profile.profile_id if parts.profile else "",
+            persistent=self.persistent,
+            budget=msgspec.structs.asdict(budget),
+            spent=self._spent(),
+            hosts=parts.ask.hosts,
+            private_targets=parts.ask.private_targets,
+            any_public_host=parts.ask.any_public_host,
+            allow_evaluate=parts.ask.allow_evaluate,
+            tabs=parts.pages.tabs(),
+            fences_json=msgspec.json.encode(parts.process.receipt),
+            fences_waived=tuple(map(str, parts.process.receipt.waived)),
+            product=parts.process.product,
+            operator=taken_by,
+        )
+
+    # What its owner does.
+
+    async def act(self, caller: Caller, actions: Sequence[Action], *, picture_on_failure: bool = False) -> ActReport:
+        """One after the other; the first that fails is the last."""
+        outcomes: list[ActionOutcome] = []
+        for action in actions:
+            try:
+                outcomes.append(await self.perform(caller, action))
+            except PalyraError as problem:
+                picture = await self._picture() if picture_on_failure else None
+                return ActReport(outcomes=tuple(outcomes), problem=problem, picture=picture)
+        return ActReport(outcomes=tuple(outcomes))
+
+    async def perform(self, caller: Caller, action: Action) -> ActionOutcome:
+        kind = str(action.__struct_config__.tag)
+        try:
+            self.use()
+            self._require_allowed(action)
+            if isinstance(action, Type) and action.secret is not None:
+                self.parts.redactor.register(action.secret)
+            outcome = await self.parts.pages.perform(action)
+            if outcome.media_type.startswith("image/"):
+                self.parts.meter.require("max_screenshot_bytes", len(outcome.content))
+        except PalyraError as problem:
+            self._metrics.acted(kind, problem.code)
+            self.log.add(log.ACTED, text=kind, code=problem.code, tab=action.tab, caller=caller)
+            raise
+        self._metrics.acted(kind, _GOOD)
+        self.log.add(log.ACTED, text=f"{kind} at {outcome.url}", tab=outcome.tab, caller=caller)
+        return outcome
+
+    async def observe(self, caller: Caller, ask: ObserveAsk) -> ChromiumObserveSnapshot:
+        try:
+            self.use()
+            snapshot = await self.parts.pages.observe(ask)
+        except PalyraError as problem:
+            self._metrics.acted("observe", problem.code)
+            self.log.add(log.OBSERVED, code=problem.code, tab=ask.tab, caller=caller)
+            raise
+        self._metrics.acted("observe", _GOOD)
+        self.log.add(log.OBSERVED, text=snapshot.url, tab=snapshot.tab, caller=caller)
+        return snapshot
+
+    # Downloads.
+
+    def download_records(self) -> list[DownloadRecord]:
+        return self.parts.downloads.records()
+
+    async def read_download(self, download_id: str) -> bytes:
+        async with self._downloads:
+            return await asyncio.to_thread(self.parts.downloads.read, download_id)
+
+    async def release_download(self, caller: Caller, download_id: str) -> DownloadRecord:
+        async with self._downloads:
+            record = await asyncio.to_thread(self.parts.downloads.release, download_id, caller.operator)
+        self.log.add(log.DOWNLOAD_RELEASED, text=f"{record.id} {record.digest} {record.name}", caller=caller)
+        return record
+
+    async def delete_download(self, caller: Caller, download_id: str) -> DownloadRecord:
+        async with self._downloads:
+            record = await asyncio.to_thread(self.parts.downloads.delete, download_id)
+        self.log.add(log.DOWNLOAD_DELETED, text=f"{record.id} {record.digest} {record.name}", caller=caller)
+        return record
+
+    # People.
+
+    async def take_over(self, caller: Caller, reason: str) -> None:
+        await self.parts.pages.live.take_over(caller.operator)
+        self.log.add(log.TAKEN_OVER, text=reason, caller=caller)
+
+    def hand_back(self, caller: Caller) -> None:
+        self.parts.pages.live.hand_back(caller.operator)
+        self.log.add(log.HANDED_BACK, caller=caller)
+
+    async def operate(self, caller: Caller, inputs: Sequence[OperatorInput]) -> None:
+        self.use()
+        for given in inputs:
+            await self.parts.pages.live.operate(caller.operator, given)
+        # What was typed is the person's own: it is counted, not shown.
+        kinds = ", ".join(dict.fromkeys(given.does.value for given in inputs))
+        self.log.add(log.OPERATED, text=f"{len(inputs)}: {kinds}", caller=caller)
+
+    async def watch(self, ask: WatchAsk) -> AsyncIterator[LiveFrame | SessionEvent]:
+        """Events in order and without gaps, pictures as they come, until the session is over. Not a use of it."""
+        if self._watchers >= limits.MAX_WATCHERS:
+            raise TooManyWatchers(f"{self._watchers} others watch this session")
+        waiting: asyncio.Queue[LiveFrame | SessionEvent | None] = asyncio.Queue()
+        showing: asyncio.Task[None] | None = None
+        over = asyncio.create_task(self._tell_end(waiting), name="the end of a watched session")
+        stop = self.log.subscribe(lambda event: _offer(waiting, event))
+        self._watchers += 1
+        try:
+            for event in self.log.after(ask.events_after):
+                yield event
+            if ask.frames:
+                showing = asyncio.create_task(self._show(waiting), name="pictures of a session")
+            while (seen := await waiting.get()) is not None:
+                yield seen
+        finally:
+            self._watchers -= 1
+            stop()
+            for task in (over, showing):
+                if task is not None:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, PalyraError):
+                        await task
+
+    async def _show(self, waiting: "asyncio.Queue[LiveFrame | SessionEvent | None]") -> None:
+        async for frame in self.parts.pages.live.frames():
+            # A watcher that has not taken the last ones gets no more of them.
+            if waiting.empty():
+                waiting.put_nowait(frame)
+
+    async def _tell_end(self, waiting: "asyncio.Queue[LiveFrame | SessionEvent | None]") -> None:
+        await self.over.wait()
+        waiting.put_nowait(None)
+
+    # What happens to it.
+
+    def egress_happened(self, event: EgressEvent) -> None:
+        self._metrics.egress(event)
+        if isinstance(event, Refused):
+            refusal = event.refusal
+            self.log.add(log.REFUSED, text=f"{refusal.host}:{refusal.port} {refusal.detail}", code=refusal.code)
+
+    def _require_allowed(self, action: Action) -> None:
+        if isinstance(action, SetFileInput):
+            size = sum(len(each.content) for each in action.files)
+            if size > limits.MAX_UPLOAD_BYTES:
+                raise BadRequest(f"{size} bytes cannot be uploaded at once; at most {limits.MAX_UPLOAD_BYTES}")
+        budget: SessionBudget = self.parts.meter.budget
+        moved = self.parts.guard.moved()
+        if moved >= budget.max_network_bytes:
+            raise BudgetSpent(f"the session moved its {moved} bytes", field="max_network_bytes")
+
+    async def _picture(self) -> ActionOutcome | None:
+        """Of the page as it is when something failed. Its own failure is not told."""
+        try:
+            return await self.parts.pages.perform(Screenshot())
+        except PalyraError:
+            return None
+
+    def _spent(self) -> dict[str, int]:
+        parts = self.parts
+        return {
+            "max_actions_per_session": parts.meter.actions,
+            "max_tabs_per_session": len(parts.pages.tabs()),
+            "max_network_bytes": parts.guard.moved(),
+            "max_session_downloads": parts.downloads.files_kept,
+            "max_session_download_bytes": parts.downloads.bytes_kept,
+        }
+
+
+def _offer(waiting: "asyncio.Queue[Any]", event: SessionEvent) -> None:
+    """A watcher that reads nothing is let go rather than remembered for."""
+    if waiting.qsize() >= limits.MAX_WAITING_EVENTS:
+        waiting.put_nowait(None)
+    else:
+        waiting.put_nowait(event)

@@ -1,0 +1,303 @@
+"""The end of a session: its last words, its browser, its guard, and what its profile keeps."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palyra.browser.domain import limits
+from palyra.browser.domain import session_api as log
+from palyra.browser.domain.action import SetViewport
+from palyra.browser.domain.budget import SessionBudget, SessionMeter, clamp
+from palyra.browser.domain.download import DownloadRecord, DownloadRules
+from palyra.browser.domain.profile import BrowserProfileRecord, PersistedSessionSnapshot, TabState
+from palyra.browser.domain.session_api import Caller, CloseReport, SessionAsk, SessionLog
+from palyra.browser.engine.chromium import ChromiumProcess
+from palyra.browser.profiles.archive import pack
+from palyra.browser.profiles.store import ProfileStore
+from palyra.browser.service.session import (
+    Browsers,
+    BrowserSession,
+    Guards,
+    OpensPages,
+    PagesNeeds,
+    SessionMetrics,
+    SessionParts,
+)
+from palyra.browser.service.storage_transfer import forgettable, restore
+from palyra.browser.tabs.download_folder import DownloadSandboxSession, SessionFolders
+from palyra.clock import Clock
+from palyra.egress.domain.events import EgressEvent
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.rules import HostRule, is_within, parse_rules
+from palyra.errors import Failed, InvalidInput, PalyraError
+from palyra.journal.redaction import Redactor
+
+_LOG = logging.getLogger(__name__)
+
+
+class NotSaved(Failed):
+    code = "browser.profile_not_saved"
+    hint = "the profile is as the session before left it; close sessions before the machine is too busy to let them end"
+
+
+class _LastWords:
+    tabs: tuple[TabState, ...] = ()
+    permissions: dict[str, tuple[str, ...]]
+    session_cookies: bytes = b""
+
+    def __init__(self) -> None:
+        self.permissions = {}
+
+
+async def end_session(session: BrowserSession, store: ProfileStore, *, discard: bool) -> CloseReport:
+    """Everything of it is gone when this returns, whatever happened on the way."""
+    parts = session.parts
+    keep = session.persistent and not discard
+    archives: list[bytes] = []
+    words = _LastWords()
+
+    async def archive(folder: Path) -> None:
+        archives.append((await asyncio.to_thread(pack, folder)).archive)
+
+    problem: PalyraError | None = None
+    clean = False
+    try:
+        if keep and parts.process.alive:
+            words = await _last_words(session)
+        await _quietly(parts.pages.close(), "the pages of a session")
+        clean = await parts.process.close(graceful=keep, archive=archive if keep else None)
+    except PalyraError as failure:
+        problem = failure
+    finally:
+        await _quietly(parts.guard.close(), "the guard of a session")
+    if not keep:
+        return CloseReport()
+    if problem is None and not clean:
+        problem = NotSaved("the browser had to be killed, and had not written all of its profile")
+    if problem is None:
+        try:
+            return await _save(session, store, archives[0], words)
+        except PalyraError as failure:
+            problem = failure
+    return CloseReport(problem_code=problem.code, problem_message=problem.message)
+
+
+async def _last_words(session: BrowserSession) -> _LastWords:
+    """A page that hangs, or lies, costs its tabs and not the profile."""
+    pages, words = session.parts.pages, _LastWords()
+    try:
+        async with asyncio.timeout(limits.LAST_WORDS_SECONDS):
+            words.session_cookies = await forgettable(session.parts.process.cdp)
+            words.permissions = pages.permissions()
+            words.tabs = await pages.saved_tabs()
+    except (PalyraError, TimeoutError) as problem:
+        _LOG.warning("a session's tabs could not be kept: %s", problem)
+    return words
+
+
+async def _save(session: BrowserSession, store: ProfileStore, archive: bytes, words: _LastWords) -> CloseReport:
+    profile = session.parts.profile
+    assert profile is not None
+    snapshot = PersistedSessionSnapshot(
+        archive=archive, tabs=words.tabs, permissions=words.permissions, session_cookies=words.session_cookies
+    )
+    saved = await asyncio.to_thread(
+        store.save, session.principal, profile.profile_id, snapshot, based_on=profile.revision
+    )
+    return CloseReport(saved=True, revision=saved.revision)
+
+
+async def _quietly(closing: object, what: str) -> None:
+    try:
+        await closing  # type: ignore[misc]
+    except PalyraError as problem:
+        _LOG.warning("%s did not close well: %s", what, problem.message)
+
+
+# What a session may reach, as a grant for the guard: made from what was asked, without what is never allowed.
+
+TOOL = "browser"
+
+
+class BadSessionHosts(InvalidInput):
+    code = "browser.bad_hosts"
+    hint = "hosts are rules as in egress.allowed_hosts; a private target is one of them, by its full name and its port"
+
+
+def grant_for(session_id: str, caller: Caller, ask: SessionAsk, budget: SessionBudget) -> EgressGrant:
+    if len(ask.hosts) + len(ask.private_targets) > limits.MAX_HOST_RULES:
+        raise BadSessionHosts(f"a session has at most {limits.MAX_HOST_RULES} rules for hosts")
+    rules = parse_rules(ask.hosts)
+    private = parse_rules(ask.private_targets)
+    for rule in private:
+        _require_named(rule, rules)
+    return EgressGrant(
+        grant_id=session_id,
+        principal=caller.principal,
+        run=caller.run_id,
+        call=caller.call_id,
+        tool=TOOL,
+        rules=rules,
+        private_targets=private,
+        any_public_host=ask.any_public_host,
+        max_bytes=budget.max_network_bytes,
+        max_tunnels=limits.MAX_CONNECTIONS,
+    )
+
+
+def _require_named(rule: HostRule, rules: tuple[HostRule, ...]) -> None:
+    if rule.below or rule.port is None:
+        raise BadSessionHosts(f"the private target {rule} has to be one host with its port")
+    if not is_within(rule, rules):
+        raise BadSessionHosts(f"the private target {rule} is not among the session's hosts")
+
+
+# The beginning of a session: its profile, its browser, its guard, its pages, in this order; all of it or nothing.
+
+
+class SessionMaker(msgspec.Struct, kw_only=True):
+    """What every session of a daemon is made with."""
+
+    browsers: Browsers
+    guards: Guards
+    open_pages: OpensPages
+    store: ProfileStore
+    folders: SessionFolders
+    clock: Clock
+    metrics: SessionMetrics
+    ceiling: SessionBudget
+    download_rules: DownloadRules
+
+    async def open(
+        self, session_id: str, caller: Caller, ask: SessionAsk, profile: BrowserProfileRecord | None
+    ) -> BrowserSession:
+        budget = clamp(ask.budget, self.ceiling)
+        grant = grant_for(session_id, caller, ask, budget)
+        snapshot = None
+        if profile is not None:
+            snapshot = await asyncio.to_thread(self.store.load, caller.principal, profile.profile_id)
+        redactor = Redactor()
+        journal = SessionLog(self.clock.now_ms, redactor.text)
+        told = _Told()
+        async with AsyncExitStack() as undo:
+            process = await self._browser(snapshot)
+            undo.push_async_callback(partial(process.close, graceful=False))
+            guard = self.guards.serve(process.take_guard(), grant, told)
+            undo.push_async_callback(guard.close)
+            undo.callback(self.folders.remove, session_id)
+            downloads = await asyncio.to_thread(self._downloads, session_id, process, budget, _telling(journal))
+            meter = SessionMeter(budget, self.clock.monotonic())
+            judge = self.guards.judge(grant)
+            pages = await self.open_pages(
+                PagesNeeds(
+                    process=process,
+                    judge=judge,
+                    meter=meter,
+                    downloads=downloads,
+                    redact=redactor.text,
+                    allow_evaluate=ask.allow_evaluate,
+                )
+            )
+            undo.push_async_callback(pages.close)
+            parts = SessionParts(
+                session_id=session_id,
+                principal=caller.principal,
+                ask=ask,
+                meter=meter,
+                process=process,
+                guard=guard,
+                pages=pages,
+                judge=judge,
+                downloads=downloads,
+                redactor=redactor,
+                log=journal,
+                profile=profile,
+            )
+            session = BrowserSession(parts, self.clock, self.metrics)
+            told.hear = session.egress_happened
+            journal.add(log.OPENED, text=ask.label, caller=caller)
+            await _as_it_was(session, snapshot)
+            if ask.viewport_width and ask.viewport_height:
+                await pages.perform(SetViewport(width=ask.viewport_width, height=ask.viewport_height))
+            undo.pop_all()
+        return session
+
+    async def _browser(self, snapshot: PersistedSessionSnapshot | None) -> ChromiumProcess:
+        return await (self.browsers.blank() if snapshot is None else self.browsers.with_profile(snapshot.archive))
+
+    def _downloads(
+        self, session_id: str, process: ChromiumProcess, budget: SessionBudget, told: "Ended"
+    ) -> DownloadSandboxSession:
+        return _RecordedDownloads(
+            self.folders.of(session_id),
+            process.downloads,
+            budget=budget,
+            rules=self.download_rules,
+            now_ms=self.clock.now_ms,
+            told=told,
+        )
+
+
+Ended = Callable[[DownloadRecord], None]
+
+
+class _Told:
+    """The guard is served before there is a session to hear of it; until then there are no pages either."""
+
+    def __init__(self) -> None:
+        self.hear: Callable[[EgressEvent], None] | None = None
+
+    def __call__(self, event: EgressEvent) -> None:
+        if self.hear is not None:
+            self.hear(event)
+
+
+class _RecordedDownloads(DownloadSandboxSession):
+    """Tells of each that ended, on whichever thread that happens."""
+
+    def __init__(self, root: Path, incoming: Path, *, told: Ended, **more: Any) -> None:
+        self._told = told
+        super().__init__(root, incoming, **more)
+
+    def finish(self, guid: str, *, complete: bool) -> DownloadRecord:
+        record = super().finish(guid, complete=complete)
+        self._told(record)
+        return record
+
+
+def _telling(journal: SessionLog) -> Ended:
+    loop = asyncio.get_running_loop()
+
+    def add(record: DownloadRecord) -> None:
+        reasons = ", ".join(record.reasons)
+        text = f"{record.id} {record.digest} {record.name}: {record.folder}" + (f" ({reasons})" if reasons else "")
+        journal.add(log.DOWNLOADED, text=text, code=str(record.reasons[0]) if record.reasons else "")
+
+    def told(record: DownloadRecord) -> None:
+        loop.call_soon_threadsafe(add, record)
+
+    return told
+
+
+async def _as_it_was(session: BrowserSession, snapshot: PersistedSessionSnapshot | None) -> None:
+    """What the last session left. What cannot be had again is on record, and no reason not to begin."""
+    if snapshot is None:
+        return
+    parts = session.parts
+    try:
+        await restore(parts.process.cdp, snapshot.session_cookies)
+        await parts.pages.restore_permissions(snapshot.permissions)
+        refused = await parts.pages.restore_tabs(snapshot.tabs)
+    except PalyraError as problem:
+        if not parts.process.alive:
+            raise
+        parts.log.add(log.NOT_RESTORED, text=problem.message, code=problem.code)
+        return
+    for each in refused:
+        parts.log.add(log.NOT_RESTORED, text=each)

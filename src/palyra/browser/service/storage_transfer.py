@@ -1,0 +1,173 @@
+"""Logins of a running session in Playwright's format, out and in.
+
+Local storage belongs to a site, and is reached where that site's document is. So that neither the network nor the site
+has a part in it, each origin is given an empty document of ours in a tab of its own, for as long as it takes. Its
+address is judged as any other: a session cannot be given the storage of a site that it may not reach.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.domain.ports import Cdp, SessionPages
+from palyra.browser.domain.session_api import ImportReport
+from palyra.browser.profiles.storage_state import (
+    MAX_ORIGINS,
+    SESSION_EXPIRES,
+    StateCookie,
+    StateOrigin,
+    StorageState,
+    from_cdp,
+    origin_of_url,
+    read_storage_state,
+    to_cdp,
+    write_storage_state,
+)
+from palyra.browser.service.session import SessionParts
+from palyra.errors import InvalidInput, PalyraError, Unavailable
+from palyra.secret import Secret
+
+# The cookies of a running browser: those that it would forget, kept for the next session, and those of a document.
+
+
+async def all_cookies(cdp: Cdp) -> tuple[StateCookie, ...]:
+    answer: dict[str, Any] = await cdp.send("Storage.getCookies")
+    return tuple(map(from_cdp, answer.get("cookies", ())))
+
+
+async def put_cookies(cdp: Cdp, cookies: Iterable[StateCookie]) -> int:
+    given = [to_cdp(cookie) for cookie in cookies]
+    if given:
+        await cdp.send("Storage.setCookies", {"cookies": given})
+    return len(given)
+
+
+async def forgettable(cdp: Cdp) -> bytes:
+    """A storage state of the cookies that end with the browser; empty where there are none."""
+    found = [cookie for cookie in await all_cookies(cdp) if cookie.expires == SESSION_EXPIRES]
+    readable = tuple(filter(_can_be_read, found))
+    return write_storage_state(StorageState(cookies=readable)) if readable else b""
+
+
+def _can_be_read(cookie: StateCookie) -> bool:
+    """A site can set one that no document may hold: it must not cost the others."""
+    try:
+        read_storage_state(write_storage_state(StorageState(cookies=(cookie,))))
+    except InvalidInput:
+        return False
+    return True
+
+
+async def restore(cdp: Cdp, document: bytes) -> int:
+    return await put_cookies(cdp, read_storage_state(document).cookies) if document else 0
+
+
+ORIGIN_SECONDS: Final = 10.0
+_EMPTY: Final = base64.b64encode(b"<!doctype html><title></title>").decode()
+
+
+class OriginUnreachable(Unavailable):
+    code = "browser.origin_unreachable"
+    hint = "the session must be allowed to reach each site whose storage goes in or out"
+
+
+class _Tab(Protocol):
+    @property
+    def session_id(self) -> str: ...
+
+
+class TabsOfOurs(Protocol):
+    """Of a session's pages: tabs that are opened and ended beside the actions."""
+
+    async def new_tab(self) -> Any: ...
+
+    async def end_tab(self, tab: Any) -> None: ...
+
+
+async def export_state(parts: SessionParts) -> bytes:
+    """Cookies of every site, and the local storage of those that were open in this session."""
+    cdp: Cdp = parts.process.cdp
+    origins = []
+    for origin in _origins_seen(parts.pages):
+        try:
+            async with _at(parts, origin) as session_id:
+                answer = await cdp.send("DOMStorage.getDOMStorageItems", {"storageId": _storage(origin)}, session_id)
+        except PalyraError:
+            # A site that may not be reached any more has nothing to say.
+            continue
+        items = tuple((str(name), Secret(str(value))) for name, value in answer.get("entries", ()))
+        if items:
+            origins.append(StateOrigin(origin=origin, local_storage=items))
+    return write_storage_state(StorageState(cookies=await all_cookies(cdp), origins=tuple(origins)))
+
+
+async def import_state(parts: SessionParts, document: bytes) -> ImportReport:
+    """Beside what is there: a cookie or an item of the same name is replaced."""
+    state = read_storage_state(document)
+    cdp: Cdp = parts.process.cdp
+    for each in state.origins:
+        await parts.judge.judge_document(f"{each.origin}/")
+    for each in state.origins:
+        async with _at(parts, each.origin) as session_id:
+            for name, value in each.local_storage:
+                item = {"storageId": _storage(each.origin), "key": name, "value": value.reveal()}
+                await cdp.send("DOMStorage.setDOMStorageItem", item, session_id)
+    cookies = await put_cookies(cdp, state.cookies)
+    return ImportReport(cookies=cookies, origins=len(state.origins), left_out=state.left_out)
+
+
+def _tabs_of(pages: SessionPages) -> TabsOfOurs:
+    tabs: Any = pages
+    return tabs  # type: ignore[no-any-return]
+
+
+def _origins_seen(pages: SessionPages) -> list[str]:
+    urls = [tab.url for tab in pages.tabs()] + [entry.url for entry in pages.network_log()]
+    found = dict.fromkeys(origin for url in urls if (origin := origin_of_url(url)))
+    return list(found)[:MAX_ORIGINS]
+
+
+def _storage(origin: str) -> dict[str, Any]:
+    return {"securityOrigin": origin, "isLocalStorage": True}
+
+
+@asynccontextmanager
+async def _at(parts: SessionParts, origin: str) -> AsyncIterator[str]:
+    """The CDP session of a tab that shows an empty document of this origin."""
+    await parts.judge.judge_document(f"{origin}/")
+    cdp, tabs = parts.process.cdp, _tabs_of(parts.pages)
+    tab: _Tab = await tabs.new_tab()
+    session_id = tab.session_id
+    loaded = asyncio.Event()
+    stop = cdp.subscribe(session_id, _answering(cdp, session_id, loaded))
+    try:
+        # A worker of the site's would answer in our place.
+        await cdp.send("Network.setBypassServiceWorker", {"bypass": True}, session_id)
+        await cdp.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}]}, session_id)
+        answer = await cdp.send("Page.navigate", {"url": f"{origin}/"}, session_id, timeout=ORIGIN_SECONDS)
+        if answer.get("errorText"):
+            raise OriginUnreachable(f"{origin} cannot be opened here: {answer['errorText']}", origin=origin)
+        async with asyncio.timeout(ORIGIN_SECONDS):
+            await loaded.wait()
+        await cdp.send("DOMStorage.enable", {}, session_id)
+        yield session_id
+    except TimeoutError:
+        raise OriginUnreachable(f"{origin} did not open in time", origin=origin) from None
+    finally:
+        stop()
+        await tabs.end_tab(tab)
+
+
+def _answering(cdp: Cdp, session_id: str, loaded: asyncio.Event) -> Callable[[CdpEvent], None]:
+    def heard(event: CdpEvent) -> None:
+        if event.method == "Page.loadEventFired":
+            loaded.set()
+        elif event.method == "Fetch.requestPaused":
+            headers = [{"name": "Content-Type", "value": "text/html"}]
+            answer = {"responseCode": 200, "responseHeaders": headers, "body": _EMPTY}
+            cdp.post("Fetch.fulfillRequest", {"requestId": event.params["requestId"], **answer}, session_id)
+
+    return heard

@@ -1,0 +1,178 @@
+"""Joins Chromium's downloads to the session's folders: begun, watched while they grow, taken in when they end."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Any, Final
+
+from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.domain.download import DownloadRecord, DownloadRefused
+from palyra.browser.domain.page_address import Refusals, shown_address
+from palyra.browser.domain.ports import Redact
+from palyra.browser.engine.cdp_connection import CdpPipe
+from palyra.browser.engine.launch_plan import DOWNLOADS
+from palyra.browser.tabs.download_folder import Announced, DownloadSandboxSession
+from palyra.errors import PalyraError
+
+log = logging.getLogger(__name__)
+
+# Answers that may turn out to be downloads, until the next one comes.
+_MAX_ANSWERS: Final = 32
+# Statuses of answers that are no document and no file.
+_NO_CONTENT: Final = (204, 205)
+
+
+class PageDownloads:
+    """Without folders nothing is downloaded at all."""
+
+    def __init__(
+        self, cdp: CdpPipe, folders: DownloadSandboxSession | None, refusals: Refusals, redact: Redact
+    ) -> None:
+        self._cdp = cdp
+        self._folders = folders
+        self._refusals = refusals
+        self._redact = redact
+        self._answers: OrderedDict[str, tuple[str | None, int | None]] = OrderedDict()
+        # Answers to requests for documents, by request, that have not become one; and those that never will.
+        self._documents: OrderedDict[str, str] = OrderedDict()
+        self._expected: set[str] = set()
+        self._running: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._ended = asyncio.Condition()
+        # Ids in the order in which they began; whoever collects an outcome counts from where it stood.
+        self.begun: list[str] = []
+
+    async def start(self) -> None:
+        if self._folders is None:
+            await self._cdp.send("Browser.setDownloadBehavior", {"behavior": "deny", "eventsEnabled": True})
+            return
+        params = {"behavior": "allowAndName", "downloadPath": DOWNLOADS, "eventsEnabled": True}
+        await self._cdp.send("Browser.setDownloadBehavior", params)
+
+    async def close(self) -> None:
+        tasks = [*self._tasks, *([self._watching] if self._watching else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def heard(self, event: CdpEvent) -> None:
+        if event.method == "Network.responseReceived" and event.params.get("type") == "Document":
+            self._answered(str(event.params["requestId"]), event.params["response"])
+        elif event.method == "Network.loadingFailed":
+            url = self._documents.pop(str(event.params["requestId"]), None)
+            if url is not None and event.params.get("canceled"):
+                self._expected.add(url)
+        elif event.session_id:
+            return
+        elif event.method == "Browser.downloadWillBegin":
+            self._begin(event.params)
+        elif event.method == "Browser.downloadProgress" and event.params.get("state") != "inProgress":
+            self._end(str(event.params["guid"]), complete=event.params["state"] == "completed")
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running or self._expected)
+
+    async def settled(self, timeout: float) -> None:  # noqa: ASYNC109
+        """Until what runs, or is about to, has ended; or the time is up: then it goes on."""
+        try:
+            async with asyncio.timeout(timeout), self._ended:
+                await self._ended.wait_for(lambda: not self._running and not self._expected)
+        except TimeoutError:
+            return
+        finally:
+            # What has not begun by now was an answer that somebody did not wait for.
+            self._expected.clear()
+
+    def _answered(self, request_id: str, response: dict[str, Any]) -> None:
+        if response.get("status") not in _NO_CONTENT:
+            self._documents[request_id] = str(response.get("url", ""))
+        while len(self._documents) > _MAX_ANSWERS:
+            self._documents.popitem(last=False)
+        headers = {str(name).lower(): str(value) for name, value in response.get("headers", {}).items()}
+        length = headers.get("content-length", "")
+        self._answers[str(response.get("url", ""))] = (
+            headers.get("content-type"),
+            int(length) if length.isdecimal() and len(length) < 16 else None,
+        )
+        while len(self._answers) > _MAX_ANSWERS:
+            self._answers.popitem(last=False)
+
+    def _begin(self, params: dict[str, Any]) -> None:
+        guid, url = str(params["guid"]), str(params["url"])
+        self._expected.discard(url)
+        if self._folders is None:
+            self._refusals.add(url, DownloadRefused("this session keeps no downloads"))
+            self._do(self._tell(), "the end of a download is told")
+            return
+        declared, length = self._answers.get(url, (None, None))
+        announced = Announced(
+            guid=guid,
+            suggested_name=str(params.get("suggestedFilename", "")),
+            source=shown_address(self._redact(url)),
+            declared_type=declared,
+        )
+        try:
+            id_ = self._folders.begin(announced, length)
+        except PalyraError as refused:
+            self._refusals.add(url, refused)
+            self._do(self._stop(guid), "a download is stopped")
+            self._do(self._tell(), "the end of a download is told")
+            return
+        self._running[guid] = str(id_)
+        self.begun.append(str(id_))
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._folders.watch(self._cut), name="downloads are watched")
+
+    def _end(self, guid: str, *, complete: bool) -> None:
+        if guid in self._running:
+            self._do(self._take_in(guid, complete=complete), "a download is taken in")
+        elif self._folders is not None:
+            self._do(asyncio.to_thread(self._folders.discard, guid), "what is left of a download goes")
+
+    async def _take_in(self, guid: str, *, complete: bool) -> None:
+        assert self._folders is not None
+        record: DownloadRecord | None = None
+        try:
+            async with self._one_at_a_time:
+                if guid not in self._running:
+                    # It ended while it was being cut.
+                    return
+                record = await asyncio.to_thread(self._folders.finish, guid, complete=complete)
+        finally:
+            self._running.pop(guid, None)
+            if not self._running and self._watching is not None:
+                self._watching.cancel()
+                self._watching = None
+            await self._tell()
+        log.info("a download ended in %s", record.folder if record is not None else "nothing")
+
+    async def _tell(self) -> None:
+        async with self._ended:
+            self._ended.notify_all()
+
+    async def _cut(self, guid: str) -> None:
+        """What is there of it is taken in first: Chromium throws away what it is told to stop."""
+        self._do(self._cut_now(guid), "a download is cut")
+
+    async def _cut_now(self, guid: str) -> None:
+        await self._take_in(guid, complete=False)
+        await self._stop(guid)
+
+    async def _stop(self, guid: str) -> None:
+        await self._cdp.send("Browser.cancelDownload", {"guid": guid})
+
+    def _do(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(_quietly(work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _quietly(work: Any) -> None:
+    try:
+        await work
+    except PalyraError as problem:
+        log.warning("a download could not be handled: %s", problem.message)

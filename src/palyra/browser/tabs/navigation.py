@@ -1,0 +1,212 @@
+"""Takes a tab to an address, back, forward, or there once more: judged first, then waited for by events."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from palyra.browser.domain.action import LoadState
+from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of, require_tab_address, shown_address
+from palyra.browser.domain.page_errors import NavigationFailed, NavigationTimeout, NoHistory, PageTimeout, SchemeRefused
+from palyra.browser.domain.ports import Redact
+from palyra.browser.domain.profile import MAX_TABS, MAX_TEXT_CHARS, TabState
+from palyra.browser.tabs.request_interception import Interception
+from palyra.browser.tabs.tab import TabPage
+from palyra.errors import PalyraError
+
+# What Chromium answers when a download, or no content at all, came instead of a document.
+_NO_DOCUMENT: Final = "net::ERR_ABORTED"
+_BLOCKED: Final = "net::ERR_BLOCKED_BY_CLIENT"
+_STOP_SECONDS: Final = 1.0
+_ERROR_PAGE_SECONDS: Final = 1.0
+_END_SECONDS: Final = 1.0
+
+
+class Navigator:
+    def __init__(self, interception: Interception, refusals: Refusals, redact: Redact) -> None:
+        self._interception = interception
+        self._refusals = refusals
+        self._redact = redact
+
+    async def navigate_with_guards(self, tab: TabPage, url: str, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
+        """The address is judged before Chromium hears of it, and every redirect of it when Chromium asks."""
+        deadline = time.monotonic() + timeout
+        mark, commits = self._refusals.total, tab.load.commits
+        if self._required(tab, url) is AddressKind.WEB:
+            await self._judged(tab, url, deadline)
+        answer = await self._asked(tab, "Page.navigate", {"url": url}, deadline)
+        if answer is None:
+            return
+        error = str(answer.get("errorText", ""))
+        if error == _NO_DOCUMENT:
+            # That the tab has stopped loading is told a moment after the answer.
+            loader = str(answer.get("loaderId", ""))
+            with suppress(PageTimeout):
+                await tab.until(lambda: not loader or tab.load.pending != loader, _END_SECONDS)
+        if error and not answer.get("isDownload"):
+            if error != _NO_DOCUMENT:
+                # Chromium shows that it failed: from then on that is what the tab shows.
+                with suppress(PageTimeout):
+                    await tab.until(lambda: tab.load.commits > commits, _ERROR_PAGE_SECONDS)
+            self._raise(tab, url, error, mark)
+        elif answer.get("loaderId") and not error:
+            await self._loaded(tab, lambda: tab.load.commits > commits, wait, deadline)
+
+    def _required(self, tab: TabPage, url: str) -> AddressKind:
+        try:
+            return require_tab_address(url)
+        except SchemeRefused as refused:
+            self._refusals.add(url, refused, frame=tab.target_id, document=True)
+            raise
+
+    async def reload(self, tab: TabPage, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
+        deadline = time.monotonic() + timeout
+        mark, commits = self._refusals.total, tab.load.commits
+        if kind_of(tab.url) is AddressKind.WEB:
+            await self._judged(tab, tab.url, deadline)
+        if await self._asked(tab, "Page.reload", {}, deadline) is None:
+            return
+        await self._moved(tab, lambda: tab.load.commits > commits, wait, deadline, mark)
+
+    async def go(self, tab: TabPage, steps: int, wait: LoadState, timeout: float) -> None:  # noqa: ASYNC109
+        """Back or forward in the tab's history."""
+        deadline = time.monotonic() + timeout
+        history = await tab.cdp.send("Page.getNavigationHistory", {}, tab.session_id)
+        index = int(history["currentIndex"]) + steps
+        if not 0 <= index < len(history["entries"]):
+            raise NoHistory("there is nothing further back" if steps < 0 else "there is nothing further forward")
+        entry = history["entries"][index]
+        url = str(entry["url"])
+        kind = kind_of(url)
+        if kind is AddressKind.WEB:
+            await self._judged(tab, url, deadline)
+        elif kind is not AddressKind.BLANK:
+            raise SchemeRefused(f"a tab may not go to {shown_address(url)!r}")
+        mark, commits, within = self._refusals.total, tab.load.commits, tab.load.within
+        asked = await self._asked(tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]}, deadline)
+        if asked is not None:
+            await self._moved(tab, lambda: tab.load.commits > commits or tab.load.within > within, wait, deadline, mark)
+
+    async def _judged(self, tab: TabPage, url: str, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(_left(deadline)):
+                await self._interception.judge_document(url, frame=tab.target_id)
+        except TimeoutError as late:
+            raise NavigationTimeout("the address could not be judged in time", url=self._shown(url)) from late
+
+    async def _asked(self, tab: TabPage, method: str, params: dict[str, Any], deadline: float) -> dict[str, Any] | None:
+        """The answer, which comes when the navigation committed or failed; None when a dialog came in between."""
+        # A page that crashed comes back with the next document.
+        tab.crashed = False
+        try:
+            return await tab.ask(method, params, _left(deadline))
+        except PageTimeout as late:
+            await self._given_up(tab)
+            raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
+
+    async def _given_up(self, tab: TabPage) -> None:
+        with suppress(PalyraError):
+            await tab.cdp.send("Page.stopLoading", {}, tab.session_id, _STOP_SECONDS)
+        tab.load.abandoned()
+
+    async def _loaded(self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float) -> None:
+        """That document, or the one that it went on to by itself."""
+        try:
+            await tab.until(moved, _left(deadline))
+            await tab.until(lambda: tab.load.has_reached(wait) and not tab.load.pending, _left(deadline))
+        except PageTimeout as late:
+            raise NavigationTimeout(
+                f"the page did not get as far as {wait}", tab=tab.tab, url=self._shown(tab.url), committed=True
+            ) from late
+
+    async def _moved(
+        self, tab: TabPage, moved: Callable[[], bool], wait: LoadState, deadline: float, mark: int
+    ) -> None:
+        ends = tab.load.ends
+        try:
+            await tab.until(lambda: moved() or tab.load.ends > ends, _left(deadline))
+        except PageTimeout as late:
+            await self._given_up(tab)
+            raise NavigationTimeout("the site did not answer in time", tab=tab.tab, committed=False) from late
+        refused = self._refusals.of_document(tab.target_id, mark)
+        if refused is not None:
+            raise refused.with_traceback(None)
+        if tab.dialog() is None and moved():
+            await self._loaded(tab, moved, wait, deadline)
+
+    def _raise(self, tab: TabPage, url: str, error: str, mark: int) -> None:
+        refused = self._refusals.of_document(tab.target_id, mark)
+        if refused is not None and error == _BLOCKED:
+            raise refused.with_traceback(None)
+        if error != _NO_DOCUMENT:
+            raise NavigationFailed(f"{self._shown(url)} could not be opened: {error}", net_error=error)
+
+    def _shown(self, url: str) -> str:
+        return shown_address(self._redact(url))
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+# Where the tabs of a session are, for its profile, and the way back there.
+
+_ASK_SECONDS: Final = 2.0
+# A page may say anything; no page is taller.
+_MAX_SCROLL: Final = 2**31
+_WHERE: Final = "[Math.round(scrollX), Math.round(scrollY)]"
+
+
+class TabMaker(Protocol):
+    def active_tab(self) -> TabPage: ...
+
+    async def new_tab(self) -> TabPage: ...
+
+    async def activate(self, tab: TabPage) -> None: ...
+
+
+async def saved_tabs(tabs: Iterable[TabPage]) -> tuple[TabState, ...]:
+    """Pages of the web only: a blank tab is nothing to come back to."""
+    wanted = [tab for tab in tabs if kind_of(tab.url) is AddressKind.WEB and len(tab.url) <= MAX_TEXT_CHARS]
+    return tuple(await asyncio.gather(*(_state(tab) for tab in wanted[:MAX_TABS])))
+
+
+async def restored_tabs(
+    maker: TabMaker,
+    navigator: Navigator,
+    tabs: tuple[TabState, ...],
+    timeout: float,  # noqa: ASYNC109
+) -> None:
+    """The first becomes the active one. One that is refused, or does not answer, is left blank and not a failure."""
+    first = maker.active_tab()
+    for number, state in enumerate(tabs[:MAX_TABS]):
+        tab = first if number == 0 else await maker.new_tab()
+        try:
+            await navigator.navigate_with_guards(tab, state.url, LoadState.CONTENT, timeout)
+            await _ask(tab, f"scrollTo({int(state.scroll_x)}, {int(state.scroll_y)})")
+        except PalyraError:
+            continue
+    await maker.activate(first)
+
+
+async def _state(tab: TabPage) -> TabState:
+    try:
+        x, y = await _ask(tab, _WHERE)
+        return TabState(url=tab.url, scroll_x=_whole(x), scroll_y=_whole(y))
+    except (PalyraError, TypeError, ValueError):
+        return TabState(url=tab.url)
+
+
+async def _ask(tab: TabPage, expression: str) -> Any:
+    """In our own world of the page: its scripts cannot answer in its place."""
+    if tab.dialog() is not None:
+        return None
+    world = await tab.world(tab.frame_table.main)
+    params = {"expression": expression, "contextId": world, "returnByValue": True}
+    answer = await tab.cdp.send("Runtime.evaluate", params, tab.session_id, _ASK_SECONDS)
+    return answer["result"].get("value")
+
+
+def _whole(number: object) -> int:
+    return max(0, min(_MAX_SCROLL, int(number))) if isinstance(number, int | float) else 0

@@ -1,0 +1,402 @@
+"""All tabs of one session: actions in order, each with what came of it.
+
+This is where the parts of the page layer meet: targets make tabs, every request is intercepted and judged, logs and
+downloads are kept, and a person may watch and take over.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from enum import StrEnum
+from typing import Any, Final, Self
+
+import msgspec
+
+from palyra.browser.domain.action import (
+    Action,
+    ActionOutcome,
+    ChromiumObserveSnapshot,
+    Dialog,
+    Evaluate,
+    LoadState,
+    LogEntry,
+    ObserveAsk,
+    TabView,
+)
+from palyra.browser.domain.budget import SessionMeter
+from palyra.browser.domain.cdp_messages import CdpEvent
+from palyra.browser.domain.page_address import BLANK, AddressKind, Refusal, Refusals, kind_of, shown_address
+from palyra.browser.domain.page_errors import DialogOpen, PageTimeout, SchemeRefused
+from palyra.browser.domain.page_logs import PageLogs
+from palyra.browser.domain.ports import PageActor, PageView, Redact, RequestJudge
+from palyra.browser.domain.profile import TabState
+from palyra.browser.engine.cdp_connection import BrowserEnded, CdpPipe, TargetGone
+from palyra.browser.page.in_page_script import PageScript
+from palyra.browser.tabs.download_folder import DownloadSandboxSession
+from palyra.browser.tabs.downloads import PageDownloads
+from palyra.browser.tabs.navigation import Navigator, restored_tabs, saved_tabs
+from palyra.browser.tabs.request_interception import Interception
+from palyra.browser.tabs.screencast import ScreencastView
+from palyra.browser.tabs.tab import TabBook, TabPage, shows_forbidden
+from palyra.browser.tabs.tab_actions import Done, Mark, OutcomeTeller, SessionActions, TabActions
+from palyra.browser.tabs.targets import Targets
+from palyra.clock import Clock
+from palyra.errors import PalyraError
+
+log = logging.getLogger(__name__)
+
+START_SECONDS: Final = 15.0
+# Beyond an action's own limit, before the session's order is taken from it.
+GRACE_SECONDS: Final = 2.0
+_MS: Final = 1_000.0
+
+ActorOf = Callable[[PageView], PageActor]
+
+
+class DialogPolicy(StrEnum):
+    """``wait``: a dialog stops its tab until it is answered."""
+
+    WAIT = "wait"
+    ACCEPT = "accept"
+    DISMISS = "dismiss"
+
+
+class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    allow_evaluate: bool = False
+    dialogs: DialogPolicy = DialogPolicy.WAIT
+
+
+class ChromiumPages:
+    """`SessionPages` over one Chromium. ``close`` must follow ``open`` in every case."""
+
+    def __init__(
+        self,
+        cdp: CdpPipe,
+        *,
+        judge: RequestJudge,
+        redact: Redact,
+        meter: SessionMeter,
+        clock: Clock,
+        actor_of: ActorOf,
+        script: PageScript,
+        downloads: DownloadSandboxSession | None = None,
+        settings: PageSettings | None = None,
+    ) -> None:
+        self._cdp = cdp
+        self._redact = redact
+        self._meter = meter
+        self._clock = clock
+        self._actor_of = actor_of
+        self._settings = settings or PageSettings()
+        self._actors: dict[str, PageActor] = {}
+        self._order = asyncio.Lock()
+        self._replacing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._refusals = Refusals(redact)
+        self._tabs = TabBook(meter, self._refusals)
+        self._interception = Interception(cdp, judge, self._refusals)
+        self._logs = PageLogs(meter.budget.max_log_entries, meter.budget.max_log_bytes, redact)
+        self._downloads = PageDownloads(cdp, downloads, self._refusals, redact)
+        self._script = script
+        self._targets = Targets(cdp, self, script.setup)
+        self._tab_actions = TabActions(cdp, meter, redact, allow_evaluate=self._settings.allow_evaluate)
+        self._navigator = Navigator(self._interception, self._refusals, redact)
+        self._live = ScreencastView(cdp, self.active_tab, self._quiet, clock.now_ms, redact)
+        self._teller = OutcomeTeller(self._refusals, self._logs, self._downloads, self._targets.look, redact)
+        self._actions = SessionActions(self, self._navigator, self._tab_actions)
+
+    @classmethod
+    async def open(cls, cdp: CdpPipe, **parts: Any) -> Self:
+        """Takes a browser over, with the blank page that is there already as the first tab."""
+        pages = cls(cdp, **parts)
+        try:
+            await pages._start()
+        except BaseException:
+            await pages.close()
+            raise
+        return pages
+
+    async def _start(self) -> None:
+        # Chromium does them in this order: what is attached to last is held from its first request on.
+        await asyncio.gather(self._interception.start(), self._downloads.start(), self._targets.start())
+        self._do(self._until_ended(), "the browser's end is waited for")
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                if not len(self._tabs):
+                    await self.new_tab()
+                await self.active_tab().ready.wait()
+        except TimeoutError as late:
+            raise PageTimeout(f"the browser's first page was not ready within {START_SECONDS:g} s") from late
+
+    async def close(self) -> None:
+        self._closing = True
+        self._live.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._downloads.close()
+        await self._targets.close()
+        await self._interception.close()
+        for tab in self._tabs.all():
+            tab.fail(BrowserEnded("the session was closed"))
+
+    # What a session is asked for.
+
+    async def perform(self, action: Action) -> ActionOutcome:
+        self._meter.spend_action(self._clock.monotonic())
+        timeout = self._actions.timeout(action, self._meter, self._clock.monotonic())
+        async with self._turn(timeout):
+            tab = self._acting_on(action)
+            mark = self._mark()
+            if isinstance(action, Evaluate) and not tab.load.commits:
+                # A blank document that was there before the session does not have its requests held: another is.
+                await self._navigator.navigate_with_guards(tab, BLANK, LoadState.COMMITTED, timeout)
+            try:
+                done, tab = await self._actions.do(tab, action, timeout)
+            except TargetGone:
+                if tab.tab in self._tabs:
+                    raise
+                # The page closed its own tab: what came of it is told of the next one.
+                done, tab = Done(), await self._next_tab()
+            return await self._teller.tell(tab, mark, done, self._new_tabs(mark), active=tab.tab == self._tabs.active)
+
+    async def observe(self, ask: ObserveAsk) -> ChromiumObserveSnapshot:
+        self._meter.spend_action(self._clock.monotonic())
+        budget = self._meter.budget
+        most = min(ask.max_bytes or budget.max_observe_snapshot_bytes, budget.max_observe_snapshot_bytes)
+        timeout = self._meter.timeout_ms(None, "max_action_timeout_ms", self._clock.monotonic()) / _MS
+        async with self._turn(timeout):
+            tab = self.find_tab(ask.tab)
+            self.require_no_dialog(tab)
+            seen = await self.actor(tab).observe(ask, most, budget.max_visible_text_bytes)
+            if not all(each.title_told for each in self._tabs.all()):
+                await self._targets.look()
+            return msgspec.structs.replace(
+                seen,
+                tab=tab.tab,
+                text=self._redact(seen.text),
+                url=self._view(tab).url,
+                title=self._view(tab).title,
+                tabs=self.tabs(),
+            )
+
+    def tabs(self) -> tuple[TabView, ...]:
+        return tuple(self._view(tab) for tab in self._tabs.all())
+
+    def console_log(self) -> tuple[LogEntry, ...]:
+        return self._logs.console.entries()
+
+    def network_log(self) -> tuple[LogEntry, ...]:
+        return self._logs.network.entries()
+
+    def refusals(self, since: int = 0) -> tuple[Refusal, ...]:
+        """What was refused after the first ``since``, as far as it is remembered."""
+        return self._refusals.since(since)
+
+    @property
+    def refused(self) -> int:
+        """How often something was refused in this session."""
+        return self._refusals.total
+
+    async def cookies(self) -> tuple[dict[str, object], ...]:
+        found = await self._cdp.send("Storage.getCookies")
+        shown = ("name", "domain", "path", "expires", "httpOnly", "secure", "sameSite", "session")
+        return tuple({name: each[name] for name in shown if name in each} for each in found["cookies"])
+
+    @property
+    def live(self) -> ScreencastView:
+        return self._live
+
+    def permissions(self) -> dict[str, tuple[str, ...]]:
+        return dict(self._tab_actions.granted)
+
+    async def restore_permissions(self, granted: dict[str, tuple[str, ...]]) -> None:
+        for origin, names in granted.items():
+            await self._tab_actions.set_permissions(origin, names)
+
+    async def saved_tabs(self) -> tuple[TabState, ...]:
+        async with self._order:
+            first = self.active_tab()
+            return await saved_tabs([first, *(tab for tab in self._tabs.all() if tab is not first)])
+
+    async def restore_tabs(self, tabs: tuple[TabState, ...]) -> tuple[str, ...]:
+        mark = self._refusals.total
+        timeout = self._meter.budget.max_navigation_timeout_ms / _MS
+        async with self._order:
+            await restored_tabs(self, self._navigator, tabs, timeout)
+        return tuple(refusal.line for refusal in self._refusals.since(mark) if refusal.document)
+
+    # Its tabs, for those who act on them.
+
+    def active_tab(self) -> TabPage:
+        return self._tabs.find("")
+
+    def find_tab(self, tab: str) -> TabPage:
+        return self._tabs.find(tab)
+
+    def all_tabs(self) -> tuple[TabPage, ...]:
+        return self._tabs.all()
+
+    def actor(self, tab: TabPage) -> PageActor:
+        if tab.tab not in self._actors:
+            self._actors[tab.tab] = self._actor_of(tab)
+        return self._actors[tab.tab]
+
+    def require_no_dialog(self, tab: TabPage) -> None:
+        dialog = tab.dialog()
+        if dialog is not None:
+            text = self._redact(dialog.message)
+            raise DialogOpen(f"tab {tab.tab} shows a dialog ({dialog.kind}): {text[:200]!r}", kind=dialog.kind)
+
+    async def new_tab(self) -> TabPage:
+        """A blank one, ready to be used."""
+        self._tabs.require_room()
+        made = await self._cdp.send("Target.createTarget", {"url": BLANK})
+        tab = self._targets.tab_of(str(made["targetId"]))
+        if tab is None:
+            raise TargetGone("the new tab went away at once")
+        await tab.ready.wait()
+        return tab
+
+    async def activate(self, tab: TabPage) -> None:
+        self._tabs.active = tab.tab
+        await self._cdp.send("Target.activateTarget", {"targetId": tab.target_id})
+        await self._live.follow()
+
+    async def end_tab(self, tab: TabPage) -> None:
+        """Without asking the page, which may not want to go."""
+        if len(self._tabs) == 1:
+            await self.activate(await self.new_tab())
+        await self._cdp.send("Target.closeTarget", {"targetId": tab.target_id})
+        with suppress(TargetGone):
+            await tab.until(lambda: tab.failure is not None, START_SECONDS)
+
+    # What targets and tabs tell.
+
+    def tab_came(self, target_id: str, session_id: str, opener_target: str) -> TabPage | None:
+        opener = self._targets.tab_of(opener_target)
+        by, told_by = opener.tab if opener is not None else "", self._script.binding
+        return self._tabs.came(lambda name: TabPage(self._cdp, name, target_id, session_id, self, by, binding=told_by))
+
+    def tab_went(self, tab: TabPage) -> None:
+        self._actors.pop(tab.tab, None)
+        was_active = self._tabs.active == tab.tab
+        self._tabs.went(tab)
+        if was_active and not self._closing:
+            self._do(self._next_tab(), "another tab is made active")
+
+    def setup(self) -> tuple[tuple[str, dict[str, Any]], ...]:
+        viewport = self._tab_actions.viewport
+        return (("Emulation.setDeviceMetricsOverride", viewport),) if viewport else ()
+
+    def heard(self, tab: TabPage | None, event: CdpEvent) -> None:
+        name = tab.tab if tab is not None else ""
+        self._logs.heard(event.method, event.params, name, self._clock.now_ms())
+        self._downloads.heard(event)
+        self._live.heard(tab, event)
+        if event.method == "Network.webSocketCreated":
+            url = str(event.params["url"])
+            code = self._interception.look_at(url, tab.target_id if tab is not None else "")
+            self._logs.socket(url, code or "opened", name, self._clock.now_ms())
+        elif event.method == "Network.requestWillBeSent" and event.params.get("type") == "Prefetch":
+            self._interception.look_at(str(event.params["request"]["url"]), str(event.params.get("frameId", "")))
+
+    def committed(self, tab: TabPage, url: str, loader_id: str) -> None:
+        if shows_forbidden(url):
+            refused = SchemeRefused(f"a tab may not show {shown_address(self._redact(url))!r}")
+            self._refusals.add(url, refused, frame=tab.target_id, document=True)
+            self._do(self._leave(tab), "a tab leaves what it may not show")
+        elif kind_of(url) is AddressKind.WEB and not self._interception.was_judged(loader_id):
+            # It came from a cache or a worker of the site's: it passed no interception, and is judged now.
+            self._do(self._judge_shown(tab, url), "a shown document is judged")
+
+    def dialog_opened(self, tab: TabPage, dialog: Dialog) -> Dialog | None:
+        if self._settings.dialogs is DialogPolicy.WAIT:
+            return dialog
+        accept = self._settings.dialogs is DialogPolicy.ACCEPT
+        self._cdp.post("Page.handleJavaScriptDialog", {"accept": accept}, tab.session_id)
+        answered = {"type": "dialog", "args": [{"value": f"{dialog.kind}: {dialog.message}"}]}
+        self._logs.said(answered, tab.tab, self._clock.now_ms())
+        return None
+
+    # Within.
+
+    @asynccontextmanager
+    async def _turn(self, timeout: float) -> AsyncIterator[None]:  # noqa: ASYNC109
+        """One at a time, in the order of asking; while a person has the session, none."""
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            await self._live.agents_turn(max(0.0, deadline - self._clock.monotonic()))
+            async with self._order:
+                # Somebody may have taken it over while this one waited for its turn.
+                if self._live.taken_by:
+                    continue
+                try:
+                    async with asyncio.timeout(timeout + GRACE_SECONDS):
+                        yield
+                except TimeoutError as late:
+                    raise PageTimeout(f"the page did not do it within {timeout:.1f} s") from late
+                return
+
+    async def _quiet(self) -> None:
+        async with self._order:
+            return
+
+    def _acting_on(self, action: Action) -> TabPage:
+        tab = self.find_tab(action.tab)
+        if not self._actions.goes_past_dialogs(action):
+            self.require_no_dialog(tab)
+        return tab
+
+    def _mark(self) -> Mark:
+        return Mark(
+            refusals=self._refusals.total,
+            console=self._logs.console.total,
+            downloads=len(self._downloads.begun),
+            tabs=self._tabs.given,
+        )
+
+    def _new_tabs(self, mark: Mark) -> tuple[TabPage, ...]:
+        return self._tabs.since(mark.tabs)
+
+    def _view(self, tab: TabPage) -> TabView:
+        return self._teller.view(tab, active=tab.tab == self._tabs.active)
+
+    async def _next_tab(self) -> TabPage:
+        """The active one, after the one that was it has gone; a blank one where there is no other."""
+        async with self._replacing:
+            if not len(self._tabs):
+                await self.new_tab()
+            await self.activate(self.active_tab())
+            return self.active_tab()
+
+    async def _leave(self, tab: TabPage) -> None:
+        await self._cdp.send("Page.navigate", {"url": BLANK}, tab.session_id)
+
+    async def _judge_shown(self, tab: TabPage, url: str) -> None:
+        try:
+            await self._interception.judge_document(url, frame=tab.target_id)
+        except PalyraError:
+            await self._leave(tab)
+
+    async def _until_ended(self) -> None:
+        """Nobody waits for a tab of a browser that is gone."""
+        await self._cdp.closed.wait()
+        why = self._cdp.failure or BrowserEnded("Chromium ended")
+        for tab in self._tabs.all():
+            tab.fail(why)
+
+    def _do(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(_quietly(work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _quietly(work: Any) -> None:
+    try:
+        await work
+    except PalyraError as problem:
+        log.info("a tab could not be dealt with: %s", problem.message)

@@ -1,0 +1,391 @@
+"""One tab: its frames, how far its document has come, its dialog, and waiting for any of that to change."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from palyra.browser.domain.action import Dialog, LoadState, TabView
+from palyra.browser.domain.budget import BudgetSpent, SessionMeter
+from palyra.browser.domain.cdp_messages import CdpEvent, CommandRefused
+from palyra.browser.domain.document_state import FrameTable, PageLoad
+from palyra.browser.domain.page_address import AddressKind, Refusals, kind_of
+from palyra.browser.domain.page_errors import DocumentGone, PageTimeout, TabCrashed, UnknownTab
+from palyra.browser.domain.ports import FrameView
+from palyra.browser.engine.cdp_connection import CdpPipe, TargetGone
+from palyra.browser.page.in_page_script import WORLD_NAME
+from palyra.errors import LimitExceeded, PalyraError
+
+# A navigation that a page asked for starts within this, or was none: a link to another program, for example.
+START_GRACE_SECONDS: Final = 0.25
+# The pipe's own deadline for a command that has one here: later than that, so that it is never the first.
+LATER_SECONDS: Final = 1.0
+_MAX_MESSAGE_CHARS: Final = 2_048
+_KINDS: Final = ("alert", "confirm", "prompt", "beforeunload")
+
+
+class TabWatcher(Protocol):
+    """What the session wants to know of its tabs."""
+
+    def committed(self, tab: "TabPage", url: str, loader_id: str) -> None:
+        """The tab shows another document."""
+
+    def dialog_opened(self, tab: "TabPage", dialog: Dialog) -> Dialog | None:
+        """The dialog that is to be waited for; None when it was answered at once."""
+
+
+class TabPage:
+    """`PageView` of one tab. Fed with the events of its sessions by whoever attached to them."""
+
+    def __init__(
+        self,
+        cdp: CdpPipe,
+        tab: str,
+        target_id: str,
+        session_id: str,
+        watcher: TabWatcher,
+        opener: str = "",
+        *,
+        binding: str = "",
+    ) -> None:
+        self._cdp = cdp
+        self.tab = tab
+        self.target_id = target_id
+        self.session_id = session_id
+        self.opener = opener
+        self.title = ""
+        # Whether the page itself has told its title: then every change of it is told too.
+        self.title_told = False
+        # Where it wanted to go, when it shows that this failed.
+        self.unreachable = ""
+        self.load = PageLoad()
+        self.frame_table = FrameTable(target_id, session_id)
+        self.failure: PalyraError | None = None
+        self.crashed = False
+        self.ready = asyncio.Event()
+        self._watcher = watcher
+        self._binding = binding
+        self._dialog: Dialog | None = None
+        # Our isolated world in the document of a frame, by session and frame.
+        self._worlds: dict[tuple[str, str], int] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._dialogs: set[asyncio.Future[None]] = set()
+
+    # What others see of it.
+
+    @property
+    def cdp(self) -> CdpPipe:
+        return self._cdp
+
+    @property
+    def url(self) -> str:
+        return self.frame_table.main.url
+
+    def view(self, *, active: bool) -> TabView:
+        url = self.unreachable or self.url
+        return TabView(tab=self.tab, url=url, title=self.title, active=active, opener=self.opener)
+
+    def frames(self) -> tuple[FrameView, ...]:
+        return self.frame_table.views()
+
+    async def world(self, frame: FrameView) -> int:
+        key = (frame.session_id, frame.frame_id)
+        self._require_same(frame)
+        known = self._worlds.get(key)
+        if known is not None:
+            return known
+        params = {"frameId": frame.frame_id, "worldName": WORLD_NAME}
+        try:
+            made = await self._cdp.send("Page.createIsolatedWorld", params, frame.session_id)
+        except (CommandRefused, TargetGone) as gone:
+            raise DocumentGone("the frame went away") from gone
+        self._require_same(frame)
+        self._worlds[key] = int(made["executionContextId"])
+        return self._worlds[key]
+
+    def dialog(self) -> Dialog | None:
+        return self._dialog
+
+    def dialog_opened(self) -> "asyncio.Future[None]":
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._dialog is not None:
+            opened.set_result(None)
+        else:
+            self._dialogs.add(opened)
+            opened.add_done_callback(self._dialogs.discard)
+        return opened
+
+    async def settle(self, timeout: float, *, answered: bool = False) -> None:  # noqa: ASYNC109  one deadline for all
+        deadline = time.monotonic() + timeout
+        try:
+            if not answered:
+                await self.answered(timeout)
+            if self.load.requested:
+                await self.until(lambda: not self.load.requested, min(START_GRACE_SECONDS, _left(deadline)))
+        except LimitExceeded:
+            # The page is busy, or what it asked for was no navigation.
+            self.load.requested = False
+        if not self.load.moving:
+            return
+        commits = self.load.commits
+        try:
+            await self.until(lambda: self.load.commits > commits or not self.load.moving, _left(deadline))
+            if self.load.commits > commits:
+                await self.until(lambda: self.load.has_reached(LoadState.CONTENT), _left(deadline))
+        except PageTimeout:
+            # It goes on; the outcome says that the page is still loading.
+            return
+
+    # Waiting.
+
+    def failed(self) -> PalyraError | None:
+        if self.failure is None and self.crashed:
+            return TabCrashed(f"the page in tab {self.tab} crashed", tab=self.tab)
+        return self.failure
+
+    async def until(self, holds: Callable[[], bool], timeout: float) -> None:  # noqa: ASYNC109
+        """Until it holds or a dialog is open, which stops everything else. Raises when the tab is gone."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not holds() and self._dialog is None:
+                    failure = self.failed()
+                    if failure is not None:
+                        raise failure.with_traceback(None)
+                    await self._change()
+        except TimeoutError as late:
+            raise PageTimeout(f"tab {self.tab} was waited for {timeout:.1f} s", tab=self.tab) from late
+
+    async def ask(self, method: str, params: dict[str, Any], timeout: float) -> dict[str, Any] | None:  # noqa: ASYNC109
+        """The answer to a command, or None when a dialog opened first: then it is answered much later, to nobody."""
+        asked = self._cdp.ask(method, params, self.session_id, timeout + LATER_SECONDS)
+        asked.add_done_callback(lambda _: self.changed())
+        try:
+            await self.until(asked.done, timeout)
+            return asked.result() if asked.done() else None
+        finally:
+            asked.cancel()
+
+    async def answered(self, timeout: float) -> None:  # noqa: ASYNC109
+        """Until the page's process has done what it was told before, or a dialog stops it."""
+        await self.ask("Page.enable", {}, timeout)
+
+    async def _change(self) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
+
+    def changed(self) -> None:
+        for waiting in tuple(self._waiting):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def fail(self, why: PalyraError) -> None:
+        """It is gone; whoever waits for it is told."""
+        if self.failure is None:
+            self.failure = why
+        self._dialog = None
+        self.ready.set()
+        self.changed()
+
+    # Events, in the order in which Chromium sent them.
+
+    def heard(self, event: CdpEvent) -> None:
+        handler = _HANDLERS.get(event.method)
+        if handler is not None:
+            handler(self, event.params, event.session_id)
+            self.changed()
+
+    def session_gone(self, session_id: str) -> None:
+        self.frame_table.session_gone(session_id)
+        self._worlds = {key: value for key, value in self._worlds.items() if key[0] != session_id}
+        self.changed()
+
+    def _is_main(self, params: dict[str, Any]) -> bool:
+        return bool(params.get("frameId") == self.target_id)
+
+    def _frame_attached(self, params: dict[str, Any], session_id: str) -> None:
+        self.frame_table.attached(str(params["frameId"]), str(params["parentFrameId"]), session_id)
+
+    def _frame_navigated(self, params: dict[str, Any], session_id: str) -> None:
+        frame = self.frame_table.navigated(params["frame"], session_id)
+        if frame is None:
+            return
+        self._worlds = {key: value for key, value in self._worlds.items() if key[1] != frame.frame_id}
+        if frame.frame_id == self.target_id:
+            self.crashed = False
+            self.title = ""
+            self.title_told = False
+            self.unreachable = str(params["frame"].get("unreachableUrl", ""))
+            self.load.committed(frame.loader_id, restored=params.get("type") == "BackForwardCacheRestore")
+            self._watcher.committed(self, frame.url, frame.loader_id)
+
+    def _within_document(self, params: dict[str, Any], _: str) -> None:
+        self.frame_table.moved_within(str(params["frameId"]), str(params["url"]))
+        if self._is_main(params):
+            self.load.moved_within()
+
+    def _frame_detached(self, params: dict[str, Any], _: str) -> None:
+        self.frame_table.detached(str(params["frameId"]), str(params.get("reason", "remove")))
+
+    def _requested(self, params: dict[str, Any], _: str) -> None:
+        # One that opens another tab, or only a file, changes nothing here.
+        if self._is_main(params) and params.get("disposition") == "currentTab":
+            self.load.asked()
+
+    def _started(self, params: dict[str, Any], _: str) -> None:
+        if self._is_main(params):
+            self.load.started(str(params["loaderId"]), str(params.get("navigationType", "")))
+
+    def _lifecycle(self, params: dict[str, Any], _: str) -> None:
+        if self._is_main(params):
+            self.load.reached(str(params["loaderId"]), str(params["name"]))
+
+    def _stopped(self, params: dict[str, Any], _: str) -> None:
+        if self._is_main(params):
+            self.load.stopped()
+
+    def _response(self, params: dict[str, Any], _: str) -> None:
+        if self._is_main(params) and params.get("type") == "Document":
+            self.load.answered(str(params.get("loaderId", "")), int(params["response"].get("status", 0)))
+
+    def _opening(self, params: dict[str, Any], _: str) -> None:
+        kind = str(params.get("type", ""))
+        dialog = Dialog(
+            kind=kind if kind in _KINDS else "alert",  # type: ignore[arg-type]
+            message=str(params.get("message", ""))[:_MAX_MESSAGE_CHARS],
+            default_text=str(params.get("defaultPrompt", ""))[:_MAX_MESSAGE_CHARS],
+        )
+        self._dialog = self._watcher.dialog_opened(self, dialog)
+        if self._dialog is not None:
+            for waiting in tuple(self._dialogs):
+                if not waiting.done():
+                    waiting.set_result(None)
+
+    def _closed(self, params: dict[str, Any], _: str) -> None:
+        if self._dialog is not None and self._dialog.kind == "beforeunload" and not params.get("result"):
+            self.load.abandoned()
+        self._dialog = None
+
+    def _target_crashed(self, _: dict[str, Any], session_id: str) -> None:
+        if session_id == self.session_id:
+            self.crashed = True
+            self._dialog = None
+            self._worlds.clear()
+            self.load.abandoned()
+
+    def _context_created(self, params: dict[str, Any], session_id: str) -> None:
+        context = params["context"]
+        if context.get("name") == WORLD_NAME:
+            frame_id = str(context.get("auxData", {}).get("frameId", ""))
+            self._worlds[(session_id, frame_id)] = int(context["id"])
+
+    def _told(self, params: dict[str, Any], session_id: str) -> None:
+        """The title, by the page's own process: of the document that is shown, or of none."""
+        teller = params.get("executionContextId")
+        # Of a popup's first document the world stays when another comes into its window, and is not told of again.
+        shown = self._worlds.get((self.session_id, self.target_id), teller)
+        if params["name"] == self._binding and (session_id, teller) == (self.session_id, shown):
+            self.title, self.title_told = str(params.get("payload", "")), True
+
+    def _context_destroyed(self, params: dict[str, Any], session_id: str) -> None:
+        gone = params.get("executionContextId")
+        self._worlds = {k: v for k, v in self._worlds.items() if k[0] != session_id or v != gone}
+
+    def _contexts_cleared(self, _: dict[str, Any], session_id: str) -> None:
+        self._worlds = {key: value for key, value in self._worlds.items() if key[0] != session_id}
+
+    def _require_same(self, frame: FrameView) -> None:
+        now = self.frame_table.get(frame.frame_id)
+        if now is None or (now.loader_id, now.session_id) != (frame.loader_id, frame.session_id):
+            raise DocumentGone("the frame shows another document now")
+
+
+def shows_forbidden(url: str) -> bool:
+    """Whether a tab has come to something that no tab may show."""
+    return kind_of(url) in (AddressKind.INSIDE, AddressKind.FORBIDDEN) and not url.startswith("chrome-error:")
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+_HANDLERS: Final[dict[str, Callable[[TabPage, dict[str, Any], str], None]]] = {
+    "Page.frameAttached": TabPage._frame_attached,
+    "Page.frameNavigated": TabPage._frame_navigated,
+    "Page.navigatedWithinDocument": TabPage._within_document,
+    "Page.frameDetached": TabPage._frame_detached,
+    "Page.frameRequestedNavigation": TabPage._requested,
+    "Page.frameStartedNavigating": TabPage._started,
+    "Page.lifecycleEvent": TabPage._lifecycle,
+    "Page.frameStoppedLoading": TabPage._stopped,
+    "Network.responseReceived": TabPage._response,
+    "Page.javascriptDialogOpening": TabPage._opening,
+    "Page.javascriptDialogClosed": TabPage._closed,
+    "Inspector.targetCrashed": TabPage._target_crashed,
+    "Runtime.bindingCalled": TabPage._told,
+    "Runtime.executionContextCreated": TabPage._context_created,
+    "Runtime.executionContextDestroyed": TabPage._context_destroyed,
+    "Runtime.executionContextsCleared": TabPage._contexts_cleared,
+}
+
+
+# The tabs a session has: their names, which is the active one, and how many there may be.
+
+
+class TabBook:
+    """Names are given once: what a caller knows of a tab that is gone never means another."""
+
+    def __init__(self, meter: SessionMeter, refusals: Refusals) -> None:
+        self._meter = meter
+        self._refusals = refusals
+        self._tabs: dict[str, TabPage] = {}
+        self.active = ""
+        self.given = 0
+
+    def __len__(self) -> int:
+        return len(self._tabs)
+
+    def __contains__(self, tab: str) -> bool:
+        return tab in self._tabs
+
+    def all(self) -> tuple[TabPage, ...]:
+        return tuple(self._tabs.values())
+
+    def since(self, given: int) -> tuple[TabPage, ...]:
+        """Those that came after so many had been given."""
+        return tuple(tab for tab in self._tabs.values() if int(tab.tab[1:]) > given)
+
+    def find(self, tab: str) -> TabPage:
+        """By its name; without one, the active tab."""
+        found = self._tabs.get(tab or self.active)
+        if found is None:
+            raise UnknownTab(f"there is no tab {tab[:32]!r}", tabs=list(self._tabs))
+        return found
+
+    def require_room(self) -> None:
+        if len(self._tabs) >= self._meter.budget.max_tabs_per_session:
+            raise BudgetSpent(f"the session has {len(self._tabs)} tabs", hint="close a tab first")
+
+    def came(self, make: Callable[[str], TabPage]) -> TabPage | None:
+        """None, and recorded as refused, where there is no room."""
+        try:
+            self._meter.open_tab()
+        except BudgetSpent as spent:
+            self._refusals.add("popup", spent)
+            return None
+        self.given += 1
+        tab = make(f"t{self.given}")
+        self._tabs[tab.tab] = tab
+        self.active = self.active or tab.tab
+        return tab
+
+    def went(self, tab: TabPage) -> None:
+        """The active one is then its opener, or the newest."""
+        if self._tabs.pop(tab.tab, None) is None:
+            return
+        self._meter.close_tab()
+        if self.active == tab.tab:
+            self.active = tab.opener if tab.opener in self._tabs else next(reversed(self._tabs), "")

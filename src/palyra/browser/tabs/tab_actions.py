@@ -1,0 +1,396 @@
+"""What is done to a tab as a whole: its size, its permissions, its dialog, scripts, printing, a clean slate."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from palyra.browser.domain import action as does
+from palyra.browser.domain.action import (
+    Action,
+    ActionOutcome,
+    BadAction,
+    Dialog,
+    Evaluate,
+    ExportPdf,
+    HandleDialog,
+    LoadState,
+    SetPermissions,
+    SetViewport,
+    TabView,
+)
+from palyra.browser.domain.budget import SessionMeter, TooLarge
+from palyra.browser.domain.cdp_messages import CommandRefused
+from palyra.browser.domain.page_address import Refusals, origin_of, require_tab_address, shown_address
+from palyra.browser.domain.page_errors import DocumentGone, EvaluateDenied, NoDialog, ScriptFailed, UnknownPermission
+from palyra.browser.domain.page_logs import PageLogs, exception_text
+from palyra.browser.domain.ports import Made, PageActor, Redact
+from palyra.browser.engine.cdp_connection import CdpPipe
+from palyra.browser.tabs.downloads import PageDownloads
+from palyra.browser.tabs.navigation import Navigator
+from palyra.browser.tabs.tab import TabPage
+from palyra.errors import PalyraError
+
+# Beyond these a page cannot be drawn in the memory that Chromium has.
+MAX_VIEWPORT_SIDE: Final = 4_096
+MIN_VIEWPORT_SIDE: Final = 64
+MAX_SCALE: Final = 4.0
+MIN_SCALE: Final = 0.25
+# Ours on the left, Chromium's on the right: only what a page can be given without reaching past its fences.
+PERMISSIONS: Final = {
+    "geolocation": "geolocation",
+    "notifications": "notifications",
+    "clipboard-read": "clipboardReadWrite",
+    "clipboard-write": "clipboardSanitizedWrite",
+    "camera": "videoCapture",
+    "microphone": "audioCapture",
+    "midi": "midi",
+    "background-sync": "backgroundSync",
+    "persistent-storage": "durableStorage",
+    "storage-access": "storageAccess",
+    "sensors": "sensors",
+    "idle-detection": "idleDetection",
+    "wake-lock": "wakeLockScreen",
+}
+# What Chromium says when a page was left while a script ran in it.
+_GONE: Final = ("navigated or closed", "context was destroyed", "find context")
+_CHUNK_BYTES: Final = 256 * 1024
+_SHOWN_ERROR_CHARS: Final = 500
+
+
+class TabActions:
+    def __init__(self, cdp: CdpPipe, meter: SessionMeter, redact: Redact, *, allow_evaluate: bool) -> None:
+        self._cdp = cdp
+        self._meter = meter
+        self._redact = redact
+        self._allow_evaluate = allow_evaluate
+        self.viewport: dict[str, Any] | None = None
+        self.granted: dict[str, tuple[str, ...]] = {}
+
+    async def set_viewport(self, action: SetViewport, tabs: tuple[TabPage, ...]) -> None:
+        """For the whole session: tabs that come later have it too."""
+        sides = (action.width, action.height)
+        if not all(MIN_VIEWPORT_SIDE <= side <= MAX_VIEWPORT_SIDE for side in sides):
+            raise BadAction(f"a viewport has {MIN_VIEWPORT_SIDE} to {MAX_VIEWPORT_SIDE} pixels on each side")
+        if not MIN_SCALE <= action.scale <= MAX_SCALE:
+            raise BadAction(f"a scale is from {MIN_SCALE} to {MAX_SCALE}")
+        self.viewport = {
+            "width": action.width,
+            "height": action.height,
+            "deviceScaleFactor": action.scale,
+            "mobile": False,
+        }
+        for tab in tabs:
+            await self._cdp.send("Emulation.setDeviceMetricsOverride", self.viewport, tab.session_id)
+
+    async def set_permissions(self, origin: str, grant: tuple[str, ...]) -> None:
+        if origin_of(origin) != origin.lower().rstrip("/"):
+            raise BadAction(f"{shown_address(origin)!r} is not an origin such as https://example.com")
+        unknown = [name for name in grant if name not in PERMISSIONS]
+        if unknown:
+            raise UnknownPermission(f"{unknown[0][:64]!r} cannot be granted", known=sorted(PERMISSIONS))
+        names = sorted({PERMISSIONS[name] for name in grant})
+        await self._cdp.send("Browser.grantPermissions", {"origin": origin_of(origin), "permissions": names})
+        if grant:
+            self.granted[origin_of(origin)] = grant
+        else:
+            self.granted.pop(origin_of(origin), None)
+
+    async def permissions(self, action: SetPermissions) -> None:
+        await self.set_permissions(action.origin, action.grant)
+
+    async def handle_dialog(self, tab: TabPage, action: HandleDialog) -> None:
+        if tab.dialog() is None:
+            raise NoDialog(f"no dialog is open in tab {tab.tab}", tab=tab.tab)
+        self._meter.require("max_type_input_bytes", len(action.text.encode()))
+        params: dict[str, Any] = {"accept": action.accept}
+        if action.text:
+            params["promptText"] = action.text
+        await self._cdp.send("Page.handleJavaScriptDialog", params, tab.session_id)
+
+    async def export_pdf(self, tab: TabPage, action: ExportPdf, timeout: float) -> Made:  # noqa: ASYNC109
+        params = {"landscape": action.landscape, "printBackground": True, "transferMode": "ReturnAsStream"}
+        async with asyncio.timeout(timeout):
+            printed = await self._cdp.send("Page.printToPDF", params, tab.session_id, timeout)
+        stream = {"handle": printed["stream"]}
+        content = bytearray()
+        try:
+            while True:
+                part = await self._cdp.send("IO.read", {**stream, "size": _CHUNK_BYTES}, tab.session_id)
+                data = str(part.get("data", ""))
+                content += base64.b64decode(data) if part.get("base64Encoded") else data.encode()
+                self._meter.require("max_screenshot_bytes", len(content))
+                if part.get("eof"):
+                    return Made(content=bytes(content), media_type="application/pdf")
+        finally:
+            self._cdp.post("IO.close", stream, tab.session_id)
+
+    async def evaluate(self, tab: TabPage, action: Evaluate, timeout: float) -> str:  # noqa: ASYNC109
+        """The JSON text of what the script returned."""
+        if not self._allow_evaluate:
+            raise EvaluateDenied("scripts are not allowed in this session")
+        self._meter.require("max_type_input_bytes", len(action.expression.encode()))
+        params = {
+            "expression": action.expression,
+            "awaitPromise": True,
+            "returnByValue": True,
+            "userGesture": True,
+            "timeout": int(timeout * 1000),
+        }
+        try:
+            answer = await tab.ask("Runtime.evaluate", params, timeout)
+        except CommandRefused as refused:
+            if any(word in refused.details["cdp_message"] for word in _GONE):
+                raise DocumentGone("the page went away while the script ran") from refused
+            raise ScriptFailed("what the script returned has no JSON form") from refused
+        if answer is None:
+            # A dialog: the script goes on when that was answered.
+            return ""
+        if "exceptionDetails" in answer:
+            text = self._redact(exception_text(answer["exceptionDetails"]))
+            raise ScriptFailed(f"the script failed: {text[:_SHOWN_ERROR_CHARS]}")
+        value = answer["result"].get("value")
+        text = self._redact(json.dumps(value, ensure_ascii=False))
+        if len(text.encode()) > self._meter.budget.max_response_bytes:
+            raise TooLarge(
+                "the script returned more than a reply may have",
+                field="max_response_bytes",
+                limit=self._meter.budget.max_response_bytes,
+            )
+        return text
+
+    async def clear_state(self, tab: TabPage) -> None:
+        """Everything that any site has stored in this browser. The tab must show no site: it would store again."""
+        await self._cdp.send("Storage.clearCookies", {})
+        await self._cdp.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"}, tab.session_id)
+        await self._cdp.send("Network.clearBrowserCache", {}, tab.session_id)
+        await self._cdp.send("Browser.resetPermissions", {})
+        self.granted.clear()
+
+
+# Which part does which action: navigations, tabs, the tab as a whole, or the actor of its elements.
+
+_MS: Final = 1_000.0
+# A dialog stops what a page does, not what is done with its tab.
+_PAST_DIALOGS: Final = (does.HandleDialog, does.CloseTab, does.SwitchTab, does.OpenTab, does.ResetState)
+_SLOW: Final = (
+    does.Navigate,
+    does.Back,
+    does.Forward,
+    does.Reload,
+    does.OpenTab,
+    does.WaitFor,
+    does.HandleDialog,
+    does.ResetState,
+    does.ExportPdf,
+)
+_ELEMENT: Final = (
+    does.Click,
+    does.DoubleClick,
+    does.Hover,
+    does.Drag,
+    does.Type,
+    does.Press,
+    does.Select,
+    does.SetFileInput,
+    does.Scroll,
+    does.WaitFor,
+    does.Screenshot,
+)
+
+
+class TabSet(Protocol):
+    def find_tab(self, tab: str) -> TabPage: ...
+
+    def all_tabs(self) -> tuple[TabPage, ...]: ...
+
+    def actor(self, tab: TabPage) -> PageActor: ...
+
+    async def new_tab(self) -> TabPage: ...
+
+    async def activate(self, tab: TabPage) -> None: ...
+
+    async def end_tab(self, tab: TabPage) -> None: ...
+
+    def active_tab(self) -> TabPage: ...
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    made: Made = Made()
+    value_json: str = ""
+
+
+class SessionActions:
+    def __init__(self, tabs: TabSet, navigator: Navigator, whole: TabActions) -> None:
+        self._tabs = tabs
+        self._navigator = navigator
+        self._whole = whole
+
+    def goes_past_dialogs(self, action: Action) -> bool:
+        return isinstance(action, _PAST_DIALOGS)
+
+    def timeout(self, action: Action, meter: SessionMeter, now: float) -> float:
+        field = "max_navigation_timeout_ms" if isinstance(action, _SLOW) else "max_action_timeout_ms"
+        return meter.timeout_ms(action.timeout_ms, field, now) / _MS
+
+    async def do(self, tab: TabPage, action: Action, timeout: float) -> tuple[Done, TabPage]:  # noqa: ASYNC109
+        """What it made, and the tab that is told of afterwards."""
+        if isinstance(action, _ELEMENT):
+            return Done(made=await self._tabs.actor(tab).perform(action, timeout)), tab
+        match action:
+            case does.Navigate():
+                await self._navigator.navigate_with_guards(tab, action.url, action.wait, timeout)
+            case does.Back():
+                await self._navigator.go(tab, -1, action.wait, timeout)
+            case does.Forward():
+                await self._navigator.go(tab, 1, action.wait, timeout)
+            case does.Reload():
+                await self._navigator.reload(tab, action.wait, timeout)
+            case does.HandleDialog():
+                await self._whole.handle_dialog(tab, action)
+                await tab.settle(timeout)
+            case does.OpenTab() | does.SwitchTab() | does.CloseTab() | does.ResetState():
+                return Done(), await self._tab(tab, action, timeout)
+            case does.SetViewport():
+                await self._whole.set_viewport(action, self._tabs.all_tabs())
+            case does.SetPermissions():
+                await self._whole.permissions(action)
+            case does.ExportPdf():
+                return Done(made=await self._whole.export_pdf(tab, action, timeout)), tab
+            case does.Evaluate():
+                return Done(value_json=await self._whole.evaluate(tab, action, timeout)), tab
+        return Done(), tab
+
+    async def _tab(self, tab: TabPage, action: Any, timeout: float) -> TabPage:  # noqa: ASYNC109
+        match action:
+            case does.OpenTab():
+                if action.url:
+                    # Refused before there is a tab for it.
+                    require_tab_address(action.url)
+                opened = await self._tabs.new_tab()
+                await self._tabs.activate(opened)
+                if action.url:
+                    await self._navigator.navigate_with_guards(opened, action.url, does.LoadState.LOADED, timeout)
+                return opened
+            case does.SwitchTab():
+                if not action.tab:
+                    raise BadAction("say which tab to switch to")
+                await self._tabs.activate(tab)
+                return tab
+            case does.CloseTab():
+                await self._tabs.end_tab(tab)
+                return self._tabs.active_tab()
+            case _:
+                return await self._reset(timeout)
+
+    async def _reset(self, timeout: float) -> TabPage:  # noqa: ASYNC109
+        """The old tabs go first: what a page does while it ends is cleared with the rest."""
+        before = self._tabs.all_tabs()
+        last = before[-1]
+        for tab in before[:-1]:
+            await self._tabs.end_tab(tab)
+        fresh = await self._tabs.new_tab() if len(before) == 1 else None
+        if fresh is not None:
+            await self._tabs.activate(fresh)
+            await self._tabs.end_tab(last)
+        else:
+            fresh = last
+            await self._navigator.navigate_with_guards(fresh, "about:blank", does.LoadState.LOADED, timeout)
+        await self._whole.clear_state(fresh)
+        return fresh
+
+
+# What is told after an action: where the tab is now, and everything that happened since the action began.
+
+# How long an outcome waits for a popup to have its address, and for a download to end.
+NEWS_SECONDS: Final = 1.0
+# And for a document that has just come to tell its title, or that it has none.
+TITLE_SECONDS: Final = 0.25
+MAX_CONSOLE_ERRORS: Final = 10
+MAX_REFUSED: Final = 20
+_MAX_LINE_CHARS: Final = 300
+_MAX_TITLE_CHARS: Final = 512
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there was of each when an action began."""
+
+    refusals: int
+    console: int
+    downloads: int
+    tabs: int
+
+
+class OutcomeTeller:
+    def __init__(
+        self,
+        refusals: Refusals,
+        logs: PageLogs,
+        downloads: PageDownloads,
+        look: Callable[[], Awaitable[None]],
+        redact: Redact,
+    ) -> None:
+        self._look = look
+        self._refusals = refusals
+        self._logs = logs
+        self._downloads = downloads
+        self._redact = redact
+
+    async def tell(
+        self, tab: TabPage, mark: Mark, done: Done, new_tabs: tuple[TabPage, ...], *, active: bool
+    ) -> ActionOutcome:
+        for each in new_tabs:
+            await self._arrived(each)
+        if self._downloads.busy:
+            await self._downloads.settled(NEWS_SECONDS)
+        if not all(each.title_told for each in (tab, *new_tabs)):
+            with suppress(PalyraError):
+                await tab.until(lambda: tab.title_told or tab.load.has_reached(LoadState.CONTENT), TITLE_SECONDS)
+            with suppress(PalyraError):
+                await self._look()
+        shown = self.view(tab, active=active)
+        errors = [text[:_MAX_LINE_CHARS] for text in self._logs.errors(mark.console)]
+        refused = list(dict.fromkeys(each.line for each in self._refusals.since(mark.refusals)))
+        return ActionOutcome(
+            tab=tab.tab,
+            url=shown.url,
+            title=shown.title,
+            status=tab.load.status,
+            loading=tab.load.busy,
+            dialog=self._dialog(tab.dialog()),
+            new_tabs=tuple(self.view(each, active=False) for each in new_tabs),
+            downloads=tuple(self._downloads.begun[mark.downloads :]),
+            console_errors=tuple(errors[-MAX_CONSOLE_ERRORS:]),
+            refused=tuple(refused[:MAX_REFUSED]),
+            content=done.made.content,
+            media_type=done.made.media_type,
+            value_json=done.value_json,
+        )
+
+    def view(self, tab: TabPage, *, active: bool) -> TabView:
+        plain = tab.view(active=active)
+        return msgspec.structs.replace(plain, url=self._shown(plain.url), title=self._titled(plain.title))
+
+    async def _arrived(self, tab: TabPage) -> None:
+        """A popup's address is known when it has committed."""
+        try:
+            await tab.until(lambda: tab.ready.is_set() and not tab.load.moving, NEWS_SECONDS)
+        except PalyraError:
+            return
+
+    def _dialog(self, dialog: Dialog | None) -> Dialog | None:
+        if dialog is None:
+            return None
+        return msgspec.structs.replace(
+            dialog, message=self._redact(dialog.message), default_text=self._redact(dialog.default_text)
+        )
+
+    def _shown(self, url: str) -> str:
+        return shown_address(self._redact(url))
+
+    def _titled(self, title: str) -> str:
+        return self._redact(title)[:_MAX_TITLE_CHARS]

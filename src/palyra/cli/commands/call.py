@@ -1,0 +1,207 @@
+"""``palyra call``: one tool call, through the daemon or without one."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from palyra.cli.invocation import Invocation, json_option, pass_invocation
+from palyra.cli.terminal import command_line, labelled, pretty_json, shown, shown_block
+from palyra.errors import Failed
+from palyra.limits import MAX_APPROVAL_WAIT_MS, MAX_CALL_TIMEOUT_MS, MAX_HTTP_BODY_BYTES
+
+if TYPE_CHECKING:
+    from palyra.client.protocol import ApiError, NeedsApprovalError
+    from palyra.client.views import CallView, ToolView
+
+_MS_PER_SECOND = 1000
+_SHORT_DIGEST_CHARS = 12
+
+
+class AttestationNotSaved(Failed):
+    code = "cli.attestation_not_saved"
+    hint = "the call itself has ended; its attestation is also in the JSON document of the call"
+
+
+@click.command()
+@click.argument("tool")
+@click.option("--input", "source", default="{}", metavar="JSON|@FILE|-", help="Arguments; sent as typed.")
+@click.option("--principal", default="agent:cli", show_default=True, help="On whose behalf.")
+@click.option("--run-id", metavar="RUN", help="Count the call in this run's budget.")
+@click.option("--session", metavar="NAME", help="Approvals of scope session hold within it.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, MAX_APPROVAL_WAIT_MS / _MS_PER_SECOND),
+    metavar="SECONDS",
+    help="Wait this long for a person's approval, if one is needed.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, MAX_CALL_TIMEOUT_MS / _MS_PER_SECOND, min_open=True),
+    metavar="SECONDS",
+    help="End the call after this long.",
+)
+@click.option("--tier", type=click.Choice(("worker",)), help="Run it on a worker of the fleet, if policy agrees.")
+@click.option("--attestation", type=click.Path(path_type=Path), metavar="FILE", help="Save the signed statement here.")
+@json_option
+@pass_invocation
+def call(
+    invocation: Invocation,
+    tool: str,
+    source: str,
+    principal: str,
+    run_id: str | None,
+    session: str | None,
+    wait: float | None,
+    timeout: float | None,
+    attestation: Path | None,
+    tier: str | None,
+) -> None:
+    """Ask for one tool call and print what it returned.
+
+    Exits with 3 when policy denies the call and with 4 when a person has to approve it first.
+    """
+    from palyra.cli.invocation import open_client, tell_of_newer_settings
+    from palyra.cli.terminal import read_text_argument
+    from palyra.client.protocol import ApiError, NeedsApprovalError
+
+    arguments_json = read_text_argument(source, MAX_HTTP_BODY_BYTES)
+    try:
+        with open_client(invocation) as client, invocation.output.working(f"calling {shown(tool)}"):
+            made = client.call(
+                tool,
+                arguments_json=arguments_json,
+                principal=principal,
+                run_id=run_id,
+                session=session,
+                channel="cli",
+                wait_ms=_milliseconds(wait),
+                timeout_ms=_milliseconds(timeout),
+                tier=tier,
+            )
+    except ApiError as error:
+        if isinstance(error, NeedsApprovalError):
+            _explain_approval(invocation, error)
+        _explain_ending(invocation, error, attestation)
+        tell_of_newer_settings(invocation)
+        raise
+    if attestation is not None:
+        _save_attestation(made, attestation)
+    invocation.output.note(decision_line(made))
+    invocation.output.data(made.document, lambda _: render_result(made.result))
+
+
+def decision_line(call: "CallView") -> str:
+    """What was decided, by which policies, and how the call ended, in one line."""
+    words = [f"{shown(call.tool)} {shown(call.status)}"]
+    if call.decision is not None:
+        by = ", ".join(map(shown, call.decision.policies)) or "no policy"
+        if call.approval_id is not None and call.status != "needs_approval":
+            words.append(f"approval {shown(call.approval_id)}, asked for by {by}")
+        else:
+            words.append(f"{shown(call.decision.outcome)} by {by}")
+        words.append(f"bundle {shown(call.decision.bundle_digest[:_SHORT_DIGEST_CHARS])}")
+    if call.duration_ms is not None:
+        words.append(f"{call.duration_ms:g} ms")
+    words.append(f"call {shown(call.call_id)}")
+    return "; ".join(words)
+
+
+def render_result(result: Any) -> str:
+    return shown_block(result) if isinstance(result, str) else pretty_json(result)
+
+
+def approve_command(invocation: Invocation, approval_id: str) -> str:
+    """The command that approves, with the places this invocation was told to use."""
+    words = ["palyra"]
+    if invocation.config_option is not None:
+        words += ["--config", str(invocation.config_option)]
+    if invocation.state_dir_option is not None:
+        words += ["--state-dir", str(invocation.state_dir_option)]
+    return command_line(*words, "approvals", "approve", approval_id)
+
+
+def _explain_approval(invocation: Invocation, error: "NeedsApprovalError") -> None:
+    if error.approval_id:
+        command = approve_command(invocation, error.approval_id)
+        error.hint = f"a person can approve it with `{command}`; then make the same call again, or add --wait SECONDS"
+
+
+def _explain_ending(invocation: Invocation, error: "ApiError", attestation: Path | None) -> None:
+    """A call that ended badly was still recorded, and perhaps attested."""
+    ended = error.call
+    if ended is None:
+        return
+    error.details["call"] = ended.document
+    if attestation is not None and ended.attestation is not None:
+        _save_attestation(ended, attestation)
+    if not invocation.output.json:
+        invocation.output.note(decision_line(ended))
+
+
+def _save_attestation(call: "CallView", path: Path) -> None:
+    if call.attestation is None:
+        raise AttestationNotSaved("the call has no attestation", call_id=call.call_id)
+    try:
+        path.write_bytes(json.dumps(call.attestation).encode() + b"\n")
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror}"
+        raise AttestationNotSaved(message, call_id=call.call_id) from error
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * _MS_PER_SECOND)) if seconds else 0
+
+
+# ``palyra tools``: what there is to call.
+
+
+@click.group()
+def tools() -> None:
+    """List and describe tools."""
+
+
+@tools.command("list")
+@json_option
+@pass_invocation
+def list_tools(invocation: Invocation) -> None:
+    """List every tool, where it runs and what it can touch."""
+    from palyra.cli.invocation import open_client
+
+    with open_client(invocation) as client:
+        found = client.tools()
+
+    def as_table(_: Any) -> None:
+        rows = [(tool.name, tool.tier, ", ".join(tool.capabilities) or "nothing", tool.title) for tool in found]
+        invocation.output.table(("tool", "tier", "can touch", "what it does"), rows)
+
+    invocation.output.data({"tools": [tool.document for tool in found]}, as_table)
+
+
+@tools.command("show")
+@click.argument("name")
+@json_option
+@pass_invocation
+def show_tool(invocation: Invocation, name: str) -> None:
+    """Describe one tool, with the schemas of what it takes and returns."""
+    from palyra.cli.invocation import open_client
+
+    with open_client(invocation) as client:
+        found = client.tool(name)
+    invocation.output.data(found.document, lambda _: render_tool(found))
+
+
+def render_tool(tool: "ToolView") -> str:
+    return labelled(
+        (
+            ("tool", shown(tool.name)),
+            ("title", shown(tool.title)),
+            ("description", shown_block(tool.description)),
+            ("tier", shown(tool.tier)),
+            ("can touch", shown(", ".join(tool.capabilities) or "nothing")),
+            ("sensitive", "yes" if tool.sensitive else "no"),
+            ("takes", pretty_json(tool.input_schema)),
+            ("returns", pretty_json(tool.output_schema)),
+        )
+    )

@@ -1,1 +1,0 @@
-"""The web console: where a person sees, decides and steps in."""

@@ -1,0 +1,112 @@
+"""The browser of one gateway, put together: its questions to policy, its sessions, and the executor of its tools."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from palyra.browser.service.access import SOCKET_FOLDER
+from palyra.config.state_dir import StateDir
+from palyra.daemon.browserd_supervisor import LOG_FILE
+from palyra.daemon.settings import Settings
+from palyra.executors.browser.policy_questions import BrowserQuestions, ceiling_of
+from palyra.executors.browser.session_registry import SessionBook
+from palyra.executors.browser.spec import ACT, browser_specs
+from palyra.pipeline.domain.call import tool_entity
+from palyra.pipeline.domain.spec import ToolSpec
+from palyra.policy.decision import PolicyPort
+from palyra.policy.entities import Entity, EntityDirectory
+from palyra.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from palyra.executors.browser.executor import BrowserTools
+    from palyra.executors.browser.operator_service import BrowserDesk
+    from palyra.executors.browser.secrets_and_files import RevealsSecrets
+    from palyra.executors.browser.session_supervisor import BrowserParts
+
+
+class BrowserTier:
+    """Made in steps: its specs belong to the catalog, which the rest of a gateway is made from, and what works with
+    browsers is made when somebody does."""
+
+    def __init__(self, settings: Settings, state: StateDir, file_specs: Callable[[str], ToolSpec]) -> None:
+        self._settings = settings
+        self._folder: Path = browser_folder(state)
+        self._trace: Path = state.path(LOG_FILE)
+        self._file_specs = file_specs
+        self.book = SessionBook()
+        self.ceiling = ceiling_of(settings.browser, settings.egress)
+        self.specs = browser_specs(
+            BrowserQuestions(settings.browser, self.ceiling, self.book, file_entity=self._file_entity)
+        )
+
+    def _file_entity(self, directory: EntityDirectory, tool: str) -> Entity:
+        return tool_entity(directory, self._file_specs(tool))
+
+    def join(
+        self,
+        *,
+        store: SqliteStore,
+        policy: PolicyPort,
+        directory: EntityDirectory,
+        secrets: "Callable[[], RevealsSecrets]",
+        serving: bool,
+        actor: str,
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._directory = directory
+        self._secrets = secrets
+        self._serving = serving
+        self._actor = actor
+
+    @cached_property
+    def parts(self) -> "BrowserParts":
+        from palyra.executors.browser.session_supervisor import BrowserParts
+
+        return BrowserParts(
+            self._settings.browser,
+            self.ceiling,
+            self.book,
+            folder=self._folder,
+            trace=self._trace,
+            store=self._store,
+            policy=self._policy,
+            directory=self._directory,
+            serving=self._serving,
+            actor=self._actor,
+        )
+
+    @cached_property
+    def tools(self) -> "BrowserTools":
+        from palyra.executors.browser.executor import BrowserTools, SessionOpening
+        from palyra.executors.browser.secrets_and_files import BrowserSupply
+
+        act = next(spec for spec in self.specs if spec.name == ACT)
+        return BrowserTools(
+            self.parts,
+            SessionOpening(self.parts, self._policy, self._directory),
+            BrowserSupply(
+                self._settings.browser,
+                self._secrets(),
+                self._settings.workspace.protected_names,
+                tool_entity(self._directory, act),
+            ),
+        )
+
+    @cached_property
+    def desk(self) -> "BrowserDesk":
+        from palyra.executors.browser.operator_service import BrowserDesk
+
+        return BrowserDesk(self.parts)
+
+    def policy_changed(self) -> None:
+        """Sessions that a new policy does not allow any more end; where none was ever opened there are none."""
+        if "parts" in self.__dict__:
+            self.parts.policy_changed()
+
+
+def browser_folder(state: StateDir) -> "Path":
+    """Where the browser daemon of this state directory has its socket."""
+    return state.path(SOCKET_FOLDER)

@@ -1,0 +1,124 @@
+"""The Model Context Protocol as this daemon has it: its door for agents, made when the first one comes, and the servers
+behind it."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from palyra.config.state_dir import StateDir
+from palyra.daemon.settings import Settings
+from palyra.errors import Unavailable
+from palyra.executors.mcp_upstream.executor import McpServers
+from palyra.executors.network.service import EgressParts
+from palyra.pipeline.catalog import Catalog
+from palyra.server.mcp.request_context import USED_FILE
+from palyra.store.sqlite.store import SqliteStore
+from palyra.vault.access import DecidedSecrets
+from palyra.version import VERSION
+
+if TYPE_CHECKING:
+    from palyra.server.context import ApiService
+    from palyra.server.mcp.transports import ProtocolDoor
+
+log = logging.getLogger("palyra.mcp")
+
+# Clients start their servers anew now and then: a daemon that left at once would start each time.
+LINGER_SECONDS = 30.0
+
+
+class McpDisabled(Unavailable):
+    code = "mcp.disabled"
+    hint = "the setting mcp.enabled is false"
+
+
+class McpParts:
+    def __init__(
+        self,
+        settings: Settings,
+        state: StateDir,
+        service: "Callable[[], ApiService]",
+        *,
+        store: SqliteStore,
+        catalog: Catalog,
+        egress: EgressParts,
+        secrets: DecidedSecrets,
+        actor: str,
+    ) -> None:
+        self._settings = settings.mcp
+        self._state = state
+        self._service = service
+        self._used = False
+        self.servers = McpServers(
+            settings.mcp.servers,
+            state,
+            store=store,
+            catalog=catalog,
+            egress=egress,
+            secrets=secrets,
+            settings=settings.egress,
+            protected_names=settings.workspace.protected_names,
+            actor=actor,
+        )
+
+    def door(self) -> "ProtocolDoor":
+        if not self._settings.enabled:
+            raise McpDisabled("this daemon does not speak the Model Context Protocol")
+        if not self._used:
+            self._used = True
+            self._state.path(USED_FILE).touch(mode=0o600)
+        return self._door
+
+    @cached_property
+    def _door(self) -> "ProtocolDoor":
+        from palyra.server.mcp.service import McpDesk
+        from palyra.server.mcp.transports import ProtocolDoor
+
+        return ProtocolDoor(McpDesk(self._service(), self._settings.deciders), VERSION)
+
+    @asynccontextmanager
+    async def leaving_with_agents(self) -> AsyncIterator[None]:
+        """For a daemon that an agent's client started: it stops, in order, after the last of them has left."""
+        leaving = asyncio.create_task(self._leave(), name="leaving with agents")
+        try:
+            yield
+        finally:
+            leaving.cancel()
+            await asyncio.wait([leaving])
+
+    async def _leave(self) -> None:
+        await self.door().left_alone(LINGER_SECONDS)
+        log.info("the last agent has left")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    @asynccontextmanager
+    async def preparing(self) -> AsyncIterator[None]:
+        """Loads the protocol's library beside the daemon's work, where it was used before."""
+        loading = asyncio.create_task(self.prepare(), name="mcp preparation")
+        try:
+            yield
+        finally:
+            loading.cancel()
+            await asyncio.wait([loading])
+
+    async def prepare(self) -> None:
+        if not self._settings.enabled or not self._state.path(USED_FILE).exists():
+            return
+        try:
+            await self._door.prepare()
+        except Exception:
+            # The daemon has more to offer; whoever comes through this door will hear of it.
+            log.exception("the Model Context Protocol could not be prepared")
+
+    def close_streams(self) -> None:
+        if "_door" in self.__dict__:
+            self._door.close_streams()
+
+    async def close(self) -> None:
+        if "_door" in self.__dict__:
+            await self._door.close()
+        await self.servers.close()

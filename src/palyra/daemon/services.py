@@ -1,0 +1,336 @@
+"""The parts of a gateway that are made when they are first used: a command imports and makes what it needs.
+
+A daemon makes all of them at its start (``make_all``): nobody's first call waits for one, and every error that a record
+may name is known.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from palyra.clock import Clock
+from palyra.config.state_dir import StateDir
+from palyra.daemon.browser_wiring import BrowserTier
+from palyra.daemon.settings import Settings
+from palyra.executors.fetch.spec import NAME as FETCH
+from palyra.executors.files.executor import FilesExecutor
+from palyra.journal.redaction import Redactor
+from palyra.pipeline.broker import Broker
+from palyra.pipeline.catalog import Catalog
+from palyra.pipeline.execute import Executor
+from palyra.pipeline.store import approval_tables
+from palyra.policy.entities import EntityDirectory
+from palyra.policy.live_policy import LivePolicy
+from palyra.store.sqlite.store import SqliteStore
+from palyra.telemetry.metrics import UnreadMetrics
+from palyra.version import VERSION
+
+if TYPE_CHECKING:
+    from palyra.daemon.fleet_wiring import WorkerParts
+    from palyra.daemon.mcp_wiring import McpParts
+    from palyra.daemon.node_wiring import NodeParts
+    from palyra.executors.fetch.executor import FetchTool
+    from palyra.executors.network.service import EgressParts
+    from palyra.executors.wasm.active_skills import ActiveSkills
+    from palyra.executors.wasm.channels import ChannelHub
+    from palyra.executors.wasm.executor import WasmTools
+    from palyra.identity.identity_manager import IdentityManager
+    from palyra.server.context import ApiService
+    from palyra.skills.package.capabilities import Capabilities
+    from palyra.skills.registry.registry import SkillRegistry
+    from palyra.skills.trust.capability_difference import GetsLess
+    from palyra.telemetry.prometheus import PrometheusMetrics
+    from palyra.vault.access import DecidedSecrets
+    from palyra.vault.key_source import KeySource
+    from palyra.vault.vault import Vault
+
+ACTOR: Final = "palyrad"
+
+
+class Executors(Mapping[str, Executor]):
+    """Who runs tools, by name; each is made when the first call for it comes."""
+
+    def __init__(self, makers: dict[str, Callable[[], Executor]]) -> None:
+        self.makers = makers
+        self._made: dict[str, Executor] = {}
+
+    def __getitem__(self, name: str) -> Executor:
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = self.makers[name]()
+        return made
+
+    @property
+    def made(self) -> list[str]:
+        return list(self._made)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+
+class GatewayParts:
+    settings: Settings
+    state: StateDir
+    policy_dir: Path
+    channel: str
+    clock: Clock
+    redactor: Redactor
+    browser: BrowserTier
+    catalog: Catalog
+    metrics: "PrometheusMetrics | UnreadMetrics"
+    store: SqliteStore
+    directory: EntityDirectory
+    policy: LivePolicy
+    instance: str
+    broker: Broker
+    executors: Executors
+
+    def has(self, part: str) -> bool:
+        """Whether a part was made. What was not has nothing open."""
+        return part in self.__dict__
+
+    @cached_property
+    def key_sources(self) -> "Mapping[str, KeySource]":
+        from palyra.daemon.vault_wiring import key_sources
+
+        return key_sources(
+            self.settings.vault,
+            state=self.state,
+            config_dir=self.policy_dir.parent,
+            # A daemon has no person in front of it to ask.
+            at_terminal=self.channel == "cli",
+        )
+
+    @cached_property
+    def vault(self) -> "Vault":
+        from palyra.daemon.vault_wiring import make_vault
+
+        return make_vault(self.settings.vault, store=self.store, sources=self.key_sources, learn=self.redactor.register)
+
+    @cached_property
+    def secrets(self) -> "DecidedSecrets":
+        from palyra.vault.access import DecidedSecrets
+
+        return DecidedSecrets(self.vault, self.policy, self.directory, self.store, actor=ACTOR)
+
+    @cached_property
+    def egress(self) -> "EgressParts":
+        from palyra.executors.network.journal import JournalObserver
+        from palyra.executors.network.service import EgressParts
+
+        return EgressParts(
+            self.settings.egress,
+            policy=self.policy,
+            directory=self.directory,
+            catalog=self.catalog,
+            secrets=self.secrets,
+            observer=JournalObserver(self.store, actor=ACTOR, metrics=self.metrics),
+        )
+
+    @cached_property
+    def files(self) -> FilesExecutor:
+        return FilesExecutor(self.settings.workspace.protected_names)
+
+    @cached_property
+    def fetch(self) -> "FetchTool":
+        from palyra.executors.fetch.executor import FetchTool
+
+        made = FetchTool(
+            self.settings.egress,
+            spec=self.catalog.entry(FETCH).spec,
+            directory=self.directory,
+            dialler=self.egress.proxy.dialler,
+            grants=self.egress.grants,
+            secrets=self.egress.secrets,
+            observer=self.egress.observer,
+        )
+        self.egress.reconsidering.append(made.reconsider)
+        return made
+
+    @cached_property
+    def channels(self) -> "ChannelHub":
+        from palyra.executors.wasm.channels import ChannelHub
+
+        return ChannelHub(self.store, actor=ACTOR)
+
+    @cached_property
+    def skills(self) -> "SkillRegistry":
+        from palyra.daemon.gateway_wiring import make_skills
+
+        made = make_skills(self.settings.skills, store=self.store, state=self.state)
+        made.on_change = self._skills_changed
+        return made
+
+    def _skills_changed(self) -> None:
+        if self.has("wasm"):
+            self.wasm.skills_changed()
+
+    @cached_property
+    def skills_in_use(self) -> "ActiveSkills":
+        from palyra.executors.wasm.active_skills import ActiveSkills
+
+        return ActiveSkills(self.skills, self.catalog, self.settings.wasm, self.settings.egress, actor=ACTOR)
+
+    @cached_property
+    def wasm(self) -> "WasmTools":
+        from palyra.executors.wasm.executor import WasmTools
+        from palyra.executors.wasm.host_services import SkillCalls
+
+        calls = SkillCalls(
+            self.settings.egress,
+            self.state,
+            egress=self.egress,
+            directory=self.directory,
+            secrets=self.secrets,
+            channels=self.channels,
+            redactor=self.redactor,
+            require_kept=self.skills.index.require_kept,
+        )
+        return WasmTools(
+            self.settings.wasm,
+            self.state,
+            skills=self.skills_in_use,
+            calls=calls,
+            policy=self.policy,
+            directory=self.directory,
+            protected_names=self.settings.workspace.protected_names,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def mcp(self) -> "McpParts":
+        from palyra.daemon.mcp_wiring import McpParts
+
+        return McpParts(
+            self.settings,
+            self.state,
+            lambda: self.service,
+            store=self.store,
+            catalog=self.catalog,
+            egress=self.egress,
+            secrets=self.secrets,
+            actor=ACTOR,
+        )
+
+    @cached_property
+    def nodes(self) -> "NodeParts":
+        from palyra.daemon.node_wiring import NodeParts
+        from palyra.executors.node.executor import DeviceCalls
+
+        return NodeParts(
+            self.settings.nodes,
+            store=self.store,
+            state=self.state,
+            clock=self.clock,
+            identity=lambda: self.identity,
+            calls=DeviceCalls(lambda: self.broker),
+            learn=self.redactor.register,
+            instance=self.instance,
+            metrics=self.metrics,
+            actor=ACTOR,
+        )
+
+    @cached_property
+    def identity(self) -> "IdentityManager":
+        from palyra.daemon.node_wiring import advertised_names
+        from palyra.daemon.vault_wiring import make_identity
+
+        return make_identity(
+            self.settings.identity,
+            store=self.store,
+            clock=self.clock,
+            sources=self.key_sources,
+            source=self.settings.vault.key_source,
+            actor=ACTOR,
+            server_names=advertised_names(self.settings.nodes),
+        )
+
+    @cached_property
+    def workers(self) -> "WorkerParts":
+        from palyra.daemon.fleet_wiring import WorkerParts
+
+        return WorkerParts(
+            self.settings.workers,
+            store=self.store,
+            state=self.state,
+            clock=self.clock,
+            identity=lambda: self.identity,
+            unpair=self._unpair,
+            instance=self.instance,
+            metrics=self.metrics,
+        )
+
+    async def _unpair(self, device_id: str, *, reason: str, actor: str) -> None:
+        await (await self.nodes.opened()).desk.revoke(device_id, reason=reason, actor=actor)
+
+    @cached_property
+    def service(self) -> "ApiService":
+        from palyra.server.context import ApiService
+
+        return ApiService(
+            store=self.store,
+            broker=self.broker,
+            vault=lambda: self.vault,
+            skills=lambda: self.skills,
+            prepare_skills=lambda: self.wasm.prepare(),
+            gets_less=self._gets_less,
+            identity=lambda: self.identity,
+            nodes=lambda: self.nodes.opened(),
+            workers=lambda: self.workers,
+            browser=lambda: self.browser.desk,
+            channels=lambda: self.channels,
+            mcp=lambda: self.mcp.door(),
+            mcp_servers=lambda: self.mcp.servers,
+            policy=self.policy,
+            clock=self.clock,
+            status=self.status,
+            metrics=self.metrics.render,
+            ready=self.missing,
+            on_rejected=self.metrics.token_rejected,
+            channel=self.channel,
+        )
+
+    def _gets_less(self, asked: "Capabilities") -> "tuple[GetsLess, ...]":
+        from palyra.executors.wasm.skill_tools import gets_less
+
+        return gets_less(asked, self.settings)
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "instance": self.instance,
+            "policy": self.policy.status(),
+            "journal": {"head": self.store.head()[0], "degraded": self.store.degraded},
+            "workspace": self.broker.config.workspace,
+            "running_calls": self.broker.running(),
+            "pending_approvals": self.pending(),
+            "nodes": self.nodes.status(),
+            "workers": self.workers.status(),
+            "browser": self.browser.parts.status(),
+        }
+
+    def missing(self) -> list[str]:
+        """What keeps this daemon from taking calls; nothing when it is ready."""
+        return [f"journal: {self.store.degraded}"] if self.store.degraded else []
+
+    def pending(self) -> int:
+        return approval_tables.count_pending(self.store)
+
+    def make_all(self) -> None:
+        """All but the identities of devices, which are made when there is one."""
+        for name in self.executors:
+            self.executors[name]
+        for part in ("channels", "nodes", "service", "skills_in_use", "workers"):
+            getattr(self, part)
+        self.browser.desk  # noqa: B018
+
+    def policy_changed(self) -> None:
+        """What a new policy no longer allows is cut, not only refused from the next connection on."""
+        if self.has("egress"):
+            self.egress.policy_changed()
+        self.browser.policy_changed()
+        self.broker.policy_changed()

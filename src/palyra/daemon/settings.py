@@ -1,0 +1,212 @@
+"""The tree of settings: sections, keys, defaults, bounds, and one line on each.
+
+The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from palyra.browser.settings import BrowserSettings
+from palyra.config.setting_types import ENV_PREFIX, ENV_SEPARATOR, InvalidSetting, Pattern, Patterns, describe
+from palyra.egress.domain.address import parse_address
+from palyra.egress.domain.rules import HostRule, is_within, parse_rules
+from palyra.egress.domain.target import canonical_host
+from palyra.egress.settings import EgressSettings
+from palyra.errors import PalyraError
+from palyra.executors.mcp_upstream.settings import McpSettings
+from palyra.fleet.domain.policy import WorkerAgentSettings, WorkerFleetSettings
+from palyra.identity.settings import IdentitySettings
+from palyra.ids import Principal
+from palyra.journal.settings import JournalSettings
+from palyra.nodes.agent.settings import NodeHostSettings, check_commands
+from palyra.nodes.settings import NodeSettings
+from palyra.pipeline.settings import ApprovalsSettings, BudgetSettings, ToolsSettings
+from palyra.policy.settings import PolicySettings
+from palyra.sandbox.settings import SandboxSettings
+from palyra.skills.settings import SkillsSettings
+from palyra.telemetry.log import LogSettings
+from palyra.vault.settings import VaultSettings
+from palyra.wasm.settings import WasmSettings
+from palyra.workspace.settings import WorkspaceSettings
+
+
+class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    host: Annotated[str, Meta(min_length=1), describe("Address the API listens on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535), describe("Port of the API; 0 takes any free one.")] = 7142
+
+
+class AccessSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    principals: Annotated[Patterns, describe("Principals that policies may permit at all, as globs.")] = (
+        "agent:*",
+        "user:*",
+    )
+    channels: Annotated[Patterns, describe("Doors a call may come through.")] = ("cli", "api", "mcp", "console", "node")
+    operators: Annotated[Patterns, describe("Principals that may decide approvals and act for others.")] = (
+        "user:operator",
+    )
+    groups: Annotated[dict[Pattern, Patterns], describe("Group names and the principals in each, as globs.")] = {}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    daemon: DaemonSettings = DaemonSettings()
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    tools: ToolsSettings = ToolsSettings()
+    access: AccessSettings = AccessSettings()
+    policy: PolicySettings = PolicySettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    egress: EgressSettings = EgressSettings()
+    browser: BrowserSettings = BrowserSettings()
+    vault: VaultSettings = VaultSettings()
+    skills: SkillsSettings = SkillsSettings()
+    wasm: WasmSettings = WasmSettings()
+    identity: IdentitySettings = IdentitySettings()
+    nodes: NodeSettings = NodeSettings()
+    node: NodeHostSettings = NodeHostSettings()
+    worker: WorkerAgentSettings = WorkerAgentSettings()
+    workers: WorkerFleetSettings = WorkerFleetSettings()
+    mcp: McpSettings = McpSettings()
+    approvals: ApprovalsSettings = ApprovalsSettings()
+    budget: BudgetSettings = BudgetSettings()
+    journal: JournalSettings = JournalSettings()
+    log: LogSettings = LogSettings()
+
+
+class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One leaf of the tree, as the documentation and the parsers need it."""
+
+    name: str
+    section: str
+    key: str
+    type: Any
+    default: Any
+    description: str
+
+    @property
+    def env_name(self) -> str:
+        return f"{ENV_PREFIX}{self.section}{ENV_SEPARATOR}{self.key}".upper()
+
+
+@cache
+def known_settings() -> Mapping[str, SettingInfo]:
+    """Every setting by its dotted name, in the order of the tree."""
+    found: dict[str, SettingInfo] = {}
+    for section in msgspec.structs.fields(Settings):
+        defaults = section.type()
+        for field in msgspec.structs.fields(section.type):
+            name = f"{section.name}.{field.name}"
+            found[name] = SettingInfo(
+                name=name,
+                section=section.name,
+                key=field.name,
+                type=field.type,
+                default=getattr(defaults, field.name),
+                description=_description_of(field.type),
+            )
+    return found
+
+
+def _description_of(kind: Any) -> str:
+    described = [meta.description for meta in kind.__metadata__ if isinstance(meta, Meta) and meta.description]
+    if len(described) != 1:
+        raise TypeError(f"a setting needs one description, this has {len(described)}: {kind}")
+    return str(described[0])
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    section, _, key = name.partition(".")
+    return getattr(getattr(settings, section), key)
+
+
+# The rules between settings: what one value cannot break alone.
+
+T = TypeVar("T")
+
+
+def check_together(settings: Settings) -> None:
+    """Raises where values do not go together. The error's ``settings`` detail names the values involved."""
+    _at_most(settings, "tools.timeout_ms", "tools.max_timeout_ms")
+    _at_most(settings, "approvals.ttl_seconds", "approvals.max_ttl_seconds")
+    _at_most(settings, "nodes.heartbeat_seconds", "nodes.heartbeat_timeout_seconds")
+    _explained("workers.heartbeat_timeout_seconds", settings.workers.policy)
+    for operator in settings.access.operators:
+        _explained("access.operators", partial(Principal.parse, operator))
+    for who in (*settings.mcp.deciders, *settings.mcp.deciders.values()):
+        _explained("mcp.deciders", partial(Principal.parse, who))
+    _check_egress(settings)
+    _explained("browser.session_budget", settings.browser.ceiling)
+    if settings.browser.download_types:
+        _explained("browser.download_types", settings.browser.downloads)
+    _explained("node.commands", partial(check_commands, settings.node.commands))
+    for name, path in (
+        ("workspace.root", settings.workspace.root),
+        ("policy.dir", settings.policy.dir),
+        ("egress.ca_file", settings.egress.ca_file),
+        ("browser.engine", settings.browser.engine),
+        ("vault.key_file", settings.vault.key_file),
+        ("vault.passphrase_file", settings.vault.passphrase_file),
+    ):
+        if path and not path.startswith(("/", "~/")):
+            raise InvalidSetting(
+                f"{name}: {path!r} is relative",
+                hint="write an absolute path, or one that starts with ~/",
+                settings=[name],
+            )
+
+
+def _check_egress(settings: Settings) -> None:
+    ceiling = _rules(settings, "egress.allowed_hosts")
+    for name in ("sandbox.allowed_hosts", "browser.allowed_hosts"):
+        beyond = next((rule for rule in _rules(settings, name) if not is_within(rule, ceiling)), None)
+        if beyond is not None:
+            raise InvalidSetting(
+                f"{name}: egress.allowed_hosts does not allow all of {beyond}",
+                hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
+                settings=["egress.allowed_hosts", name],
+            )
+    for name, plan in settings.mcp.servers.items():
+        _explained("mcp.servers", partial(plan.check, name))
+        wanted = _explained("mcp.servers", partial(parse_rules, plan.hosts))
+        if any(not is_within(rule, ceiling) for rule in wanted):
+            raise InvalidSetting(
+                f"mcp.servers: {name} has hosts that egress.allowed_hosts does not allow",
+                hint="egress.allowed_hosts is the most that anything may reach: add the host there, with its port",
+                settings=["egress.allowed_hosts", "mcp.servers"],
+            )
+    _rules(settings, "egress.private_targets")
+    for rule in _rules(settings, "egress.plain_targets"):
+        if rule.port is None:
+            raise InvalidSetting(
+                f"egress.plain_targets: {rule} has no port",
+                hint=f"write the port that is spoken to without TLS, such as {rule}:8080",
+                settings=["egress.plain_targets"],
+            )
+    _rules(settings, "browser.private_targets")
+    for typed in settings.browser.bindings:
+        _explained("browser.bindings", typed.check)
+    for host, addresses in settings.egress.static_hosts.items():
+        _explained("egress.static_hosts", partial(canonical_host, host))
+        for address in addresses:
+            _explained("egress.static_hosts", partial(parse_address, address))
+    for binding in settings.egress.bindings:
+        _explained("egress.bindings", binding.check)
+
+
+def _rules(settings: Settings, name: str) -> tuple[HostRule, ...]:
+    return _explained(name, partial(parse_rules, value_of(settings, name)))
+
+
+def _explained(name: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except PalyraError as error:
+        raise InvalidSetting(f"{name}: {error.message}", hint=error.hint, settings=[name]) from error
+
+
+def _at_most(settings: Settings, smaller: str, larger: str) -> None:
+    low, high = value_of(settings, smaller), value_of(settings, larger)
+    if low > high:
+        raise InvalidSetting(f"{smaller} is {low}, which is more than {larger} ({high})", settings=[smaller, larger])

@@ -1,0 +1,233 @@
+"""What can go wrong with a device's own pairing, whatever kind of device it is."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from palyra.devicelink import limits
+from palyra.errors import InvalidInput, Tampered, Unavailable
+from palyra.secret import Secret
+
+
+class NotPaired(Unavailable):
+    code = "nodes.not_paired"
+    hint = "`palyra pair code` at the daemon makes a code; `palyra node run` or `palyra-workerd join` uses it here"
+
+
+class AlreadyPaired(InvalidInput):
+    code = "nodes.already_paired"
+    hint = "`palyra node leave`, or `palyra-workerd leave`, ends the present pairing; then pair again"
+
+
+class HostRunning(Unavailable):
+    code = "nodes.host_running"
+    hint = "one host works on a folder at a time: stop the other, or give this one another --state-dir"
+
+
+class DeviceFileBad(Tampered):
+    code = "nodes.device_file_bad"
+    hint = "the device's own file cannot be read: `leave --forget`, then pair again"
+
+
+class DaemonUnreachable(Unavailable):
+    code = "nodes.daemon_unreachable"
+    hint = "check the address, the daemon, and what lies between"
+
+
+# What a device keeps of its pairing, as one document: key, certificate and trust change together or not at all.
+
+FORMAT: Final = "palyra-node-device/1"
+
+
+class HeldCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a certificate without reading it again: when it is to be renewed, and when it ends."""
+
+    generation: int
+    renew_at_ms: int
+    not_after_ms: int
+
+
+class DeviceRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``pending_key_pem`` is the key of a request whose answer is not here yet: asked again with the same key, the
+    daemon gives the same answer. Before the first certificate there is no ``certificate_pem``."""
+
+    device_name: str
+    servers: tuple[str, ...]
+    device_id: str = ""
+    key_pem: Secret | None = None
+    certificate_pem: str = ""
+    ca_bundle_pem: str = ""
+    generation: int = 0
+    pending_key_pem: Secret | None = None
+    # What a pairing that was cut off needs to go on: opaque here, written and read by who pairs.
+    pairing: dict[str, str] = {}
+
+    @property
+    def paired(self) -> bool:
+        return bool(self.certificate_pem and self.key_pem is not None and self.device_id)
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    format: str
+    device_name: str
+    servers: tuple[str, ...]
+    device_id: str
+    key_pem: str
+    certificate_pem: str
+    ca_bundle_pem: str
+    generation: int
+    pending_key_pem: str
+    pairing: dict[str, str]
+
+
+def write_record(record: DeviceRecord) -> bytes:
+    document = _Document(
+        format=FORMAT,
+        device_name=record.device_name,
+        servers=record.servers,
+        # An id may be of a type of its own, which is not for JSON.
+        device_id=str.__str__(record.device_id),
+        # The file is this device's own, 0600, and the only place its key is in.
+        key_pem="" if record.key_pem is None else record.key_pem.reveal(),
+        certificate_pem=record.certificate_pem,
+        ca_bundle_pem=record.ca_bundle_pem,
+        generation=record.generation,
+        pending_key_pem="" if record.pending_key_pem is None else record.pending_key_pem.reveal(),
+        pairing=record.pairing,
+    )
+    return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
+
+
+def read_record(raw: bytes) -> DeviceRecord:
+    try:
+        document = msgspec.json.decode(raw, type=_Document)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # The decoder's own words may quote a key.
+        raise DeviceFileBad("the device's file is cut off or damaged") from None
+    if document.format != FORMAT:
+        raise DeviceFileBad(f"the device's file has the format {document.format[:64]!r}; this version reads {FORMAT}")
+    return DeviceRecord(
+        device_name=document.device_name,
+        servers=document.servers,
+        device_id=document.device_id,
+        key_pem=Secret(document.key_pem) if document.key_pem else None,
+        certificate_pem=document.certificate_pem,
+        ca_bundle_pem=document.ca_bundle_pem,
+        generation=document.generation,
+        pending_key_pem=Secret(document.pending_key_pem) if document.pending_key_pem else None,
+        pairing=document.pairing,
+    )
+
+
+# A device's own folder: its pairing, and what its status command shows.
+#
+# Everything is written whole, durably and for this user alone. The pairing keeps its last good copy beside it.
+
+DEVICE_FILE: Final = "{kind}-device.v1.json"
+STATUS_FILE: Final = "{kind}-status.v1.json"
+LOCK_FILE: Final = "{kind}-host.lock"
+BACKUP: Final = ".bak"
+
+
+class PrivateFolder(Protocol):
+    """A folder closed to everybody else, whose files are written atomically."""
+
+    @property
+    def root(self) -> Path: ...
+
+    def write_atomic(self, name: str, content: bytes) -> Path: ...
+
+
+class PairingFolder:
+    """``kind`` names the files. ``told`` are things a person should know about what was found."""
+
+    def __init__(self, folder: PrivateFolder, kind: str) -> None:
+        self.folder = folder
+        self._device_file = DEVICE_FILE.format(kind=kind)
+        self._backup_file = self._device_file + BACKUP
+        self._status_file = STATUS_FILE.format(kind=kind)
+        self._lock_file = LOCK_FILE.format(kind=kind)
+        self._lock: int | None = None
+        self.told: list[str] = []
+
+    def lock(self) -> None:
+        """One host at a time; the lock goes with the process."""
+        descriptor = os.open(
+            self.folder.root / self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise HostRunning("another process already runs on this folder") from None
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def is_locked(self) -> bool:
+        """Whether a host runs on this folder now."""
+        try:
+            self.lock()
+        except HostRunning:
+            return True
+        self.unlock()
+        return False
+
+    def load(self) -> DeviceRecord | None:
+        """The pairing, or the last good copy of it where the file is damaged; None where there never was one."""
+        raw = self.read(self._device_file, limits.MAX_DEVICE_FILE_BYTES)
+        backup = self.read(self._backup_file, limits.MAX_DEVICE_FILE_BYTES)
+        if raw is None and backup is None:
+            return None
+        try:
+            if raw is None:
+                raise DeviceFileBad("the device's file is gone")
+            return read_record(raw)
+        except DeviceFileBad as error:
+            if backup is None:
+                raise
+            found = read_record(backup)
+            self.told.append(f"{error.message}: the last good copy is used")
+            self.folder.write_atomic(self._device_file, backup)
+            return found
+
+    def save(self, record: DeviceRecord) -> None:
+        """The new file first, then its copy: whichever moment the power goes, one of them is whole and newest or the
+        one before."""
+        content = write_record(record)
+        self.folder.write_atomic(self._device_file, content)
+        self.folder.write_atomic(self._backup_file, content)
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        self.folder.write_atomic(self._status_file, msgspec.json.encode(status))
+
+    def read_status(self) -> dict[str, Any]:
+        raw = self.read(self._status_file, limits.MAX_DEVICE_FILE_BYTES)
+        try:
+            status = msgspec.json.decode(raw or b"{}")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return {}
+        return status if isinstance(status, dict) else {}
+
+    def forget(self) -> None:
+        """Everything of the pairing goes, the key first."""
+        for name in (self._device_file, self._backup_file, self._status_file):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.folder.root / name)
+
+    def read(self, name: str, most: int) -> bytes | None:
+        try:
+            descriptor = os.open(self.folder.root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DeviceFileBad(f"cannot read {name}: {error.strerror}") from error
+        with open(descriptor, "rb") as file:
+            return file.read(most + 1)[:most]

@@ -1,0 +1,184 @@
+"""The device's key, which never leaves it, and what its certificate says."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from palyra.clock import MS_PER_SECOND
+from palyra.devicelink.agent.device_folder import DeviceFileBad, DeviceRecord, HeldCertificate, NotPaired, PairingFolder
+from palyra.identity.device import renewal_due_ms
+from palyra.secret import Secret
+from palyra.signing.p256 import P256Signer
+
+
+def new_key() -> Secret:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Secret(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode()
+    )
+
+
+def certificate_request(key_pem: Secret) -> bytes:
+    """A request that carries the key and asks for nothing: what the certificate says is the daemon's to decide."""
+    # The subject is ignored by the daemon; an empty one is refused by some tools.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "palyra device")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(_key(key_pem), hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.DER)
+
+
+def held_certificate(certificate_pem: str, generation: int) -> HeldCertificate:
+    leaf = _leaf(certificate_pem)
+    start, end = _ms(leaf.not_valid_before_utc), _ms(leaf.not_valid_after_utc)
+    return HeldCertificate(generation=generation, renew_at_ms=renewal_due_ms(start, end), not_after_ms=end)
+
+
+def require_own(certificate_pem: str, key_pem: Secret) -> None:
+    """A certificate for another key would be of no use, and taking it over would lose ours."""
+    if _leaf(certificate_pem).public_key() != _key(key_pem).public_key():
+        raise DeviceFileBad("the certificate is not for this device's key")
+
+
+def _leaf(certificate_pem: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(certificate_pem.encode())
+    except ValueError:
+        raise DeviceFileBad("the device's certificate cannot be read") from None
+
+
+def _key(key_pem: Secret) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(key_pem.reveal().encode(), None)
+    except (ValueError, TypeError):
+        raise DeviceFileBad("the device's key cannot be read") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise DeviceFileBad("the device's key is of another kind")
+    return key
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.astimezone(UTC).timestamp()) * MS_PER_SECOND
+
+
+# What a worker's agent needs from outside itself: its identity, its executors, and its way out.
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    key_pem: Secret
+    certificate_pem: str
+    ca_bundle_pem: str
+
+
+class Renewed(msgspec.Struct, frozen=True, kw_only=True):
+    certificate_pem: str
+    ca_bundle_pem: str
+    generation: int
+
+
+# A worker's pairing, over the folder that every paired device has.
+
+
+class WorkerKey:
+    """The device's key in the two forms that statements and envelopes are signed with."""
+
+    def __init__(self, pem: bytes) -> None:
+        self._signer = P256Signer.from_pem(pem)
+        self._key_id = self._signer.verifier().key_id
+
+    @property
+    def key_id(self) -> str:
+        return self._key_id
+
+    def sign(self, message: bytes) -> bytes:
+        return self._signer.sign(message)
+
+    def public_key(self) -> bytes:
+        """There is no raw form of such a key: who verifies has it from the certificate."""
+        return b""
+
+
+class HeldIdentity:
+    """Every change is on disk before it is used."""
+
+    def __init__(self, folder: PairingFolder, record: DeviceRecord) -> None:
+        if not record.paired or record.key_pem is None:
+            raise NotPaired("this worker has not joined a daemon")
+        self._folder = folder
+        self._record = record
+        self._held = held_certificate(record.certificate_pem, record.generation)
+        self._key = WorkerKey(record.key_pem.reveal().encode())
+        self._changing = asyncio.Lock()
+
+    @property
+    def worker_id(self) -> str:
+        return str.__str__(self._record.device_id)
+
+    @property
+    def name(self) -> str:
+        return self._record.device_name
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        return self._record.servers
+
+    @property
+    def generation(self) -> int:
+        return self._record.generation
+
+    @property
+    def renew_at_ms(self) -> int:
+        return self._held.renew_at_ms
+
+    @property
+    def not_after_ms(self) -> int:
+        return self._held.not_after_ms
+
+    def key(self) -> WorkerKey:
+        return self._key
+
+    def credentials(self) -> Credentials:
+        record = self._record
+        assert record.key_pem is not None
+        return Credentials(
+            key_pem=record.key_pem, certificate_pem=record.certificate_pem, ca_bundle_pem=record.ca_bundle_pem
+        )
+
+    async def request_renewal(self) -> bytes:
+        key = self._record.pending_key_pem
+        if key is None:
+            key = new_key()
+            await self._change(pending_key_pem=key)
+        return certificate_request(key)
+
+    async def take_renewal(self, renewed: Renewed) -> None:
+        key = self._record.pending_key_pem
+        if key is None:
+            raise NotPaired("no renewal was asked for")
+        require_own(renewed.certificate_pem, key)
+        held = held_certificate(renewed.certificate_pem, renewed.generation)
+        await self._change(
+            key_pem=key,
+            pending_key_pem=None,
+            certificate_pem=renewed.certificate_pem,
+            ca_bundle_pem=renewed.ca_bundle_pem or self._record.ca_bundle_pem,
+            generation=renewed.generation,
+        )
+        self._held, self._key = held, WorkerKey(key.reveal().encode())
+
+    async def trust(self, ca_bundle_pem: str) -> None:
+        """The daemon, whom we know, says which authorities are in force."""
+        if ca_bundle_pem and ca_bundle_pem != self._record.ca_bundle_pem:
+            await self._change(ca_bundle_pem=ca_bundle_pem)
+
+    async def _change(self, **fields: Any) -> None:
+        async with self._changing:
+            changed = msgspec.structs.replace(self._record, **fields)
+            await asyncio.to_thread(self._folder.save, changed)
+            self._record = changed

@@ -1,0 +1,296 @@
+"""Proving a pairing code without sending it. Both sides as machines: messages in, messages out, no I/O.
+
+A password-authenticated exchange (SPAKE2) over the stretched code gives both sides a key. What each then confirms is
+bound to everything that was said: the hash of the authority, of the TLS certificate that the device saw, the
+certificate request, the device's name and kind, the nameplate, and both messages. Somebody in the middle has another
+certificate; somebody without the code has another key. Either way nothing confirms, and one guess is spent.
+
+    daemon  -> hello    its message, salt, its authority          (says nothing about the code)
+    device  -> answer   its message, its confirmation, its CSR    (the device confirms first: a false daemon learns only
+    daemon  -> its confirmation                                    whether its one guess was right)
+"""
+
+import datetime
+import hashlib
+import hmac
+import ssl
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from palyra.devicelink.pairing.code import SALT_BYTES, DeviceFacts, PairingMethod, StretchedCode
+from palyra.errors import Denied, InvalidInput
+from palyra.identity.device import DeviceKind
+
+PROTOCOL: Final = b"palyra.pairing.v1"
+DEVICE_ID: Final = b"palyra device"
+DAEMON_ID: Final = b"palyra daemon"
+# A side byte and a point of Edwards 25519.
+MESSAGE_BYTES: Final = 33
+CONFIRMATION_BYTES: Final = 32
+COMPARISON_DIGITS: Final = 6
+_LENGTH_BYTES: Final = 4
+
+
+class ProofState(StrEnum):
+    FRESH = "fresh"
+    SPOKEN = "spoken"
+    ENDED = "ended"
+
+
+class ProofEvent(StrEnum):
+    SPEAK = "speak"
+    HEAR = "hear"
+
+
+# Both sides speak once and hear once. A machine that heard something is over, whatever it heard.
+TRANSITIONS: Final[dict[tuple[ProofState, ProofEvent], ProofState]] = {
+    (ProofState.FRESH, ProofEvent.SPEAK): ProofState.SPOKEN,
+    (ProofState.SPOKEN, ProofEvent.HEAR): ProofState.ENDED,
+}
+
+
+class ProofOutOfOrder(Exception):
+    """A programming error: a machine was used in another order than its table's, or twice."""
+
+
+class WrongProof(Denied):
+    """Wrong code, or somebody in between. The two cannot be told apart, which is the point."""
+
+    code = "pairing.wrong_code"
+    hint = "check the code; after five wrong ones it is void. If it was right, somebody is between you and the daemon"
+
+
+class MalformedProof(InvalidInput):
+    code = "pairing.malformed_proof"
+    hint = "the other side does not speak this version of pairing"
+
+
+class Exchange(Protocol):
+    """One side of a password-authenticated exchange, used once."""
+
+    def start(self) -> bytes: ...
+
+    def finish(self, message: bytes) -> bytes:
+        """The key. Raises MalformedProof for what is no message of the other side."""
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a proof is about. The two sides must have the same picture of all of it."""
+
+    method: PairingMethod
+    kind: DeviceKind
+    nameplate: str
+    salt: bytes
+    # SHA-256 of the DER of the authority and of the server's certificate, in hex.
+    ca_hash: str
+    leaf_hash: str
+    csr_der: bytes
+    facts: DeviceFacts
+
+
+class Proved(msgspec.Struct, frozen=True, kw_only=True):
+    """What both sides have and nobody else: ``collect`` lets the device fetch the answer later."""
+
+    comparison_code: str
+    collect: bytes
+
+    def __repr__(self) -> str:
+        return "Proved([redacted])"
+
+
+class DeviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    message: bytes
+    confirmation: bytes
+
+
+class _Machine:
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.state = ProofState.FRESH
+
+    def _step(self, event: ProofEvent) -> None:
+        try:
+            self.state = TRANSITIONS[self.state, event]
+        except KeyError:
+            raise ProofOutOfOrder(f"a proof that is {self.state.value} cannot {event.value}") from None
+
+
+class DaemonProof(_Machine):
+    """The daemon's side of one attempt. One attempt is one guess."""
+
+    def hello(self) -> bytes:
+        self._step(ProofEvent.SPEAK)
+        self._message = self._exchange.start()
+        return self._message
+
+    def conclude(self, answer: DeviceAnswer, bound: Bound) -> tuple[bytes, Proved]:
+        """The daemon's confirmation. Raises WrongProof, also for what is malformed: that was a guess as well."""
+        self._step(ProofEvent.HEAR)
+        try:
+            key = self._exchange.finish(require_message(answer.message))
+        except MalformedProof as error:
+            raise WrongProof("the device did not prove the code") from error
+        keys = _Keys(key, bound, self._message, answer.message)
+        if not hmac.compare_digest(keys.device_confirmation, answer.confirmation):
+            raise WrongProof("the device did not prove the code")
+        return keys.daemon_confirmation, keys.proved()
+
+
+class DeviceProof(_Machine):
+    def answer(self, daemon_message: bytes, bound: Bound) -> DeviceAnswer:
+        self._step(ProofEvent.SPEAK)
+        if len(bound.salt) != SALT_BYTES:
+            raise MalformedProof("the daemon's salt is not one")
+        message = self._exchange.start()
+        key = self._exchange.finish(require_message(daemon_message))
+        self._keys = _Keys(key, bound, daemon_message, message)
+        return DeviceAnswer(message=message, confirmation=self._keys.device_confirmation)
+
+    def conclude(self, confirmation: bytes) -> Proved:
+        """Raises WrongProof: whoever answered does not know the code, and nothing it said counts."""
+        self._step(ProofEvent.HEAR)
+        if not hmac.compare_digest(self._keys.daemon_confirmation, confirmation):
+            raise WrongProof("the daemon did not prove that it knows the code")
+        return self._keys.proved()
+
+
+class _Keys:
+    def __init__(self, key: bytes, bound: Bound, daemon_message: bytes, device_message: bytes) -> None:
+        transcript = hashlib.sha256(transcript_of(bound, daemon_message, device_message)).digest()
+        self._root = hmac.digest(transcript, key, "sha256")
+        self.device_confirmation = self._derive(b"device confirms")
+        self.daemon_confirmation = self._derive(b"daemon confirms")
+
+    def proved(self) -> Proved:
+        number = int.from_bytes(self._derive(b"comparison")) % 10**COMPARISON_DIGITS
+        return Proved(comparison_code=f"{number:0{COMPARISON_DIGITS}d}", collect=self._derive(b"collect"))
+
+    def _derive(self, label: bytes) -> bytes:
+        return hmac.digest(self._root, PROTOCOL + b"\0" + label, "sha256")
+
+
+def transcript_of(bound: Bound, daemon_message: bytes, device_message: bytes) -> bytes:
+    """Each field with its length before it: no two different conversations have one transcript."""
+    fields = (
+        PROTOCOL,
+        bound.method.value.encode(),
+        bound.kind.value.encode(),
+        bound.nameplate.encode(),
+        bound.salt,
+        bound.ca_hash.encode(),
+        bound.leaf_hash.encode(),
+        bound.csr_der,
+        bound.facts.name.encode(),
+        bound.facts.platform.encode(),
+        bound.facts.software_version.encode(),
+        daemon_message,
+        device_message,
+    )
+    return b"".join(len(field).to_bytes(_LENGTH_BYTES) + field for field in fields)
+
+
+def require_message(message: bytes) -> bytes:
+    if len(message) != MESSAGE_BYTES:
+        raise MalformedProof(f"a message of the exchange has {MESSAGE_BYTES} bytes")
+    return message
+
+
+def collect_digest(collect: bytes) -> bytes:
+    """What the daemon keeps of it."""
+    return hashlib.sha256(collect).digest()
+
+
+# What a device checks of a server that it does not trust yet: that its certificate is of the authority it names.
+#
+# That alone proves nothing, since anybody has an authority. The authority's hash is checked against the code, or
+# confirmed by the proof, and then it is trusted.
+
+_END: Final = "-----END CERTIFICATE-----"
+
+
+class WrongServer(Denied):
+    code = "pairing.wrong_server"
+    hint = "this is not the daemon that made the code, or somebody is between you and it: do not go on"
+
+
+def certificate_hash(der: bytes) -> str:
+    return hashlib.sha256(der).hexdigest()
+
+
+def certificates_in(bundle_pem: bytes) -> list[bytes]:
+    """Each certificate of a bundle, in DER."""
+    parts = bundle_pem.decode("ascii", "replace").split(_END)[:-1]
+    return [ssl.PEM_cert_to_DER_cert(part.strip() + "\n" + _END + "\n") for part in parts]
+
+
+def pem_of(der: bytes) -> bytes:
+    return ssl.DER_cert_to_PEM_cert(der).encode()
+
+
+def require_issued_by(leaf_der: bytes, ca_der: bytes, *, now: datetime.datetime) -> None:
+    """Raises WrongServer unless the leaf is valid now and directly issued by the authority, which is one."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        leaf, authority = x509.load_der_x509_certificate(leaf_der), x509.load_der_x509_certificate(ca_der)
+        authority.verify_directly_issued_by(authority)
+        leaf.verify_directly_issued_by(authority)
+        is_authority = authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        uses = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound, x509.DuplicateExtension):
+        raise WrongServer("the server's certificate is not one of the authority it names") from None
+    if not is_authority or x509.oid.ExtendedKeyUsageOID.SERVER_AUTH not in uses:
+        raise WrongServer("the server's certificate is not for a server, or its authority is none")
+    if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
+        raise WrongServer(
+            "the server's certificate is not valid at this time", hint="check the clocks of both machines"
+        )
+
+
+# The password-authenticated exchange by the ``spake2`` package, imported on first use.
+#
+# The package turns whatever bytes it is given into a scalar by HKDF, so it is given the stretched code: the daemon
+# needs nothing else, and never has the code again after it was shown. It is not written to take constant time; the
+# five guesses that a code lives for are too few to measure anything by.
+
+
+class DeviceExchange:
+    def __init__(self, stretched: StretchedCode) -> None:
+        from spake2 import SPAKE2_A
+
+        self._side = SPAKE2_A(stretched.hash, idA=DEVICE_ID, idB=DAEMON_ID)
+
+    def start(self) -> bytes:
+        message: bytes = self._side.start()
+        return message
+
+    def finish(self, message: bytes) -> bytes:
+        return _finish(self._side, message)
+
+
+class DaemonExchange:
+    def __init__(self, stretched: StretchedCode) -> None:
+        from spake2 import SPAKE2_B
+
+        self._side = SPAKE2_B(stretched.hash, idA=DEVICE_ID, idB=DAEMON_ID)
+
+    def start(self) -> bytes:
+        message: bytes = self._side.start()
+        return message
+
+    def finish(self, message: bytes) -> bytes:
+        return _finish(self._side, message)
+
+
+def _finish(side: Any, message: bytes) -> bytes:
+    from spake2.ed25519_basic import NotOnCurve
+    from spake2.spake2 import SPAKEError
+
+    try:
+        key: bytes = side.finish(message)
+    except (SPAKEError, NotOnCurve, ValueError, AssertionError) as error:
+        raise MalformedProof("a message of the exchange is none of the other side's") from error
+    return key

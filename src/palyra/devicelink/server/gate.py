@@ -1,0 +1,195 @@
+"""The keys that workers and their proxies sign with: those of the certificates that identity issued to them."""
+
+import hashlib
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+import grpc
+
+from palyra.clock import Clock
+from palyra.devicelink.limits import CODE_KEY
+from palyra.devicelink.server.peer_checks import (
+    Identities,
+    Outward,
+    RefusalCounts,
+    RefusalKind,
+    check_peer,
+    fingerprint_of_peer,
+    outward,
+)
+from palyra.errors import InvalidInput, LimitExceeded, PalyraError, RemoteError
+from palyra.identity.device import DeviceId, DeviceKind
+from palyra.identity.records import PeerIdentity
+from palyra.nodes.domain.requests import ResultDuplicate, ResultFromOther, ResultLate, ResultTooLarge, ResultUnknown
+from palyra.signing.p256 import P256Verifier
+
+if TYPE_CHECKING:
+    from palyra.identity.identity_manager import IdentityManager
+
+# Certificates whose keys are remembered: a worker that comes back shows the one it had.
+MAX_REMEMBERED: Final = 4_096
+
+
+class WorkerKeys:
+    def __init__(self, identity: "Callable[[], IdentityManager]") -> None:
+        self._identity = identity
+        # By the digest of the certificate, which is a twentieth of it.
+        self._known: dict[bytes, P256Verifier] = {}
+
+    def of_certificate(self, pem: bytes) -> P256Verifier:
+        """Of a certificate that the connection was made with."""
+        digest = hashlib.sha256(pem).digest()
+        known = self._known.get(digest)
+        if known is None:
+            if len(self._known) >= MAX_REMEMBERED:
+                del self._known[next(iter(self._known))]
+            known = self._known[digest] = P256Verifier.from_certificate(pem)
+        return known
+
+    def of_device(self, device_id: str, kind: DeviceKind) -> P256Verifier | None:
+        pem = self._identity().certificate_in_use(device_id, kind)
+        return None if pem is None else self.of_certificate(pem)
+
+
+# The checks on every peer, where gRPC meets them: one gate for every service on the listener for devices.
+#
+# A service asks it for the peer of each call, and a stream for each of its messages. Who is refused gets one of two
+# status codes and no word more; what it was is counted and, at most once a minute for each kind, recorded.
+
+# Certificates whose fingerprint is remembered: a connection shows the same one with every call.
+MAX_REMEMBERED_CERTIFICATES: Final = 4096
+_STATUS: Final = {
+    Outward.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    Outward.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+}
+_OWN_STATUS: Final[dict[type[PalyraError], Any]] = {
+    ResultUnknown: grpc.StatusCode.NOT_FOUND,
+    ResultFromOther: grpc.StatusCode.PERMISSION_DENIED,
+    ResultDuplicate: grpc.StatusCode.ALREADY_EXISTS,
+    ResultLate: grpc.StatusCode.FAILED_PRECONDITION,
+    # Not RESOURCE_EXHAUSTED, which is the transport's word: this one is final.
+    ResultTooLarge: grpc.StatusCode.OUT_OF_RANGE,
+}
+
+
+class RefusalRecord(Protocol):
+    async def __call__(self, kind: RefusalKind, count: int) -> None: ...
+
+
+class PeerGate:
+    def __init__(
+        self,
+        identities: Identities,
+        *,
+        fingerprint_of: Callable[[bytes], str],
+        is_paired: Callable[[DeviceId], bool],
+        record: RefusalRecord,
+        clock: Clock,
+        on_refused: Callable[[str], None] = lambda _code: None,
+    ) -> None:
+        """``on_refused`` is told the code of every refusal, for a counter."""
+        self.identities = identities
+        self._fingerprint_of = fingerprint_of
+        self._is_paired = is_paired
+        self._record = record
+        self._clock = clock
+        self._on_refused = on_refused
+        self._counts = RefusalCounts()
+        # By the digest of the certificate in PEM, which is a twentieth of it.
+        self._known: dict[bytes, str] = {}
+
+    async def admit(self, context: Any, kinds: Collection[DeviceKind], claimed: str, method: str) -> PeerIdentity:
+        """The peer of a call, or the end of that call."""
+        return await self.admit_message(context, await self.fingerprint(context, method), kinds, claimed, method)
+
+    async def admit_renewal(
+        self, context: Any, kinds: Collection[DeviceKind], claimed: str, method: str
+    ) -> PeerIdentity:
+        """As ``admit``, but a superseded certificate gets as far as the renewal, which locks its device for it."""
+        fingerprint = await self.fingerprint(context, method)
+        try:
+            return self.check(fingerprint, kinds, claimed, identify=self.identities.identify_for_renewal)
+        except PalyraError as refusal:
+            await self.refuse(context, refusal, method, fingerprint)
+
+    async def fingerprint(self, context: Any, method: str) -> str:
+        """Of the connection's certificate: for a stream, once. Its messages then go through ``admit_message``."""
+        found = context.auth_context().get("x509_pem_cert")
+        certificate = found[0] if found else None
+        digest = b"" if certificate is None else hashlib.sha256(certificate).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            return known
+        try:
+            fingerprint = fingerprint_of_peer(certificate, self._fingerprint_of)
+        except PalyraError as refusal:
+            await self.refuse(context, refusal, method)
+        if certificate is not None:
+            if len(self._known) >= MAX_REMEMBERED_CERTIFICATES:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = fingerprint
+        return fingerprint
+
+    async def admit_message(
+        self, context: Any, fingerprint: str, kinds: Collection[DeviceKind], claimed: str, method: str
+    ) -> PeerIdentity:
+        try:
+            return self.check(fingerprint, kinds, claimed)
+        except PalyraError as refusal:
+            await self.refuse(context, refusal, method, fingerprint)
+
+    def check(
+        self,
+        fingerprint: str,
+        kinds: Collection[DeviceKind],
+        claimed: str,
+        *,
+        identify: Callable[[str], PeerIdentity] | None = None,
+    ) -> PeerIdentity:
+        return check_peer(
+            fingerprint,
+            identify=identify or self.identities.identify,
+            kinds=kinds,
+            is_paired=self._is_paired,
+            claimed=claimed,
+        )
+
+    async def refuse(self, context: Any, refusal: PalyraError, method: str, fingerprint: str = "") -> NoReturn:
+        """Counts, records now and then, and ends the call with nothing but its status."""
+        await self.note(refusal, method, fingerprint)
+        told = outward(refusal)
+        await context.abort(_STATUS[told], told.value)
+        raise AssertionError("abort does not return")
+
+    async def note(self, refusal: PalyraError, method: str, fingerprint: str = "") -> None:
+        self._on_refused(refusal.code)
+        kind = RefusalKind(method, refusal.code, str(refusal.details.get("device", "")), fingerprint)
+        count = self._counts.note(kind, self._clock.monotonic())
+        if count:
+            await self._record(kind, count)
+
+    @property
+    def refused(self) -> int:
+        return self._counts.total
+
+
+async def turn_away(context: Any) -> NoReturn:
+    """For a stream that was ended from here and not by anything it said."""
+    await context.abort(grpc.StatusCode.PERMISSION_DENIED, Outward.PERMISSION_DENIED.value)
+    raise AssertionError("abort does not return")
+
+
+async def abort_with(context: Any, error: PalyraError) -> NoReturn:
+    """Ends a call of a known device with the error's own code, which it can act on."""
+    status = _OWN_STATUS.get(type(error))
+    if status is None:
+        if isinstance(error, InvalidInput):
+            status = grpc.StatusCode.INVALID_ARGUMENT
+        elif isinstance(error, LimitExceeded):
+            status = grpc.StatusCode.RESOURCE_EXHAUSTED
+        else:
+            # Not UNAVAILABLE: a client takes that for a broken line and tries again by itself.
+            status = grpc.StatusCode.FAILED_PRECONDITION
+    code = error.remote_code if isinstance(error, RemoteError) else error.code
+    await context.abort(status, f"{code}: {error.message}", ((CODE_KEY, code),))
+    raise AssertionError("abort does not return")

@@ -1,0 +1,181 @@
+"""Ports that were free once are tried first the next time: devices know them."""
+
+import json
+import logging
+import resource
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import grpc
+
+from palyra.config.state_dir import StateDir
+from palyra.devicelink import limits
+from palyra.devicelink.server.peer_checks import Identities
+from palyra.errors import Unavailable
+
+PORTS_FILE: Final = "nodes.ports.json"
+BACKLOG: Final = 128
+
+
+class ListenerPortTaken(Unavailable):
+    code = "nodes.listener_port_taken"
+    hint = "stop what listens there, or choose another nodes.pairing_port (0 takes any free one)"
+
+
+class PortMemory:
+    def __init__(self, state: StateDir) -> None:
+        self._state = state
+
+    def candidates(self, name: str, configured: int) -> tuple[int, ...]:
+        """A configured port is the only one; otherwise the one of the last time, then any."""
+        if configured:
+            return (configured,)
+        kept = self._read().get(name)
+        return (kept, 0) if kept else (0,)
+
+    def keep(self, name: str, port: int) -> None:
+        known = self._read()
+        if known.get(name) != port:
+            self._state.write_atomic(PORTS_FILE, json.dumps({**known, name: port}).encode())
+
+    def _read(self) -> dict[str, int]:
+        """Whatever else is there is as good as nothing: the ports are a convenience."""
+        try:
+            kept = json.loads(self._state.path(PORTS_FILE).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(kept, dict):
+            return {}
+        return {name: port for name, port in kept.items() if type(port) is int and 0 < port < 65_536}
+
+
+def bind_first(host: str, ports: Sequence[int]) -> socket.socket:
+    """A listener on the first of the ports that is free."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ListenerPortTaken(f"nodes.host {host!r} is no address of this machine: {error.strerror}") from error
+    trouble = "no port was given"
+    for port in ports:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address[0], port))
+            listener.listen(BACKLOG)
+            return listener
+        except OSError as error:
+            listener.close()
+            trouble = error.strerror or str(error)
+    raise ListenerPortTaken(f"cannot listen on {host} port {', '.join(map(str, ports))}: {trouble}")
+
+
+# The listener for paired devices: mutual TLS with certificates that change while it runs, and any number of services.
+#
+# A client without a certificate of one of our authorities does not get past the handshake. Who it is, and whether
+# that certificate is still good, is the gate's to say, call by call.
+
+log = logging.getLogger("palyra.nodes")
+# Calls at once on the whole listener; each device has one stream and a few calls besides.
+MAX_CONCURRENT_CALLS: Final = 16_384
+_OPTIONS: Final = (
+    # Two daemons must not share a port without knowing.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", limits.MAX_STREAMS_PER_CONNECTION),
+    ("grpc.max_metadata_size", limits.MAX_METADATA_BYTES),
+    ("grpc.max_connection_idle_ms", limits.IDLE_CONNECTION_MS),
+    ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.min_ping_interval_without_data_ms", limits.SHORTEST_PING_MS),
+    ("grpc.server_handshake_timeout_ms", limits.HANDSHAKE_TIMEOUT_MS),
+    # What is kept for each connection whether it is used or not: the buffer for a record of TLS on its way out, and the
+    # diary that gRPC keeps of every connection for a tool which nothing here serves.
+    ("grpc.tsi.max_frame_size", limits.TLS_RECORD_BYTES),
+    ("grpc.enable_channelz", 0),
+    ("grpc.max_channel_trace_event_memory_per_node", 0),
+)
+
+
+class DevicePortTaken(Unavailable):
+    code = "nodes.port_taken"
+    hint = "stop what listens there, or choose another nodes.port (0 takes any free one)"
+
+
+AddService = Callable[[Any], None]
+
+
+def connections_within(descriptors: int | None) -> int:
+    """How many connections devices and strangers may hold, of a process that may have so many descriptors, or any."""
+    if descriptors is None:
+        return limits.MAX_CONNECTIONS
+    return max(1, min(limits.MAX_CONNECTIONS, descriptors // limits.DESCRIPTOR_SHARE))
+
+
+def _descriptors() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+class DeviceListener:
+    def __init__(self, identities: Identities, host: str) -> None:
+        self._identities = identities
+        self._host = host
+        self._server: Any = None
+        # What was shown last: a handshake with the same certificate needs no new configuration.
+        self._shown: tuple[str, bytes] | None = None
+        self.port = 0
+
+    async def start(self, services: Sequence[AddService], ports: Sequence[int]) -> int:
+        """Listens on the first of the ports that is free; returns it. ``add_..._to_server`` bound to a servicer is a
+        service."""
+        # Beyond these gRPC closes what it accepts: without a handshake, and without a descriptor held.
+        options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", connections_within(_descriptors())))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS)
+        for add in services:
+            add(server)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        for port in ports:
+            # Anew for each try: gRPC takes the first configuration out of them once.
+            credentials = grpc.dynamic_ssl_server_credentials(
+                self._configuration(), self._fetch, require_client_authentication=True
+            )
+            try:
+                self.port = server.add_secure_port(f"{host}:{port}", credentials)
+            except RuntimeError:
+                continue
+            if self.port:
+                break
+        else:
+            await server.stop(None)
+            raise DevicePortTaken(f"cannot listen on {self._host} port {', '.join(map(str, ports))}")
+        await server.start()
+        self._server = server
+        return self.port
+
+    async def stop(self, grace: float) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(grace)
+
+    def _fetch(self) -> Any:
+        """For each handshake, in a thread of gRPC's: None goes on with what there is."""
+        try:
+            certificate = self._identities.server_certificate()
+            bundle = self._identities.ca_bundle_pem()
+        except Exception:
+            # A handshake must not fail because a renewal did: the certificate in use may still be good.
+            log.exception("the server's certificate could not be renewed")
+            return None
+        if self._shown == (certificate.fingerprint, bundle):
+            return None
+        return self._configuration()
+
+    def _configuration(self) -> Any:
+        certificate = self._identities.server_certificate()
+        bundle = self._identities.ca_bundle_pem()
+        self._shown = (certificate.fingerprint, bundle)
+        return grpc.ssl_server_certificate_configuration(
+            [(certificate.key_pem.reveal().encode(), certificate.chain_pem)], root_certificates=bundle
+        )

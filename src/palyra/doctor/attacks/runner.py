@@ -1,0 +1,216 @@
+"""Makes the attempts one after the other through the real runner, and judges each from outside."""
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from palyra.doctor.attacks.attempt import Attempt, filled
+from palyra.doctor.attacks.catalogue import attempts_in
+from palyra.doctor.attacks.decoys import PROTECTED_NAMES, BaitScene, survivors
+from palyra.doctor.attacks.verdict import Answer, AttackReport, NotAttacked, Observed, Verdict, judge, not_tried
+from palyra.errors import PalyraError
+from palyra.sandbox.domain.command import ProcessCommand
+from palyra.sandbox.domain.outcome import ProcessOutcome
+from palyra.sandbox.domain.profile import AppearingProtected, SandboxLimits, SandboxProfile, SandboxTier
+from palyra.sandbox.layers.syscall_table import SYSCALLS
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.running_process import Sink
+
+SYSTEM_PYTHON: Final = "/usr/bin/python3"
+# Longer than any attempt takes by itself.
+ATTEMPT_TIMEOUT_MS: Final = 15_000
+# How long a process that is being killed may still show: the kernel takes its time with large ones.
+SETTLE_LOOKS: Final = 25
+SETTLE_STEP_SECONDS: Final = 0.02
+_HELLO: Final = "hello"
+_LISTENS: Final = "listen_tcp"
+
+Progress = Callable[[SandboxTier, Attempt, int, int], None]
+
+
+class Sandbox(Protocol):
+    """What the attempts are made through: the real runner, or in tests something that holds less."""
+
+    async def run_constrained_process(
+        self, profile: SandboxProfile, command: ProcessCommand, *, sink: Sink | None = None
+    ) -> ProcessOutcome:
+        """The outcome of one program, or one of the sandbox's errors."""
+
+    async def close(self) -> None:
+        """Ends what the runner keeps ready."""
+
+
+class Python(msgspec.Struct, frozen=True, kw_only=True):
+    """The interpreter for the attacking program, and the directories it needs in the sandbox."""
+
+    program: str
+    roots: tuple[str, ...] = ()
+
+
+def find_python(system: str = SYSTEM_PYTHON) -> Python:
+    if os.access(system, os.X_OK):
+        return Python(program=system)
+    return Python(program=os.path.realpath(sys.executable), roots=(os.path.realpath(sys.base_prefix),))
+
+
+async def attack(
+    tiers: tuple[SandboxTier, ...] = (SandboxTier.C, SandboxTier.B),
+    *,
+    protected_names: tuple[str, ...] = (),
+    choose: Callable[[Attempt], bool] = lambda _: True,
+    progress: Progress = lambda *_: None,
+    sandbox: Callable[[str], Sandbox] = lambda scratch: ProcessRunner(RunnerSettings(scratch=scratch)),
+    base: str | None = None,
+) -> AttackReport:
+    """``protected_names`` are the user's own; the names that serve as bait are protected besides."""
+    if sys.platform != "linux":
+        raise NotAttacked("the attempts are made for Linux", hint="run it where the sandbox runs")
+    since = time.monotonic()
+    python = find_python()
+
+    async def one(tier: SandboxTier) -> list[Verdict]:
+        with _folder(base) as folder, BaitScene(folder, python.program) as scene:
+            runner = sandbox(scene.scratch)
+            try:
+                attacker = Attacker(scene, runner, python, (*PROTECTED_NAMES, *protected_names))
+                return await attacker.make(tier, tuple(filter(choose, attempts_in(tier))), progress)
+            finally:
+                await runner.close()
+
+    # Each tier has a scene of its own, so that what one of them lets through is never blamed on the other.
+    async with asyncio.TaskGroup() as together:
+        working = [together.create_task(one(tier)) for tier in tiers]
+    verdicts = tuple(verdict for task in working for verdict in task.result())
+    return AttackReport(verdicts=verdicts, user=os.geteuid(), seconds=round(time.monotonic() - since, 1))
+
+
+class Attacker:
+    def __init__(self, scene: BaitScene, runner: Sandbox, python: Python, protected: tuple[str, ...]) -> None:
+        self.scene = scene
+        self.runner = runner
+        self.python = python
+        self.protected = tuple(dict.fromkeys(protected))
+        self.probes = os.path.join(os.path.dirname(__file__), "probes")
+        self.calls = SYSCALLS.get(platform.machine(), {})
+
+    async def make(self, tier: SandboxTier, attempts: tuple[Attempt, ...], progress: Progress) -> list[Verdict]:
+        silent = await self._speechless(tier)
+        verdicts: list[Verdict] = []
+        for number, attempt in enumerate(attempts, start=1):
+            progress(tier, attempt, number, len(attempts))
+            if silent:
+                verdicts.append(not_tried(attempt, tier, silent))
+            else:
+                observed = await self.observe(tier, attempt)
+                verdicts.append(judge(attempt, tier, observed, root=os.geteuid() == 0))
+        return verdicts
+
+    async def _speechless(self, tier: SandboxTier) -> str:
+        """Why the attacking program cannot even say hello in this tier; nothing where it can."""
+        greeting = Attempt(id=_HELLO, kind=attempts_in(tier)[0].kind, title=_HELLO, c=(), b=(), probe=_HELLO)
+        seen = await self.observe(tier, greeting)
+        if seen.refused:
+            return f"no program can be run: {seen.refused}: {seen.message}"
+        if seen.answer is None or not seen.answer.escaped:
+            return f"{self.python.program} does not run inside (exit code {seen.exit_code}, signal {seen.signal})"
+        return ""
+
+    async def observe(self, tier: SandboxTier, attempt: Attempt) -> Observed:
+        """Makes one attempt in a fresh scene and tells what was seen."""
+        await asyncio.to_thread(self.scene.reset, attempt.bait, self.probes)
+        names = self.scene.names()
+        profile, command = self._profile(tier, attempt), self._command(attempt, names)
+        knocked = False
+
+        def heard(_stream: str, chunk: bytes) -> None:
+            nonlocal knocked
+            if b'"ready"' in chunk:
+                knocked = self.scene.knock()
+
+        sink = heard if attempt.probe == _LISTENS else None
+        error: PalyraError | None = None
+        outcome: ProcessOutcome | None
+        try:
+            outcome = await self.runner.run_constrained_process(profile, command, sink=sink)
+        except PalyraError as raised:
+            error, outcome = raised, getattr(raised, "outcome", None)
+        await self._settle()
+        output = b"" if outcome is None else outcome.stdout + outcome.stderr
+        traces = await asyncio.to_thread(self.scene.traces, output)
+        if knocked:
+            traces = (*traces, "the host reached a listener inside")
+        return Observed(
+            traces=traces,
+            answer=None if outcome is None else _answer(outcome.stdout),
+            refused="" if error is None else error.code,
+            message="" if error is None else error.message,
+            exit_code=None if outcome is None else outcome.exit_code,
+            signal=None if outcome is None else outcome.signal,
+            held=None if outcome is None else frozenset(line.layer for line in outcome.receipt.lines if line.held),
+        )
+
+    async def _settle(self) -> None:
+        """Nothing tells when a process of another tree is gone, so it is looked for a few times."""
+        for _ in range(SETTLE_LOOKS):
+            if not any(survivors(self.scene.comm)):
+                return
+            await asyncio.sleep(SETTLE_STEP_SECONDS)
+
+    def _profile(self, tier: SandboxTier, attempt: Attempt) -> SandboxProfile:
+        appearing = AppearingProtected.MOVE_ASIDE if attempt.move_aside else AppearingProtected.KEEP
+        return SandboxProfile(
+            workspace_root=self.scene.workspace,
+            tier=tier,
+            protected_names=self.protected,
+            limits=msgspec.convert({"timeout_ms": ATTEMPT_TIMEOUT_MS, **attempt.limits}, SandboxLimits),
+            allow_interpreters=not attempt.command,
+            appearing_protected=appearing,
+            tool_roots=self.python.roots,
+        )
+
+    def _command(self, attempt: Attempt, names: dict[str, Any]) -> ProcessCommand:
+        env = tuple((name, str(filled(value, names))) for name, value in attempt.env)
+        if attempt.command:
+            program, *args = (str(filled(word, names)) for word in attempt.command)
+            return ProcessCommand(command=program, args=tuple(args), env=env)
+        order = {
+            **filled(attempt.arguments, names),
+            "probe": attempt.probe,
+            "comm": self.scene.comm,
+            "calls": self.calls,
+        }
+        return ProcessCommand(
+            command=self.python.program,
+            args=("-I", "-S", f"{self.scene.workspace}/probes/start.py"),
+            env=env,
+            stdin=json.dumps(order).encode(),
+        )
+
+
+def _answer(output: bytes) -> Answer | None:
+    """The last line that is one. A probe that was flooded out or killed has none."""
+    for line in reversed(output[-8192:].splitlines()):
+        try:
+            return msgspec.json.decode(line, type=Answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
+
+
+@contextmanager
+def _folder(base: str | None) -> Iterator[str]:
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="palyra-attack-", dir=base))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

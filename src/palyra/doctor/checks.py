@@ -1,0 +1,173 @@
+"""What a machine has to have, looked at for real: for `palyra doctor` and for the console."""
+
+import asyncio
+import http.client
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from palyra.daemon.settings import Settings
+from palyra.doctor.report import Finding, ok, warn
+from palyra.errors import PalyraError
+
+if TYPE_CHECKING:
+    from palyra.browser.engine.isolation_layers import FenceReceipt
+    from palyra.doctor.report import Probe
+    from palyra.doctor.sandbox_layers import Capabilities
+
+DIGEST_CHARS_SHOWN: Final = 16
+# (module (func (export "run") (result i32) (i32.const 42)))
+_SMALLEST_GUEST: Final = bytes.fromhex("0061736d010000000105016000017f030201000707010372756e00000a06010400412a0b")
+_OTHER_NAMESPACES: Final = (
+    "pid_namespace",
+    "network_namespace",
+    "ipc_namespace",
+    "uts_namespace",
+    "cgroup_namespace",
+)
+
+
+def machine_probes(state: Path, policy_dir: Path, settings: Settings) -> "tuple[Probe, ...]":
+    """The table of questions. What is not required yet belongs to tiers that say so themselves when they start."""
+    from palyra.doctor import host, kernel
+    from palyra.doctor.report import Probe
+
+    rows = (
+        ("python", "runs Palyra", True, host.python),
+        ("state directory", "keeps keys, tokens and the journal private", True, lambda: host.state_directory(state)),
+        ("durable writes", "make a record outlive a power cut", True, lambda: host.durable_writes(state)),
+        ("sqlite", "holds the journal", True, lambda: host.sqlite(state)),
+        ("clock", "dates records and ends approvals", True, lambda: host.clock(state)),
+        ("policy bundle", "decides every call", True, lambda: policy_bundle(policy_dir, settings)),
+        ("openat2", "keeps the file tools in their workspace", True, kernel.openat2),
+        ("landlock", "limits files and TCP without privileges", False, kernel.landlock),
+        ("seccomp", "limits system calls", False, kernel.seccomp),
+        ("user namespaces", "isolate processes without root", False, kernel.user_namespaces),
+        ("bubblewrap", "builds Tier C sandboxes", False, host.bubblewrap),
+        ("other namespaces", "hide the host's processes and network", False, lambda: sandbox_layers(_OTHER_NAMESPACES)),
+        ("nested namespaces", "can be switched off", False, lambda: sandbox_layers(("nested_userns_off",))),
+        ("read-only host", "while a sandbox is built", False, lambda: sandbox_layers(("host_read_only",))),
+        ("cgroups", "limit whole process trees", False, kernel.cgroups),
+        ("webassembly", "runs skills in confined workers", False, webassembly),
+        ("browser", "runs behind its fences", False, lambda: browser_fences(settings)),
+    )
+    return tuple(Probe(name=name, purpose=purpose, required=req, look=look) for name, purpose, req, look in rows)
+
+
+def sandbox_layers(layers: tuple[str, ...]) -> "Finding":
+    """Each layer built for real with bubblewrap, as this user."""
+    from palyra.doctor.report import missing, ok
+    from palyra.sandbox.domain.receipt import Layer
+
+    found = [_capabilities().of(Layer(layer)) for layer in layers]
+    tried = [each for each in found if each is not None]
+    if not tried:
+        return missing("not tried: there is no bubblewrap to build them with", "apt install bubblewrap")
+    lacking = [each for each in tried if not each.usable]
+    if lacking:
+        fixes = dict.fromkeys(each.fix for each in lacking)
+        return missing("; ".join(each.evidence for each in lacking), "; ".join(fixes))
+    return ok("built: " + ", ".join(each.layer.replace("_", " ") for each in tried))
+
+
+@cache
+def _capabilities() -> "Capabilities":
+    from palyra.doctor.sandbox_layers import examine
+
+    return examine()
+
+
+def webassembly() -> "Finding":
+    """Compiles and runs the smallest guest, in a worker process as skills have it."""
+    from palyra.doctor.report import missing, ok
+    from palyra.secret import Secret
+    from palyra.wasm.domain.limits import PoolSettings
+    from palyra.wasm.runtime import WasmRuntime
+
+    async def tried(folder: str) -> str:
+        runtime = WasmRuntime(
+            cache_directory=Path(folder), key=Secret("of this probe alone"), pool=PoolSettings(ready=1)
+        )
+        try:
+            outcome = await runtime.run(await runtime.compile(_SMALLEST_GUEST), timeout_ms=10_000)
+            engine = " ".join(runtime.pool.engine.split()[:2])
+            return f"{engine}: a guest answered {outcome.output!r}"
+        finally:
+            await runtime.close()
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return ok(asyncio.run(tried(folder)))
+    except (PalyraError, ImportError, OSError) as error:
+        return missing(str(error), getattr(error, "hint", "") or "install Palyra again, with its dependencies")
+
+
+def browser_fences(settings: Settings) -> "Finding":
+    """Starts one as sessions have it, and reads every fence back from the running processes."""
+    from palyra.doctor.report import missing, ok, warn
+
+    browser = settings.browser
+    if not browser.enabled:
+        return ok("switched off by browser.enabled")
+
+    async def tried(folder: str) -> "tuple[str, FenceReceipt]":
+        from palyra.browser.engine.chromium import ChromiumLauncher, ChromiumSettings
+        from palyra.browser.engine.process_tree import ProcessNotes
+        from palyra.daemon.browserd import GuardListeners
+
+        listeners = GuardListeners()
+        try:
+            engine = ChromiumSettings(binary=browser.engine or None, allow_no_sandbox=browser.allow_no_sandbox)
+            process = await ChromiumLauncher(listeners, ProcessNotes(Path(folder)), engine).start()
+            try:
+                return process.product, process.receipt
+            finally:
+                await process.close(graceful=False)
+        finally:
+            await listeners.close()
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            product, receipt = asyncio.run(tried(folder))
+    except (PalyraError, OSError) as error:
+        return missing(str(error), getattr(error, "hint", "") or "apt install chromium-headless-shell bubblewrap")
+    held = ", ".join(str(line.fence).replace("_", " ") for line in receipt.lines if line.held)
+    if receipt.waived:
+        return warn(f"{product} without its own sandbox; up: {held}", "set browser.allow_no_sandbox to false")
+    return ok(f"{product}; up: {held}")
+
+
+def policy_bundle(folder: Path, settings: Settings) -> "Finding":
+    """Loads the bundle that a daemon started now would load."""
+    from palyra.daemon.pipeline_wiring import directory_of
+    from palyra.doctor.report import missing, ok
+    from palyra.policy.cedar import CedarEngine
+    from palyra.policy.policy_files import load_bundle
+
+    try:
+        digest = CedarEngine(load_bundle(folder, directory_of(settings))).bundle_digest
+    except PalyraError as error:
+        return missing(error.message, error.hint)
+    return ok(f"valid, with the files of {folder}, digest {digest[:DIGEST_CHARS_SHOWN]}")
+
+
+# Asks a daemon whether it is there.
+
+TIMEOUT_SECONDS: Final = 2.0
+
+
+def daemon(host: str, port: int) -> Finding:
+    """A daemon that is not running is no fault of the machine, so this is at worst a warning."""
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
+    where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    try:
+        connection.request("GET", "/healthz", headers={"Connection": "close"})
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return warn(f"no answer from {where}: {error or type(error).__name__}", "start it with `palyra up`")
+    finally:
+        connection.close()
+    if status != http.client.OK:
+        return warn(f"{where}/healthz answers {status}", "look at the daemon's log")
+    return ok(f"{where} is healthy")

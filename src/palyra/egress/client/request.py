@@ -1,0 +1,310 @@
+"""What a call of http.fetch asks for, parsed once."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, Protocol, Self
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from palyra.egress.domain.credential import find_placeholders
+from palyra.egress.domain.grant import EgressGrant, Meter
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import DEFAULT_MAX_BYTES, MAX_MAX_BYTES, MAX_REDIRECTS
+from palyra.egress.protocols.http1_request import (
+    BadUrl,
+    Headers,
+    WebAddress,
+    accept_headers,
+    for_another_host,
+    without_body,
+)
+from palyra.errors import Denied, InvalidInput, LimitExceeded
+
+# What a fetch needs from others: a judged connection, and credentials put on a request.
+#
+# The egress concept gives all of them; the daemon joins the two.
+
+
+class Connection(Protocol):
+    """A byte stream to the judged address. Nothing on it is encrypted yet."""
+
+    async def read(self, most: int) -> bytes:
+        """Some bytes; none at the peer's end of the stream."""
+        ...
+
+    async def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Door(Protocol):
+    async def connect(self, grant: EgressGrant, target: Target, meter: Meter) -> tuple[Connection, str]:
+        """A connection and the address it ends at. ``meter`` counts what it carries and ends it when that is spent.
+
+        Judges the target, resolves it once, judges every address, dials one of them and confirms the peer. Raises an
+        ``EgressRefused`` leaf. Cancelling it leaves no socket open.
+        """
+        ...
+
+
+class Redaction(Protocol):
+    """Takes the secrets of one request out of what comes back."""
+
+    @property
+    def times(self) -> int: ...
+
+    def whole(self, data: bytes) -> bytes:
+        """The same bytes with every spelling of a secret in them overwritten."""
+        ...
+
+    def name(self, name: bytes) -> bytes:
+        """The same for a header's name, in whatever case its letters are."""
+        ...
+
+    def broken_off(self, data: bytes) -> bytes:
+        """The same for bytes whose end is missing: what may be the beginning of a secret is overwritten too."""
+        ...
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """Headers with credentials in them: for the wire and for nothing else."""
+
+    headers: Headers
+    redaction: Redaction
+    # The references of the secrets in them.
+    secrets: tuple[str, ...] = ()
+
+
+class Credentials(Protocol):
+    async def prepare(self, grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> Prepared:
+        """The headers to send: placeholders filled, bound headers set, the caller's own copies of those dropped.
+
+        Raises ``CredentialNotAllowed`` or ``CredentialMissing``.
+        """
+        ...
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call is given to work with: where it may go, the door there, and whose secrets it may carry."""
+
+    grant: EgressGrant
+    door: Door
+    credentials: Credentials
+
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# Servers answer these with "length required" unless the length is said, be it nothing.
+_SENDS_A_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
+_NO_BODY: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+_MARK: Final = "{{vault:"
+
+
+class BadFetch(InvalidInput):
+    code = "fetch.bad_request"
+    hint = "`palyra tools show http.fetch` shows the arguments it takes"
+
+
+class MisplacedPlaceholder(InvalidInput):
+    code = "fetch.misplaced_placeholder"
+    hint = "a secret goes into the value of a header; in an address or a body it would end up in logs and pages"
+
+
+class RedirectMode(StrEnum):
+    FOLLOW = "follow"
+    REFUSE = "refuse"
+    MANUAL = "manual"
+
+
+class ContentFormat(StrEnum):
+    """``auto`` is readable text for HTML, text for other text, and base64 for the rest."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    READABLE = "readable"
+    RAW_BASE64 = "raw_base64"
+
+
+class FetchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``body`` None is no body at all; ``placeholders`` are the secrets that header values name."""
+
+    address: WebAddress
+    method: str = "GET"
+    headers: Headers = ()
+    body: bytes | None = None
+    timeout_ms: int | None = None
+    max_bytes: int = DEFAULT_MAX_BYTES
+    redirect: RedirectMode = RedirectMode.FOLLOW
+    format: ContentFormat = ContentFormat.AUTO
+    placeholders: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, arguments: Mapping[str, Any]) -> Self:
+        """``arguments`` have passed the tool's schema; what a schema cannot say is checked here."""
+        url = arguments["url"]
+        if _MARK in url or _MARK.encode() in _unquoted(url):
+            raise MisplacedPlaceholder("the address has a vault placeholder in it")
+        method = arguments.get("method", "GET")
+        if method not in METHODS:
+            raise BadFetch(f"{str(method)[:32]!r} is not one of {', '.join(METHODS)}")
+        headers = accept_headers(arguments.get("headers", {}))
+        body = _body(arguments)
+        if body is not None and method in _NO_BODY:
+            raise BadFetch(f"a {method} request has no body")
+        max_bytes = arguments.get("max_bytes", DEFAULT_MAX_BYTES)
+        if not 1 <= max_bytes <= MAX_MAX_BYTES:
+            raise BadFetch(f"max_bytes is {max_bytes} and may be 1 to {MAX_MAX_BYTES}")
+        return cls(
+            address=WebAddress.parse(url),
+            method=method,
+            headers=headers,
+            body=b"" if body is None and method in _SENDS_A_BODY else body,
+            timeout_ms=arguments.get("timeout_ms"),
+            max_bytes=max_bytes,
+            redirect=RedirectMode(arguments.get("redirect", RedirectMode.FOLLOW)),
+            format=ContentFormat(arguments.get("format", ContentFormat.AUTO)),
+            placeholders=_placeholders(headers),
+        )
+
+
+def _body(arguments: Mapping[str, Any]) -> bytes | None:
+    text, encoded = arguments.get("body"), arguments.get("body_base64")
+    if text is not None and encoded is not None:
+        raise BadFetch("body and body_base64 are both given")
+    if encoded is not None:
+        try:
+            body = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise BadFetch("body_base64 is no base64") from error
+    elif text is not None:
+        try:
+            body = text.encode()
+        except UnicodeEncodeError as error:
+            raise BadFetch("body has half a character in it; send bytes as body_base64") from error
+    else:
+        return None
+    if _MARK.encode() in body:
+        raise MisplacedPlaceholder("the body has a vault placeholder in it")
+    return body
+
+
+def _placeholders(headers: Headers) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for name, value in headers:
+        refs = find_placeholders(value)
+        rest = value
+        for ref in refs:
+            rest = rest.replace(f"{_MARK}{ref}}}}}", "")
+        if _MARK in rest:
+            raise BadFetch(f"{name} has a vault placeholder that is not written {{{{vault:scope/key}}}}")
+        found.update(dict.fromkeys(refs))
+    return tuple(found)
+
+
+def _unquoted(url: str) -> bytes:
+    return unquote_to_bytes(url.encode("utf-8", "surrogatepass"))
+
+
+# Where an answer sends the request next, and what may go along.
+#
+# A redirect is the server's wish, not the caller's: it leads only where the judge lets any request go, never from
+# https down to http, never in a circle, and to another host it takes nothing along that was meant for the first: no
+# credentials, no cookies, no header but a harmless few, and no body.
+
+_REDIRECTS: Final = frozenset((301, 302, 303, 307, 308))
+_KEEPS_METHOD: Final = frozenset((307, 308))
+
+
+class RedirectRefused(Denied):
+    code = "fetch.redirect_refused"
+    hint = "look at where it leads (redirect = manual), and fetch that address by itself if it is right"
+
+
+class TooManyRedirects(LimitExceeded):
+    code = "fetch.too_many_redirects"
+    hint = "fetch the last address by itself if it is right"
+
+
+class Passed(msgspec.Struct, frozen=True, kw_only=True):
+    """A redirect that was followed, for the result."""
+
+    status: int
+    source: str
+    destination: str
+
+
+class Hop(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of a call. ``with_credentials`` is lost with the first change of host and never comes back."""
+
+    address: WebAddress
+    method: str
+    headers: Headers
+    body: bytes | None
+    with_credentials: bool = True
+    passed: tuple[Passed, ...] = ()
+    visited: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def first(cls, request: FetchRequest) -> "Hop":
+        return cls(
+            address=request.address,
+            method=request.method,
+            headers=request.headers,
+            body=request.body,
+            visited=frozenset({(request.method, str(request.address))}),
+        )
+
+
+def is_redirect(status: int) -> bool:
+    return status in _REDIRECTS
+
+
+def next_hop(hop: Hop, status: int, location: str, mode: RedirectMode) -> Hop:
+    """The request to make after a redirect. Raises ``RedirectRefused``, ``TooManyRedirects`` or an egress refusal."""
+    if mode is not RedirectMode.FOLLOW:
+        raise refused(hop, status, location, "the call says to follow none")
+    try:
+        address = hop.address.join(location)
+    except BadUrl as error:
+        raise refused(hop, status, location, error.message) from error
+    if len(hop.passed) >= MAX_REDIRECTS:
+        raise TooManyRedirects(
+            f"{MAX_REDIRECTS} redirects were followed and there is another", redirects=_shown(hop.passed)
+        )
+    if hop.address.target.scheme == "https" and address.target.scheme != "https":
+        raise refused(hop, status, location, "it leads from https down to http")
+    method, headers, body = hop.method, hop.headers, hop.body
+    if (status == 303 and method != "HEAD") or (status not in _KEEPS_METHOD and method == "POST"):
+        method, headers, body = "GET", without_body(headers), None
+    with_credentials = hop.with_credentials
+    if address.target != hop.address.target:
+        if body:
+            raise refused(hop, status, location, "it would send the request's body to another host")
+        with_credentials, headers = False, for_another_host(headers)
+    visit = (method, str(address))
+    if visit in hop.visited:
+        raise refused(hop, status, location, "it leads in a circle")
+    return Hop(
+        address=address,
+        method=method,
+        headers=headers,
+        body=body,
+        with_credentials=with_credentials,
+        passed=(*hop.passed, Passed(status=status, source=str(hop.address), destination=str(address))),
+        visited=hop.visited | {visit},
+    )
+
+
+def refused(hop: Hop, status: int, location: str, why: str) -> RedirectRefused:
+    return RedirectRefused(
+        f"the answer {status} of {hop.address.target.authority} is a redirect that is not followed: {why}",
+        status=status,
+        location="".join(character if " " <= character <= "~" else "?" for character in location[:512]),
+        redirects=_shown(hop.passed),
+    )
+
+
+def _shown(passed: tuple[Passed, ...]) -> list[dict[str, object]]:
+    return [msgspec.to_builtins(each) for each in passed]

@@ -1,0 +1,146 @@
+"""Which secret goes with which requests, and placeholders that stand for secrets in headers.
+
+A binding says where a secret may go: to these hosts, by these methods, beneath this path. The proxy adds it; the tool
+never holds it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from palyra.egress.domain.refusal import CredentialMissing, CredentialNotAllowed, shown
+from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import MAX_HEADER_NAME_CHARS, MAX_PATH_PREFIX_CHARS
+from palyra.errors import InvalidInput
+from palyra.vault.reference import SecretRef
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_PLACEHOLDER: Final = re.compile(r"\{\{vault:([^{}\s]{1,256})\}\}")
+# Visible ASCII and spaces: what a header value may hold without any server reading an end of line in it.
+_HEADER_TEXT: Final = re.compile(r"[\x20-\x7e\t]*")
+_PREFIX: Final = re.compile(r"/|(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?")
+# Servers decode, collapse or cut these before they choose what answers.
+_ODD_PATH: Final = re.compile(r"//|%(?:2[ef]|5c|25|00)|\\|[\x00-\x20\x7f]|(?:^|/)\.{1,2}(?:[/;]|$)", re.IGNORECASE)
+# Headers that say how the message is framed or where it goes: no secret belongs in them.
+_NOT_FOR_SECRETS: Final = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "proxy-connection", "keep-alive", "te"),
+        *("trailer", "upgrade", "expect", "proxy-authenticate", "proxy-authorization"),
+    }
+)
+
+
+class BadBinding(InvalidInput):
+    code = "egress.bad_binding"
+    hint = "a binding needs header_name, secret_ref as scope/key, and the hosts it is for"
+
+
+class CredentialBindingPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One secret, the header that carries it, and the requests it goes with.
+
+    ``hosts`` are host rules; no ``methods`` means all; ``prefix`` is the text before the secret, such as ``Bearer ``.
+    Where ``required`` is set a request that the binding covers does not go out without the secret.
+    """
+
+    header_name: str
+    secret_ref: str
+    hosts: tuple[str, ...]
+    required: bool = True
+    methods: tuple[str, ...] = ()
+    path_prefix: str = "/"
+    prefix: str = ""
+
+    def check(self) -> None:
+        """Raises ``BadBinding`` or ``BadHostRule`` for what could never work or never be safe."""
+        name = self.header_name
+        if not _TOKEN.fullmatch(name) or len(name) > MAX_HEADER_NAME_CHARS or name.lower() in _NOT_FOR_SECRETS:
+            raise BadBinding(f"{shown(name)!r} is no header that may carry a secret")
+        try:
+            SecretRef.parse(self.secret_ref)
+        except InvalidInput as error:
+            raise BadBinding(f"{shown(self.secret_ref)!r} is no secret reference", hint=error.hint) from error
+        if not self.hosts:
+            raise BadBinding(f"the binding of {self.secret_ref} names no hosts")
+        parse_rules(self.hosts)
+        for method in self.methods:
+            if not _TOKEN.fullmatch(method) or method != method.upper():
+                raise BadBinding(f"{shown(method)!r} is no HTTP method; they are written in capitals")
+        if (
+            not _PREFIX.fullmatch(self.path_prefix)
+            or _ODD_PATH.search(self.path_prefix)
+            or len(self.path_prefix) > MAX_PATH_PREFIX_CHARS
+        ):
+            raise BadBinding(f"{shown(self.path_prefix)!r} is no plain path")
+        if not _HEADER_TEXT.fullmatch(self.prefix):
+            raise BadBinding(f"the prefix of {self.secret_ref} is no header text")
+
+    def names(self, target: Target) -> bool:
+        """Whether the target is one of the hosts, whatever the request."""
+        return find_rule(parse_rules(self.hosts), target.host, target.port) is not None
+
+    def covers(self, target: Target, method: str, path: str) -> bool:
+        """Whether this request gets the secret. ``path`` is as on the request line; a query in it plays no part.
+
+        A path that servers could read as another one is refused with ``CredentialNotAllowed`` when the binding holds
+        for a part of the host only: whether it is inside cannot be told.
+        """
+        if not self.names(target) or (self.methods and method not in self.methods):
+            return False
+        route = re.split(r"[?#]", path, maxsplit=1)[0]
+        if not route.startswith("/"):
+            return False
+        if self.path_prefix == "/":
+            return True
+        if _ODD_PATH.search(route):
+            raise CredentialNotAllowed(
+                f"{shown(route)!r} can be read as another path, and {self.secret_ref} is bound to {self.path_prefix}",
+                host=target.host,
+                port=target.port,
+            )
+        whole = self.path_prefix.removesuffix("/")
+        return route == whole or route.startswith(whole + "/")
+
+
+def find_placeholders(header_value: str) -> tuple[str, ...]:
+    """The secret references that stand in a header value as ``{{vault:scope/key}}``, each once, in their order."""
+    return tuple(dict.fromkeys(_PLACEHOLDER.findall(header_value)))
+
+
+def fill_placeholders(value: str, values: Mapping[str, str]) -> str:
+    """The header value with each placeholder replaced. What a secret contains is never looked at for placeholders."""
+
+    def secret(found: re.Match[str]) -> str:
+        text = values.get(found.group(1))
+        if text is None:
+            raise CredentialMissing(f"there is no secret for {shown(found.group(1))}")
+        return header_text(text, found.group(1))
+
+    return _PLACEHOLDER.sub(secret, value)
+
+
+def header_text(text: str, secret_ref: str) -> str:
+    """A secret's text, which must fit a header: an end of line in it would begin another header."""
+    if not _HEADER_TEXT.fullmatch(text):
+        raise CredentialNotAllowed(f"the secret {shown(secret_ref)} has characters that no header may hold")
+    return text
+
+
+# Which credential bindings may apply to hosts that are allowed.
+
+
+def bindings_for(
+    bindings: tuple[CredentialBindingPlan, ...], rules: tuple[HostRule, ...]
+) -> tuple[CredentialBindingPlan, ...]:
+    return tuple(each for each in bindings if _concerns(each, rules))
+
+
+def _concerns(binding: CredentialBindingPlan, rules: tuple[HostRule, ...]) -> bool:
+    """Whether a binding may apply to some host that the rules allow."""
+    return any(
+        bound.host == rule.host or bound.names(rule.host) or rule.names(bound.host)
+        for bound in parse_rules(binding.hosts)
+        for rule in rules
+    )

@@ -1,0 +1,125 @@
+"""Rules that allow hosts: ``HOST``, ``HOST:PORT``, ``*.example.com``, ``*.example.com:PORT``, an address.
+
+A rule without a port opens the ports of the web, 80 and 443, and no other. A star stands for one or more whole labels
+beneath a name of at least two, and not for the name itself. An empty list allows nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final, Self
+
+import msgspec
+
+from palyra.egress.domain.refusal import OddTarget, shown
+from palyra.egress.domain.target import canonical_host, is_address
+from palyra.egress.limits import MAX_PORT, REMEMBERED_VERDICTS, WEB_PORTS
+from palyra.errors import InvalidInput
+
+_RULE: Final = re.compile(r"(\*\.)?(\[[^\]]*\]|[^:\[\]/@*]+)(?::([1-9][0-9]{0,4}))?")
+
+
+class BadHostRule(InvalidInput):
+    code = "egress.bad_host_rule"
+    hint = "write HOST, HOST:PORT, *.example.com or *.example.com:PORT; no rule allows every host"
+
+
+class HostRule(msgspec.Struct, frozen=True):
+    """One allowed host. ``port`` None is 80 and 443; ``below`` allows the names beneath the host and not itself."""
+
+    host: str
+    port: int | None = None
+    below: bool = False
+
+    @classmethod
+    def parse(cls, raw: str) -> Self:
+        found = _RULE.fullmatch(raw)
+        if found is None:
+            raise BadHostRule(f"{shown(raw)!r} is no host rule")
+        port = None if found.group(3) is None else int(found.group(3))
+        if port is not None and port > MAX_PORT:
+            raise BadHostRule(f"{shown(raw)!r} has no such port")
+        try:
+            host = canonical_host(found.group(2))
+        except OddTarget as odd:
+            raise BadHostRule(f"{shown(raw)!r} is no host rule: {odd.message}") from None
+        below = found.group(1) is not None
+        if below and ("." not in host or is_address(host)):
+            raise BadHostRule(f"{shown(raw)!r} would allow a whole top-level domain, or parts of an address")
+        return cls(host=host, port=port, below=below)
+
+    def __str__(self) -> str:
+        """The rule as it would be written; parsing it gives the same rule."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return ("*." if self.below else "") + host + ("" if self.port is None else f":{self.port}")
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return WEB_PORTS if self.port is None else (self.port,)
+
+    @property
+    def is_address(self) -> bool:
+        return is_address(self.host)
+
+    def names(self, host: str) -> bool:
+        """Whether a canonical host is one of this rule's, whatever the port."""
+        if self.below:
+            return host.endswith("." + self.host) and not is_address(host)
+        return host == self.host
+
+    def covers(self, host: str, port: int | None) -> bool:
+        """``host`` is canonical. A port that nobody said is not held against the rule."""
+        return self.names(host) and (port is None or port == self.port or (self.port is None and port in WEB_PORTS))
+
+
+@lru_cache(maxsize=REMEMBERED_VERDICTS)
+def parse_rules(texts: tuple[str, ...]) -> tuple[HostRule, ...]:
+    """Each text as a rule, in the same order; raises ``BadHostRule`` for the first that is none."""
+    return tuple(map(HostRule.parse, texts))
+
+
+def find_rule(rules: Iterable[HostRule], host: str, port: int | None) -> HostRule | None:
+    """The first rule that covers a canonical host and a port."""
+    for rule in rules:
+        if rule.covers(host, port):
+            return rule
+    return None
+
+
+def common(first: HostRule, second: HostRule) -> HostRule | None:
+    """What both rules allow; None when that is nothing. Of two names with stars one is beneath the other, or none."""
+    ports = tuple(port for port in first.ports if port in second.ports)
+    if not ports:
+        return None
+    narrow = first if _holds(second, first) else second if _holds(first, second) else None
+    if narrow is None:
+        return None
+    return HostRule(narrow.host, None if ports == WEB_PORTS else ports[0], narrow.below)
+
+
+def is_within(rule: HostRule, ceiling: Iterable[HostRule]) -> bool:
+    """Whether everything that a rule allows is allowed by the ceiling too, each port by some rule of it."""
+    holding = [other for other in ceiling if _holds(other, rule)]
+    return all(any(port in other.ports for other in holding) for port in rule.ports)
+
+
+def _holds(other: HostRule, rule: HostRule) -> bool:
+    if rule.below:
+        return other.below and f".{rule.host}".endswith(f".{other.host}")
+    return other.names(rule.host)
+
+
+class HostRules:
+    """The rules of one list of texts. An empty list covers nothing."""
+
+    def __init__(self, rules: tuple[str, ...]) -> None:
+        self._rules = parse_rules(tuple(rules))
+
+    def __iter__(self) -> Iterator[HostRule]:
+        return iter(self._rules)
+
+    def find(self, host: str, port: int | None) -> HostRule | None:
+        return find_rule(self._rules, host, port)
+
+    def cover(self, host: str, port: int | None) -> bool:
+        return self.find(host, port) is not None

@@ -1,0 +1,224 @@
+"""HTTP requests of one client connection, one after the other: each judged or compared with its target, then relayed.
+
+Request and answer are framed exactly, so a second request can neither hide behind the first nor get its answer. The
+connection to the server is kept for the next request to the same target, and dropped for any other.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from palyra.egress.domain.refusal import (
+    EgressRefused,
+    HandshakeTimeout,
+    HostHeaderMismatch,
+    IdleTimeout,
+    MalformedTraffic,
+    NameUnresolved,
+    TooManyTunnels,
+    Unreachable,
+)
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import BODY_READ_BYTES, MAX_REQUESTS_PER_CONNECTION
+from palyra.egress.protocols.http1_body import BodyKind
+from palyra.egress.protocols.http1_head import relayed_response
+from palyra.egress.protocols.http1_proxy import (
+    Forward,
+    HttpProxyServer,
+    ProxyCommand,
+    Reject,
+    RequestBody,
+    RequestEnded,
+    error_reply,
+    refusal_body,
+)
+from palyra.egress.protocols.http1_proxy import Tunnel as TunnelAsked
+from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnded, ResponseReader, Switched
+from palyra.egress.protocols.tunnel_opening import Opening
+from palyra.egress.proxy.socket_stream import SocketStream
+from palyra.egress.proxy.tunnel import Tunnel
+
+_STATUS: Final[dict[type[EgressRefused], int]] = {
+    MalformedTraffic: 400,
+    HandshakeTimeout: 408,
+    TooManyTunnels: 429,
+    NameUnresolved: 502,
+    Unreachable: 502,
+    IdleTimeout: 504,
+}
+_FORBIDDEN: Final = 403
+
+
+def status_of(refused: EgressRefused) -> int:
+    return _STATUS.get(type(refused), _FORBIDDEN)
+
+
+class HttpConversation:
+    """``fixed`` is the only target that requests may name if the connection was made for one; else each is judged."""
+
+    def __init__(self, tunnel: Tunnel, *, fixed: Target | None) -> None:
+        self._tunnel = tunnel
+        self._fixed = fixed
+        self._machine = HttpProxyServer(origin=None if fixed is None else "http")
+        self._commands: deque[ProxyCommand] = deque()
+        self._body_sent = True
+        self._answer_begun = False
+
+    async def run(self) -> TunnelAsked | None:
+        """Relays requests until the client ends, or asks for a tunnel instead."""
+        for _ in range(MAX_REQUESTS_PER_CONNECTION):
+            command = await self._next_command()
+            if command is None:
+                return None
+            if isinstance(command, TunnelAsked):
+                self._tunnel.client.unread(self._machine.rest)
+                return command
+            assert isinstance(command, Forward)
+            if not await self._exchange(command):
+                return None
+            self._answer_begun = False
+            self._commands.extend(self._machine.next_request())
+        return None
+
+    async def refuse(self, refused: EgressRefused) -> EgressRefused:
+        """Tells the client, as HTTP, what the journal is told."""
+        if not self._answer_begun:
+            await self._tunnel.farewell(self._machine.refused(status_of(refused), refused), refused)
+        return refused
+
+    async def _next_command(self) -> ProxyCommand | None:
+        """What the client says next; None when it ends. A request begun is a handshake: it has its time."""
+        while not self._commands:
+            data = await self._tunnel.client.read(BODY_READ_BYTES)
+            if not data:
+                return None
+            self._commands.extend(self._machine.receive(data))
+            if not self._commands:
+                self._tunnel.handshake_goes_on()
+        self._tunnel.handshake_done()
+        command = self._commands.popleft()
+        if isinstance(command, Reject):
+            refused = command.leaf(command.why, **self._tunnel.where())
+            if not self._answer_begun:
+                await self._tunnel.farewell(command.reply, refused)
+            raise refused
+        return command
+
+    async def _exchange(self, forward: Forward) -> bool:
+        """One request and its answer. Says whether the connection may carry another."""
+        tunnel = self._tunnel
+        try:
+            await self._admit(Target.from_url(forward.target_url))
+            if tunnel.terminated():
+                tunnel.client.unread(self._as_sent(forward))
+                await tunnel.terminate(Opening.HTTP, one_request=self._fixed is None)
+                return False
+            server = await tunnel.connect()
+        except EgressRefused as refused:
+            raise await self.refuse(refused) from None
+        await server.write(forward.head.raw)
+        reader = ResponseReader(forward.head.method, upgrade=forward.upgrade)
+        if self._commands and isinstance(self._commands[0], RequestEnded):
+            self._commands.popleft()
+            self._body_sent = True
+            goes_on = await self._relay_answer(server, reader, forward)
+        else:
+            self._body_sent = False
+            goes_on = await self._relay_both(server, reader, forward)
+        if not reader.reusable:
+            tunnel.drop_connection()
+        return goes_on and self._body_sent
+
+    async def _admit(self, target: Target) -> None:
+        tunnel = self._tunnel
+        if self._fixed is not None and (target.host, target.port) != (self._fixed.host, self._fixed.port):
+            raise HostHeaderMismatch(
+                f"a request for {target.authority} on a connection to {self._fixed.authority}",
+                host=target.host,
+                port=target.port,
+            )
+        # The same target was judged when it was admitted, and a change of policy has cut it since or let it be.
+        if tunnel.target is None or (target.host, target.port) != (tunnel.target.host, tunnel.target.port):
+            await tunnel.admit(target)
+        elif tunnel.server is not None and tunnel.server.has_ended():
+            tunnel.drop_connection()
+
+    def _as_sent(self, forward: Forward) -> bytes:
+        """The request in origin-form with whatever of its body, and of what follows, was read."""
+        body = b"".join(command.data for command in self._commands if isinstance(command, RequestBody))
+        return forward.head.raw + body + self._machine.rest
+
+    async def _relay_both(self, server: SocketStream, reader: ResponseReader, forward: Forward) -> bool:
+        """The body goes up while the answer comes down: a server may answer before it has read everything."""
+        sender = asyncio.create_task(self._send_body(server))
+        answerer = asyncio.create_task(self._relay_answer(server, reader, forward))
+        try:
+            done, _ = await asyncio.wait({sender, answerer}, return_when=asyncio.FIRST_COMPLETED)
+            if answerer not in done:
+                sender.result()
+            return await answerer
+        finally:
+            for task in (sender, answerer):
+                task.cancel()
+            await asyncio.gather(sender, answerer, return_exceptions=True)
+
+    async def _send_body(self, server: SocketStream) -> None:
+        while True:
+            command = await self._next_command()
+            if isinstance(command, RequestBody):
+                try:
+                    await server.write(command.data)
+                except OSError:
+                    # The server wants no more of it; what it answers is still to come.
+                    return
+            elif isinstance(command, RequestEnded):
+                self._body_sent = True
+                return
+            else:
+                raise ConnectionResetError("the client left in the middle of a request")
+
+    async def _relay_answer(self, server: SocketStream, reader: ResponseReader, forward: Forward) -> bool:
+        client = self._tunnel.client
+        while True:
+            data = await server.read(BODY_READ_BYTES)
+            try:
+                commands = reader.receive(data) if data else reader.closed()
+            except MalformedTraffic as malformed:
+                raise await self._bad_answer(malformed) from None
+            out: list[bytes] = []
+            ended = False
+            for command in commands:
+                if isinstance(command, AnswerBody):
+                    out.append(command.data)
+                elif isinstance(command, Answer):
+                    out.append(relayed_response(command.head, keep_alive=self._stays_open(reader, forward)))
+                    self._answer_begun = self._answer_begun or not command.interim
+                elif isinstance(command, AnswerEnded):
+                    ended = True
+                elif isinstance(command, Switched):
+                    await self._switch(server, reader, command)
+                    return False
+            if out:
+                await client.write(out[0] if len(out) == 1 else b"".join(out))
+            if ended:
+                return self._stays_open(reader, forward)
+
+    @staticmethod
+    def _stays_open(reader: ResponseReader, forward: Forward) -> bool:
+        return forward.keep_alive and (reader.body is None or reader.body.kind is not BodyKind.UNTIL_CLOSE)
+
+    async def _switch(self, server: SocketStream, reader: ResponseReader, switched: Switched) -> None:
+        tunnel = self._tunnel
+        await tunnel.client.write(relayed_response(switched.head, keep_alive=True))
+        server.unread(reader.rest)
+        tunnel.client.unread(self._machine.upgraded())
+        self._answer_begun = True
+        await tunnel.relay_opaque()
+
+    async def _bad_answer(self, malformed: MalformedTraffic) -> Unreachable:
+        """A server's faults are not the client's: no violation, and the client is told if it was told nothing yet."""
+        refused = Unreachable(f"the server's answer is not sound: {malformed.message}", **self._tunnel.where())
+        if not self._answer_begun:
+            body = refusal_body(type(refused), refused.message)
+            await self._tunnel.farewell(error_reply(status_of(refused), body), refused)
+        return refused

@@ -1,0 +1,188 @@
+"""A certificate authority for one run: it vouches for the hosts that have a credential binding, and for nothing else.
+
+Its key never leaves memory and dies with the run. Name constraints keep it from vouching for any other host even if
+the key were taken, in every client that checks them.
+"""
+
+import datetime
+import ipaddress
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from palyra.egress.limits import CERTIFICATE_BACKDATE_MINUTES, CERTIFICATE_DAYS, MAX_BOUND_HOSTS
+from palyra.errors import LimitExceeded
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+# HTTP/2 would have to be taken apart frame by frame; every client falls back to this.
+ALPN: Final = ["http/1.1"]
+
+
+class TooManyBoundHosts(LimitExceeded):
+    code = "egress.too_many_bound_hosts"
+    hint = f"one run terminates TLS for at most {MAX_BOUND_HOSTS} hosts"
+
+
+class RunAuthority:
+    """``hosts`` are the names (or suffixes ``.example.com``) it may vouch for."""
+
+    def __init__(self, label: str, hosts: tuple[str, ...], *, now: datetime.datetime) -> None:
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        self._now = now
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        # One key for all its hosts: they end in this process alone, and making a key for each costs time.
+        self._host_key = ec.generate_private_key(ec.SECP256R1())
+        self._certificate = self._self_signed(label, hosts)
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def pem(self) -> bytes:
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return self._certificate.public_bytes(Encoding.PEM)
+
+    def bundle(self, system: bytes) -> bytes:
+        """The system's own authorities and this one: hosts without a binding are still checked as ever."""
+        separator = b"" if not system or system.endswith(b"\n") else b"\n"
+        return system + separator + self.pem()
+
+    def context_for(self, host: str) -> ssl.SSLContext:
+        """A server's TLS settings for one host; made at the host's first connection."""
+        if host not in self._contexts:
+            if len(self._contexts) >= MAX_BOUND_HOSTS:
+                raise TooManyBoundHosts(f"{host} would be one host too many")
+            self._contexts[host] = self._server_context(host)
+        return self._contexts[host]
+
+    def _server_context(self, host: str) -> ssl.SSLContext:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(ALPN)
+        chain = self._issued(host).public_bytes(Encoding.PEM) + self.pem()
+        key = self._host_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        with _nameless_file(chain + key) as path:
+            context.load_cert_chain(path)
+        return context
+
+    def _self_signed(self, label: str, hosts: tuple[str, ...]) -> "x509.Certificate":
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+
+        name = _name(f"Palyra run {label}"[:64])
+        permitted = [_general_name(host) for host in hosts]
+        # A kind of name that no constraint speaks of is not constrained: without addresses among them, none is vouched.
+        excluded = None if any(map(_is_address, hosts)) else [_general_name("0.0.0.0/0"), _general_name("::/0")]
+        builder = self._dated(name, name, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+        if permitted:
+            builder = builder.add_extension(
+                x509.NameConstraints(permitted_subtrees=permitted, excluded_subtrees=excluded), critical=True
+            )
+        identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        return builder.add_extension(identifier, critical=False).sign(self._key, hashes.SHA256())
+
+    def _issued(self, host: str) -> "x509.Certificate":
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return (
+            self._dated(_name("Palyra"), self._certificate.subject, self._host_key)
+            .add_extension(x509.SubjectAlternativeName([_alternative(host)]), critical=True)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(authority, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def _dated(
+        self, subject: "x509.Name", issuer: "x509.Name", key: "EllipticCurvePrivateKey"
+    ) -> "x509.CertificateBuilder":
+        from cryptography import x509
+
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(self._now - datetime.timedelta(minutes=CERTIFICATE_BACKDATE_MINUTES))
+            .not_valid_after(self._now + datetime.timedelta(days=CERTIFICATE_DAYS))
+        )
+
+
+@contextmanager
+def _nameless_file(content: bytes) -> Iterator[str]:
+    """The ssl module reads keys from files only. Where the kernel can, this one never has a name on any disk."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("palyra-run-ca", os.MFD_CLOEXEC), "wb") as memory:
+            memory.write(content)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield file.name
+
+
+def _name(common: str) -> "x509.Name":
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _usage(*, signs_certificates: bool) -> "x509.KeyUsage":
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _alternative(host: str) -> "x509.GeneralName":
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _general_name(host: str) -> "x509.GeneralName":
+    """A constraint: a name covers itself and all below it, ``.example.com`` only what is below."""
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_network(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,396 @@
+"""Descriptors for thousands of tunnels: a process starts with far fewer than it may have."""
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import resource
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Literal
+
+import msgspec
+
+from palyra.egress.domain.events import Connected, CredentialUsed, EgressEvent, EgressObserver, Face, Refused, Resolver
+from palyra.egress.domain.grant import ByteBudget, EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.refusal import EgressRefused, HostNotAllowed, Refusal, TooManyTunnels
+from palyra.egress.limits import (
+    ACCEPT_PAUSE_SECONDS,
+    ACCEPTS_PER_TURN,
+    DEFER_ACCEPT_SECONDS,
+    LOOPBACK_CONGESTION,
+    MAX_REFUSALS_KEPT,
+    MAX_REFUSALS_TOLD,
+    SPARE_DESCRIPTORS,
+    WANTED_DESCRIPTORS,
+    ProxyLimits,
+)
+from palyra.egress.protocols.dns import DnsAnswer, SyntheticNames, answer
+from palyra.egress.proxy.client_protocols import UdpDnsDoor, serve_dns_tcp, serve_proxy, serve_transparent
+from palyra.egress.proxy.dial import Dialler, Upstream
+from palyra.egress.proxy.relay import RelayEngine
+from palyra.egress.proxy.tunnel import Serve, TerminationPort, Tunnel
+
+DESCRIPTORS_PER_TUNNEL = 2
+
+
+def raise_descriptor_limit(wanted: int = WANTED_DESCRIPTORS) -> int:
+    """Raises this process's limit as far as it may; gives the limit that is then in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted if soft == resource.RLIM_INFINITY else soft
+    with suppress(ValueError, OSError):
+        # Beyond the hard limit only a privileged process may go.
+        ceiling = hard if hard == resource.RLIM_INFINITY else max(hard, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, ceiling))
+        return wanted
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def tunnels_within(descriptors: int) -> int:
+    """How many tunnels fit beside everything else."""
+    return max(1, (descriptors - SPARE_DESCRIPTORS) // DESCRIPTORS_PER_TUNNEL)
+
+
+# A door: the sockets through which one grant's traffic goes out, and the account of it.
+
+log = logging.getLogger(__name__)
+_CONGESTION: Final[int | None] = getattr(socket, "TCP_CONGESTION", None)
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """A bound socket (listening, unless it is ``dns_udp``) and what is spoken on it. The door owns it from then on."""
+
+    kind: Literal["proxy", "transparent", "dns_udp", "dns_tcp"]
+    socket: socket.socket
+
+
+class EgressUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one grant. ``refusals`` are the first; ``refused`` counts all, ``violations`` the grave ones."""
+
+    bytes_up: int
+    bytes_down: int
+    connections: int
+    refusals: tuple[Refusal, ...]
+    credential_uses: int
+    refused: int
+    violations: int
+
+
+class Door:
+    def __init__(
+        self,
+        proxy: "EgressProxy",
+        engine: RelayEngine,
+        grant: EgressGrant,
+        names: SyntheticNames | None,
+        budget: ByteBudget | None = None,
+    ) -> None:
+        self.grant = grant
+        self.budget = budget or ByteBudget(grant.max_bytes)
+        self.engine = engine
+        self.dialler = proxy.dialler
+        self.limits = proxy.limits
+        self.termination = proxy.termination
+        self.tunnels: set[Tunnel] = set()
+        self._proxy = proxy
+        self._names = names
+        self._listening: list[socket.socket] = []
+        self._udp: list[UdpDnsDoor] = []
+        self._closed = False
+        self._connections = 0
+        self._credential_uses = 0
+        self._refused = 0
+        self._violations = 0
+        self._refusals: list[Refusal] = []
+        self._names_told: set[str] = set()
+        self._codes_told: set[str] = set()
+
+    def listen(self, listeners: Sequence[Listener]) -> None:
+        for listener in listeners:
+            if listener.kind == "dns_udp":
+                self._udp.append(UdpDnsDoor(listener.socket, self.engine.loop, self._answer_dns))
+                continue
+            serve: Serve = serve_proxy
+            face: Face = "connect"
+            if listener.kind == "transparent":
+                serve, face = partial(serve_transparent, name_at=self._name_at), "transparent"
+            elif listener.kind == "dns_tcp":
+                serve, face = partial(serve_dns_tcp, answer=self._answer_dns), "dns"
+            listener.socket.setblocking(False)
+            _prepare(listener)
+            self._listening.append(listener.socket)
+            self._watch(listener.socket, serve, face)
+
+    def usage(self) -> EgressUsage:
+        return EgressUsage(
+            bytes_up=self.budget.up,
+            bytes_down=self.budget.down,
+            connections=self._connections,
+            refusals=tuple(self._refusals),
+            credential_uses=self._credential_uses,
+            refused=self._refused,
+            violations=self._violations,
+        )
+
+    def close(self) -> EgressUsage:
+        """Closes the listeners at once and cuts the tunnels in the loop's next turn. The account is final."""
+        if not self._closed:
+            self._closed = True
+            for sock in self._listening:
+                self.engine.loop.remove_reader(sock.fileno())
+                sock.close()
+            for door in self._udp:
+                door.close()
+            for tunnel in tuple(self.tunnels):
+                tunnel.stop()
+            self.budget.limit = self.budget.spent
+            self._proxy.door_closed(self)
+        return self.usage()
+
+    async def emptied(self) -> None:
+        """After ``close``: waits until every tunnel has said how it ended."""
+        while tasks := [tunnel.task for tunnel in self.tunnels if tunnel.task is not None]:
+            await asyncio.wait(tasks)
+
+    def regrant(self, grant: EgressGrant | None) -> int:
+        """Puts another grant in force and cuts the tunnels that it does not allow; says how many."""
+        self.grant = msgspec.structs.replace(self.grant, rules=()) if grant is None else grant
+        self.budget.limit = self.grant.max_bytes
+        return sum(tunnel.reconsider(self._proxy.service) for tunnel in tuple(self.tunnels))
+
+    # What its tunnels tell it.
+
+    def report(self, event: EgressEvent) -> None:
+        if isinstance(event, Connected):
+            self._connections += 1
+        elif isinstance(event, CredentialUsed):
+            self._credential_uses += 1
+        self._proxy.observer.happened(self.grant, event)
+
+    def refused(self, error: EgressRefused, face: Face) -> None:
+        self._refused += 1
+        self._violations += error.violation
+        if len(self._refusals) < MAX_REFUSALS_KEPT:
+            self._refusals.append(error.refusal())
+        # The first of its kind is always told, however many others came before it to hide it.
+        if self._refused <= MAX_REFUSALS_TOLD or error.code not in self._codes_told:
+            self._codes_told.add(error.code)
+            self._proxy.observer.happened(self.grant, Refused.of(error, face))
+
+    def left(self, tunnel: Tunnel) -> None:
+        self.tunnels.discard(tunnel)
+        self._proxy.one_left()
+
+    # Accepting.
+
+    def _watch(self, sock: socket.socket, serve: Serve, face: Face) -> None:
+        if not self._closed:
+            self.engine.loop.add_reader(sock.fileno(), self._accept, sock, serve, face)
+
+    def _accept(self, listening: socket.socket, serve: Serve, face: Face) -> None:
+        family = listening.family
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                # socket.accept reads the family and the type anew for every connection.
+                descriptor, _ = listening._accept()  # type: ignore[attr-defined]
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR:
+                    log.warning("a listener of the egress proxy failed: %s", error)
+                self._rest(listening, serve, face)
+                return
+            self._admit(socket.socket(family, socket.SOCK_STREAM, 0, descriptor), serve, face)
+
+    def _rest(self, listening: socket.socket, serve: Serve, face: Face) -> None:
+        """No descriptor is left: makes one free and looks again in a moment, instead of spinning."""
+        loop = self.engine.loop
+        loop.remove_reader(listening.fileno())
+        self._proxy.make_room()
+        loop.call_later(ACCEPT_PAUSE_SECONDS, self._watch, listening, serve, face)
+
+    def _admit(self, sock: socket.socket, serve: Serve, face: Face) -> None:
+        if len(self.tunnels) >= self.grant.max_tunnels:
+            sock.close()
+            self.refused(TooManyTunnels(f"the call has its {self.grant.max_tunnels} connections already"), face)
+            return
+        if not self._proxy.room_for_one():
+            sock.close()
+            self.refused(TooManyTunnels("the proxy is full, and no tunnel is silent"), face)
+            return
+        tunnel = Tunnel(self, sock, face)
+        self.tunnels.add(tunnel)
+        tunnel.start(serve)
+
+    # Names.
+
+    def _name_at(self, address: str) -> str | None:
+        return None if self._names is None else self._names.name_at(address)
+
+    def _allows_name(self, name: str) -> bool:
+        return any(rule.names(name) for rule in self.grant.rules)
+
+    def _answer_dns(self, question: bytes) -> DnsAnswer:
+        assert self._names is not None
+        answered = answer(question, self._names, self._allows_name)
+        name = answered.refused_name
+        # Programs ask for one name several times, for each kind of address; it is one refusal.
+        if name is not None and name not in self._names_told and len(self._names_told) < MAX_REFUSALS_TOLD:
+            self._names_told.add(name)
+            why = "is one name too many for this call" if answered.is_full else "is not among the allowed hosts"
+            self.refused(HostNotAllowed(f"{name} {why}", host=name), "dns")
+        return answered
+
+
+def _prepare(listener: Listener) -> None:
+    """What is set here those who are accepted inherit."""
+    sock = listener.socket
+    with suppress(OSError):
+        # A relay must not wait for more before it sends.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if listener.kind == "proxy":
+            # Here the client always speaks first: one that does not costs us nothing for so long.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
+        if _CONGESTION is not None and ipaddress.ip_address(sock.getsockname()[0]).is_loopback:
+            sock.setsockopt(socket.IPPROTO_TCP, _CONGESTION, LOOPBACK_CONGESTION)
+
+
+# The egress proxy: a door for each grant, and the bounds over all of them.
+#
+# It lives on one event loop and is used from that loop's thread. It needs no transports of the loop, only readiness.
+
+__all__ = ["Door", "EgressProxy", "EgressUsage", "Listener", "ProxyStats"]
+
+
+class ProxyStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The proxy's state for those who watch it. Counts and bytes are since it began."""
+
+    doors: int
+    tunnels: int
+    connections: int
+    refused: int
+    violations: int
+    bytes_up: int
+    bytes_down: int
+
+
+class EgressProxy:
+    def __init__(
+        self,
+        service: EgressProxyPolicyService,
+        resolver: Resolver,
+        observer: EgressObserver,
+        *,
+        limits: ProxyLimits | None = None,
+        upstream: Upstream | None = None,
+        termination: TerminationPort | None = None,
+    ) -> None:
+        self.service = service
+        self.observer = observer
+        self.limits = limits or ProxyLimits()
+        self.termination = termination
+        self.dialler = Dialler(service, resolver, connect_seconds=self.limits.connect_seconds, upstream=upstream)
+        self._engine: RelayEngine | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._doors: set[Door] = set()
+        self._tunnels = 0
+        self._past: list[int] = [0, 0, 0, 0, 0]
+
+    def open_door(
+        self,
+        grant: EgressGrant,
+        listeners: Sequence[Listener],
+        names: SyntheticNames | None = None,
+        budget: ByteBudget | None = None,
+    ) -> Door:
+        """Serves these sockets for this grant until the door is closed. Call it on the loop's thread.
+
+        ``budget`` counts instead of one made from the grant, where others share it.
+        """
+        loop = asyncio.get_running_loop()
+        if self._engine is None:
+            self._engine = RelayEngine(loop)
+        door = Door(self, self._engine, grant, names, budget)
+        self._doors.add(door)
+        try:
+            door.listen(listeners)
+        except BaseException:
+            door.close()
+            raise
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep)
+        return door
+
+    def reconsider(self, change: Callable[[EgressGrant], EgressGrant | None]) -> int:
+        """Gives every door its grant under the new policy (None: no grant any more) and cuts what it does not allow.
+
+        Says how many tunnels were cut; they are reset in the loop's next turn.
+        """
+        return sum(door.regrant(change(door.grant)) for door in tuple(self._doors))
+
+    def stats(self) -> ProxyStats:
+        connections, refused, violations, up, down = map(
+            sum, zip(self._past, *map(_counts, (door.usage() for door in self._doors)), strict=True)
+        )
+        return ProxyStats(
+            doors=len(self._doors),
+            tunnels=self._tunnels,
+            connections=connections,
+            refused=refused,
+            violations=violations,
+            bytes_up=up,
+            bytes_down=down,
+        )
+
+    def close(self) -> None:
+        for door in tuple(self._doors):
+            door.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+    # What doors do with it.
+
+    def room_for_one(self) -> bool:
+        """Takes a place among all tunnels, if need be that of the one that was silent longest."""
+        if self._tunnels >= self.limits.max_tunnels and not self.make_room():
+            return False
+        self._tunnels += 1
+        return True
+
+    def make_room(self) -> bool:
+        """Cuts the tunnel that was silent longest, unless all are busy."""
+        everyone = (tunnel for door in self._doors for tunnel in door.tunnels if not tunnel.is_cut)
+        quietest = min(everyone, key=lambda tunnel: tunnel.quiet_since, default=None)
+        if quietest is None:
+            return False
+        if asyncio.get_running_loop().time() - quietest.quiet_since < self.limits.spare_after_seconds:
+            return False
+        quietest.cut(TooManyTunnels("the proxy is full, and this tunnel was silent longest", **quietest.where()))
+        return True
+
+    def one_left(self) -> None:
+        self._tunnels -= 1
+
+    def door_closed(self, door: Door) -> None:
+        self._doors.discard(door)
+        self._past = [sum(pair) for pair in zip(self._past, _counts(door.usage()), strict=True)]
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for door in tuple(self._doors):
+            for tunnel in tuple(door.tunnels):
+                tunnel.sweep(now)
+        self._sweeper = loop.call_later(self.limits.sweep_seconds, self._sweep) if self._doors else None
+
+
+def _counts(usage: EgressUsage) -> tuple[int, ...]:
+    return usage.connections, usage.refused, usage.violations, usage.bytes_up, usage.bytes_down

@@ -1,0 +1,404 @@
+"""Reading the traffic of hosts with credential bindings, to put credentials into it; all other TLS passes untouched.
+
+Toward the client this is a server with a certificate of the run's own authority; toward the real server it is an
+ordinary client that checks the real certificate. Requests are framed exactly and each names the host again.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from palyra.egress.domain.events import CredentialUsed, EgressEvent, ResponseRedacted, SecretSource
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.injection import InjectionPlan, bound_to, inject, needles_of, plan_injection, revealed
+from palyra.egress.domain.redaction import ResponseScan
+from palyra.egress.domain.refusal import EgressRefused, HostHeaderMismatch, MalformedTraffic, Unreachable
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import BODY_READ_BYTES, CHUNK_BYTES, FAREWELL_SECONDS, MAX_REQUESTS_PER_CONNECTION
+from palyra.egress.protocols.http1_body import BodyKind, BodyReader, body_of_response
+from palyra.egress.protocols.http1_head import ResponseHead, relayed_response, render_request
+from palyra.egress.protocols.http1_proxy import (
+    Forward,
+    HttpProxyServer,
+    ProxyCommand,
+    Reject,
+    RequestBody,
+    RequestEnded,
+    error_reply,
+    refusal_body,
+)
+from palyra.egress.protocols.http1_response import Answer, AnswerBody, AnswerEnded, ResponseReader
+from palyra.egress.protocols.tunnel_opening import Opening
+from palyra.egress.proxy.http_forward import status_of
+from palyra.egress.proxy.run_authority import RunAuthority
+from palyra.egress.proxy.tls import TlsStream
+from palyra.egress.proxy.tunnel import Tunnel
+from palyra.secret import Secret
+
+# One request to a host with credential bindings: its headers replaced, its answer scanned.
+#
+# The request's body goes up while the answer comes down. What is known of the answer's framing is kept: a body of
+# known length keeps its length, and chunks are made anew, because a secret may lie across two of them.
+
+_UPGRADE: Final = frozenset({"connection", "upgrade"})
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+class ByteStream(Protocol):
+    """A connection's bytes, in TLS or not."""
+
+    async def read(self, most: int = ...) -> bytes: ...
+
+    async def write(self, data: bytes | memoryview) -> None: ...
+
+
+class InjectedExchange:
+    """``send_body`` passes the request's body on to the server; ``report`` takes events."""
+
+    def __init__(
+        self,
+        client: ByteStream,
+        server: ByteStream,
+        target: Target,
+        *,
+        report: Callable[[EgressEvent], None],
+        keep_alive: bool,
+    ) -> None:
+        self._client = client
+        self._server = server
+        self._target = target
+        self._report = report
+        self._keep_alive = keep_alive
+        self.answer_begun = False
+        self.reusable = False
+
+    async def run(
+        self,
+        forward: Forward,
+        plan: InjectionPlan,
+        values: Mapping[str, Secret],
+        send_body: Callable[[ByteStream], Awaitable[None]] | None,
+    ) -> bool:
+        """Says whether the client's connection may carry another request. ``send_body`` is None without a body."""
+        # A stream that changes its protocol can be neither framed nor scanned: the server is not asked for it.
+        headers = tuple(header for header in inject(plan, values) if header[0].lower() not in _UPGRADE)
+        await self._server.write(
+            render_request(forward.head.method, forward.head.target, forward.head.version, headers)
+        )
+        for one in plan.injections:
+            if one.secret_ref in values:
+                self._report(
+                    CredentialUsed(
+                        target=self._target,
+                        secret_ref=one.secret_ref,
+                        header_name=one.header_name,
+                        method=forward.head.method,
+                        path=forward.head.target.partition("?")[0],
+                    )
+                )
+        scan = ResponseScan(needles_of(plan, values))
+        try:
+            if send_body is None:
+                return await self._answer(forward, scan)
+            return await self._both(send_body, forward, scan)
+        finally:
+            if scan.times:
+                refs = ", ".join(one.secret_ref for one in plan.injections)
+                self._report(ResponseRedacted(target=self._target, secret_ref=refs, times=scan.times))
+
+    async def _both(
+        self, send_body: Callable[[ByteStream], Awaitable[None]], forward: Forward, scan: ResponseScan
+    ) -> bool:
+        sender = asyncio.ensure_future(send_body(self._server))
+        answerer = asyncio.ensure_future(self._answer(forward, scan))
+        try:
+            done, _ = await asyncio.wait({sender, answerer}, return_when=asyncio.FIRST_COMPLETED)
+            if answerer not in done:
+                sender.result()
+            goes_on = await answerer
+            # An answer before the request was whole leaves the connection in the middle of it.
+            return goes_on and sender.done()
+        finally:
+            for task in (sender, answerer):
+                task.cancel()
+            await asyncio.gather(sender, answerer, return_exceptions=True)
+
+    async def _answer(self, forward: Forward, scan: ResponseScan) -> bool:
+        reader = ResponseReader(forward.head.method)
+        body: _ScannedBody | None = None
+        while True:
+            data = await self._server.read(CHUNK_BYTES)
+            try:
+                if not data and getattr(self._server, "cut_off", False):
+                    # Our client would be told of a proper end in TLS, and could not find out that there was none.
+                    raise MalformedTraffic("it ended without saying so in TLS")
+                commands = reader.receive(data) if data else reader.closed()
+                out = []
+                ended = False
+                for command in commands:
+                    if isinstance(command, AnswerBody) and body is not None:
+                        out.append(body.receive(command.data))
+                    elif isinstance(command, Answer):
+                        out.append(self._head(command.head, scan, forward, reader))
+                        if not command.interim:
+                            body = _ScannedBody(body_of_response(command.head, forward.head.method), scan)
+                            self.answer_begun = True
+                    elif isinstance(command, AnswerEnded):
+                        out.append(body.finish() if body is not None else b"")
+                        ended = True
+            except MalformedTraffic as malformed:
+                # A server's faults are not the client's.
+                raise Unreachable(
+                    f"the server's answer is not sound: {malformed.message}",
+                    host=self._target.host,
+                    port=self._target.port,
+                ) from None
+            if piece := b"".join(out):
+                await self._client.write(piece)
+            if ended:
+                self.reusable = reader.reusable
+                return self._stays_open(forward, reader)
+
+    def _stays_open(self, forward: Forward, reader: ResponseReader) -> bool:
+        until_close = reader.body is not None and reader.body.kind is BodyKind.UNTIL_CLOSE
+        return self._keep_alive and forward.keep_alive and not until_close
+
+    def _head(self, head: ResponseHead, scan: ResponseScan, forward: Forward, reader: ResponseReader) -> bytes:
+        headers = head.headers
+        if scan.active:
+            if any(value.lower() != "identity" for value in head.values("content-encoding")):
+                raise MalformedTraffic("it is compressed although that was not asked for, and cannot be scanned")
+            headers = tuple((_clean_name(scan, name), _clean(scan, value)) for name, value in headers)
+        reason = _clean(scan, head.reason)
+        cleaned = msgspec.structs.replace(head, headers=headers, reason=reason)
+        return relayed_response(cleaned, keep_alive=self._stays_open(forward, reader))
+
+
+def _clean_name(scan: ResponseScan, name: str) -> str:
+    return scan.name(name.encode("latin-1")).decode("latin-1")
+
+
+def _clean(scan: ResponseScan, text: str) -> str:
+    return scan.whole(text.encode("latin-1")).decode("latin-1")
+
+
+class _ScannedBody:
+    """An answer's body without the secrets, in the framing that its head announced."""
+
+    def __init__(self, reader: BodyReader, scan: ResponseScan) -> None:
+        self._reader = reader
+        self._scan = scan
+        self._chunked = reader.kind is BodyKind.CHUNKED
+
+    def receive(self, data: bytes) -> bytes:
+        return self._framed(self._scan.receive(self._reader.decode(data).payload))
+
+    def finish(self) -> bytes:
+        return self._framed(self._scan.finish()) + (_LAST_CHUNK if self._chunked else b"")
+
+    def _framed(self, payload: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(payload), payload) if self._chunked and payload else payload
+
+
+class CredentialTermination:
+    """``trust`` gives the authorities that the real servers are checked against."""
+
+    def __init__(
+        self,
+        secrets: SecretSource,
+        *,
+        trust: Callable[[], ssl.SSLContext],
+        now: Callable[[], datetime.datetime],
+    ) -> None:
+        self._secrets = secrets
+        self._trust = trust
+        self._now = now
+        self._upstream: ssl.SSLContext | None = None
+        self._authorities: dict[str, RunAuthority] = {}
+
+    def authority(self, grant: EgressGrant) -> RunAuthority:
+        """The authority of one grant, made at first use: whoever starts the client gives it this to trust."""
+        if grant.grant_id not in self._authorities:
+            self.adopt(grant, self.make_authority(grant))
+        return self._authorities[grant.grant_id]
+
+    def make_authority(self, grant: EgressGrant) -> RunAuthority:
+        """One that is nobody's yet: kept by the caller alone, until it is adopted for the grant."""
+        rules = [rule for binding in grant.bindings for rule in parse_rules(binding.hosts)]
+        hosts = tuple(dict.fromkeys("." + rule.host if rule.below else rule.host for rule in rules))
+        return RunAuthority(grant.run, hosts, now=self._now())
+
+    def adopt(self, grant: EgressGrant, authority: RunAuthority) -> None:
+        self._authorities[grant.grant_id] = authority
+
+    def forget(self, grant_id: str) -> None:
+        """The grant is over; its authority's key goes with it."""
+        self._authorities.pop(grant_id, None)
+
+    def wants(self, grant: EgressGrant, target: Target) -> bool:
+        return bool(bound_to(grant, target))
+
+    async def serve(self, tunnel: Tunnel, opening: Opening, *, one_request: bool) -> None:
+        assert tunnel.target is not None
+        client: TlsStream | None = None
+        if opening is Opening.TLS:
+            client = TlsStream(
+                tunnel.client, self.authority(tunnel.grant).context_for(tunnel.target.host), server_side=True
+            )
+            await client.handshake()
+        scheme = "https" if client is not None else "http"
+        target = Target(scheme, tunnel.target.host, tunnel.target.port)
+        await _Conversation(self, tunnel, client or tunnel.client, target, one_request=one_request).run()
+
+    async def reveal(self, grant: EgressGrant, plan: InjectionPlan, target: Target) -> dict[str, Secret]:
+        return await revealed(self._secrets, grant, plan, target)
+
+    def upstream_context(self) -> ssl.SSLContext:
+        if self._upstream is None:
+            self._upstream = self._trust()
+        return self._upstream
+
+
+class _Conversation:
+    """The requests of one client connection to one bound host."""
+
+    def __init__(
+        self,
+        owner: CredentialTermination,
+        tunnel: Tunnel,
+        client: "ByteStream | TlsStream",
+        target: Target,
+        *,
+        one_request: bool,
+    ) -> None:
+        self._owner = owner
+        self._tunnel = tunnel
+        self._client = client
+        self._target = target
+        self._one_request = one_request
+        self._machine = HttpProxyServer(origin="https" if target.scheme == "https" else "http")
+        self._commands: deque[ProxyCommand] = deque()
+        self._server: ByteStream | None = None
+
+    async def run(self) -> None:
+        for _ in range(MAX_REQUESTS_PER_CONNECTION):
+            command = await self._next_command()
+            if command is None:
+                return
+            assert isinstance(command, Forward)
+            if not await self._exchange(command) or self._one_request:
+                break
+            self._commands.extend(self._machine.next_request())
+        self._end()
+
+    async def _exchange(self, forward: Forward) -> bool:
+        exchange: InjectedExchange | None = None
+        try:
+            self._check_host(forward)
+            plan = plan_injection(
+                self._tunnel.grant, self._target, forward.head.method, forward.head.target, forward.head.headers
+            )
+            values = await self._owner.reveal(self._tunnel.grant, plan, self._target)
+            server = await self._connected()
+            exchange = InjectedExchange(
+                self._client,
+                server,
+                self._target,
+                report=self._tunnel.report,
+                keep_alive=not self._one_request,
+            )
+            has_body = not (self._commands and isinstance(self._commands[0], RequestEnded))
+            if not has_body:
+                self._commands.popleft()
+            goes_on = await exchange.run(forward, plan, values, self._send_body if has_body else None)
+        except EgressRefused as refused:
+            # On record first: a client that hangs up on hearing why must not hide it.
+            self._tunnel.record(refused)
+            if exchange is None or not exchange.answer_begun:
+                await self._farewell(error_reply(status_of(refused), refusal_body(type(refused), refused.message)))
+            raise
+        if not exchange.reusable:
+            self._server = None
+            self._tunnel.drop_connection()
+        return goes_on
+
+    def _check_host(self, forward: Forward) -> None:
+        named = Target.from_url(forward.target_url)
+        if (named.host, named.port) != (self._target.host, self._target.port):
+            raise HostHeaderMismatch(
+                f"a request for {named.authority} on a connection to {self._target.authority}",
+                host=named.host,
+                port=named.port,
+            )
+
+    async def _connected(self) -> ByteStream:
+        if self._tunnel.server is not None and self._tunnel.server.has_ended():
+            self._tunnel.drop_connection()
+            self._server = None
+        if self._server is None:
+            stream = await self._tunnel.connect()
+            self._server = stream
+            if self._target.scheme == "https":
+                secured = TlsStream(
+                    stream, self._owner.upstream_context(), server_side=False, server_name=self._target.host
+                )
+                try:
+                    await secured.handshake()
+                except EgressRefused as error:
+                    raise Unreachable(f"{self._target.authority}: {error.message}", **self._tunnel.where()) from None
+                self._server = secured
+        return self._server
+
+    async def _next_command(self) -> ProxyCommand | None:
+        """What the client says next; None at its end."""
+        while not self._commands:
+            data = await self._client.read(BODY_READ_BYTES)
+            if not data:
+                return None
+            self._commands.extend(self._machine.receive(data))
+            if not self._commands:
+                self._tunnel.handshake_goes_on()
+        self._tunnel.handshake_done()
+        command = self._commands.popleft()
+        if isinstance(command, Reject):
+            await self._farewell(command.reply)
+            raise command.leaf(command.why, **self._tunnel.where())
+        return command
+
+    async def _send_body(self, server: ByteStream) -> None:
+        while True:
+            command = await self._next_command()
+            if isinstance(command, RequestBody):
+                try:
+                    await server.write(command.data)
+                except OSError:
+                    # The server wants no more of it; what it answers is still to come.
+                    return
+            elif isinstance(command, RequestEnded):
+                return
+            else:
+                raise ConnectionResetError("the client left in the middle of a request")
+
+    async def _farewell(self, answer: bytes) -> None:
+        """Tells the client why, inside its TLS where there is one."""
+        if not isinstance(self._client, TlsStream):
+            await self._tunnel.farewell(answer)
+            return
+        with contextlib.suppress(OSError, TimeoutError, EgressRefused):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._client.write(answer)
+                self._client.end_writing()
+                while await self._tunnel.client.read():
+                    pass
+        self._client.close()
+
+    def _end(self) -> None:
+        if isinstance(self._client, TlsStream):
+            self._client.end_writing()

@@ -1,0 +1,329 @@
+"""One accepted connection, from its first byte to its end: judged, dialled, looked at, relayed, counted, recorded."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+
+from palyra.egress.domain.events import Closed, Connected, EgressEvent, Face
+from palyra.egress.domain.grant import ByteBudget, EgressGrant, Meter
+from palyra.egress.domain.judge import EgressProxyPolicyService, Pin
+from palyra.egress.domain.refusal import (
+    EgressRefused,
+    HandshakeTimeout,
+    IdleTimeout,
+    MalformedTraffic,
+    PolicyChanged,
+    Unreachable,
+)
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import FAREWELL_BYTES, FAREWELL_SECONDS, ProxyLimits
+from palyra.egress.protocols.tunnel_opening import TLS_PORT, Opening, TunnelOpening
+from palyra.egress.proxy.dial import Dialler
+from palyra.egress.proxy.relay import Relay, RelayEngine
+from palyra.egress.proxy.socket_stream import SocketStream
+from palyra.errors import PalyraError
+
+log = logging.getLogger(__name__)
+
+
+class TerminationPort(Protocol):
+    """Somebody who reads what a client sends inside its tunnel, to put credentials into it."""
+
+    def wants(self, grant: EgressGrant, target: Target) -> bool:
+        """Whether this target's traffic is theirs. The scheme is ``tcp`` as long as nobody has spoken."""
+        ...
+
+    async def serve(self, tunnel: "Tunnel", opening: Opening, *, one_request: bool) -> None:
+        """Serves the client to the end.
+
+        ``tunnel.client`` has every byte of it, the opening (TLS or HTTP) included; the server name is checked already.
+        ``tunnel.connect()`` gives the metered stream to the judged address, ``tunnel.grant`` the grant as it is now and
+        ``tunnel.report()`` takes events. With ``one_request`` the next request may be for another target: answer one
+        and return. A refusal is raised; it ends the tunnel with RST unless the client was told with
+        ``tunnel.farewell()``.
+        """
+        ...
+
+
+class TunnelOwner(Protocol):
+    """What a tunnel needs from the door it came through."""
+
+    grant: EgressGrant
+    budget: ByteBudget
+    dialler: Dialler
+    engine: RelayEngine
+    limits: ProxyLimits
+    termination: TerminationPort | None
+
+    def report(self, event: EgressEvent) -> None: ...
+
+    def refused(self, error: EgressRefused, face: Face) -> None: ...
+
+    def left(self, tunnel: "Tunnel") -> None: ...
+
+
+Serve = Callable[["Tunnel"], Coroutine[Any, Any, None]]
+
+
+class Tunnel:
+    """The life of a connection. A face of the proxy finds the target and calls ``admit``, ``connect``, ``carry``."""
+
+    __slots__ = (
+        "_closed_at",
+        "_cut",
+        "_deadline",
+        "_loop",
+        "_owner",
+        "_recorded",
+        "_seen",
+        "_task",
+        "address",
+        "client",
+        "face",
+        "meter",
+        "pin",
+        "quiet_since",
+        "server",
+        "target",
+    )
+
+    def __init__(self, owner: TunnelOwner, sock: socket.socket, face: Face) -> None:
+        self._owner = owner
+        self._loop = owner.engine.loop
+        self._task: asyncio.Task[None] | None = None
+        self._cut: EgressRefused | None = None
+        self._recorded: EgressRefused | None = None
+        self._closed_at = (0, 0)
+        self._seen = 0
+        self.quiet_since = self._loop.time()
+        self._deadline: float | None = None
+        self.client = SocketStream(sock, self._loop, None, owner.engine.readiness)
+        self.server: SocketStream | None = None
+        self.meter = Meter(owner.budget)
+        self.face: Face = face
+        self.target: Target | None = None
+        self.pin: Pin | None = None
+        self.address = ""
+
+    # What the door does with it.
+
+    def start(self, serve: Serve) -> None:
+        self.expect_handshake()
+        self._task = self._loop.create_task(serve(self))
+        self._task.add_done_callback(self._ended)
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        return self._task
+
+    def stop(self) -> None:
+        """Ends the tunnel because the door closes."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def cut(self, error: EgressRefused) -> None:
+        """Ends the tunnel now, with RST to both sides."""
+        if self._cut is None and self._task is not None:
+            self._cut = error
+            self._task.cancel()
+
+    @property
+    def is_cut(self) -> bool:
+        return self._cut is not None
+
+    def sweep(self, now: float) -> None:
+        moved = self.meter.up + self.meter.down
+        if moved != self._seen:
+            self._seen = moved
+            self.quiet_since = now
+        if self._deadline is not None:
+            if now >= self._deadline:
+                self.cut(HandshakeTimeout("the client took too long to say what it wants", **self.where()))
+        elif now - self.quiet_since >= self._owner.limits.idle_seconds:
+            self.cut(IdleTimeout(f"nothing moved for {self._owner.limits.idle_seconds:g} s", **self.where()))
+
+    def reconsider(self, service: EgressProxyPolicyService) -> bool:
+        """Judges the target again under the grant as it is now. Says whether the tunnel was cut."""
+        if self.target is None:
+            return False
+        try:
+            service.judge_target(self.grant, self.target)
+            if self.pin is not None and self.pin.addresses:
+                service.judge_answers(self.grant, self.target, self.pin.addresses)
+        except EgressRefused as refused:
+            self.cut(PolicyChanged(f"no longer allowed: {refused.message}", **self.where()))
+            return True
+        return False
+
+    # What a face and a termination do with it.
+
+    @property
+    def grant(self) -> EgressGrant:
+        return self._owner.grant
+
+    @property
+    def limits(self) -> ProxyLimits:
+        return self._owner.limits
+
+    def where(self) -> dict[str, Any]:
+        """Host and port, for a refusal."""
+        return {} if self.target is None else {"host": self.target.host, "port": self.target.port}
+
+    def report(self, event: EgressEvent) -> None:
+        self._owner.report(event)
+
+    def expect_handshake(self) -> None:
+        """From now on the client has the handshake's time to finish what it says."""
+        self._deadline = self._loop.time() + self._owner.limits.handshake_seconds
+
+    def handshake_goes_on(self) -> None:
+        """Something has begun to be said; the time runs from its first byte, not from its latest."""
+        if self._deadline is None:
+            self.expect_handshake()
+
+    def handshake_done(self) -> None:
+        self._deadline = None
+
+    async def admit(self, target: Target) -> None:
+        """Judges the target and pins its addresses. Any connection to another target is dropped first."""
+        self.handshake_done()
+        self._drop_server("done")
+        self.target = target
+        self.pin = None
+        self.pin = await self._owner.dialler.pin(self._owner.grant, target)
+
+    async def connect(self) -> SocketStream:
+        """Dials the pinned address, once; further calls give the same connection."""
+        if self.server is None:
+            assert self.pin is not None and self.target is not None
+            self.server, self.address = await self._owner.dialler.dial(self.pin, self.meter)
+            self._owner.report(Connected(target=self.target, address=self.address, face=self.face))
+        return self.server
+
+    def drop_connection(self) -> None:
+        """Closes a connection that can carry no more, so that ``connect`` makes another."""
+        self._drop_server("done")
+
+    def terminated(self) -> bool:
+        """Whether somebody else reads this target's traffic."""
+        termination = self._owner.termination
+        return termination is not None and self.target is not None and termination.wants(self.grant, self.target)
+
+    async def terminate(self, opening: Opening, *, one_request: bool = False) -> None:
+        assert self._owner.termination is not None
+        await self._owner.termination.serve(self, opening, one_request=one_request)
+
+    async def read_opening(self) -> Opening:
+        """The kind of the client's first bytes, which stay to be read."""
+        assert self.target is not None
+        self.expect_handshake()
+        opening = TunnelOpening(self.target)
+        while opening.kind is Opening.UNKNOWN:
+            data = await self.client.read()
+            if not data:
+                opening.end()
+                break
+            opening.receive(data)
+        self.client.unread(opening.held)
+        self.handshake_done()
+        return opening.kind
+
+    async def relay(self) -> Opening:
+        """Passes bytes both ways at once, the client's first ones through the gate.
+
+        Returns at the end, or as soon as the client turns out to speak HTTP: its bytes are then still unread.
+        """
+        assert self.target is not None and self.server is not None
+        opening = TunnelOpening(self.target)
+        if self.target.port == TLS_PORT:
+            self.expect_handshake()
+
+        def gate(data: bytes) -> bytes | None:
+            if not data:
+                return opening.held if opening.end() is Opening.OTHER else b""
+            kind = opening.receive(data)
+            if kind is Opening.UNKNOWN and self.meter.down:
+                kind = opening.server_spoke()
+            if kind is Opening.UNKNOWN:
+                self.handshake_goes_on()
+                return b""
+            self.handshake_done()
+            if kind is Opening.HTTP:
+                if self.meter.down:
+                    raise MalformedTraffic("HTTP to a server that spoke first", **self.where())
+                return None
+            return opening.held
+
+        await Relay(self._owner.engine, self.client, self.server, self.meter).run(gate)
+        if opening.kind is Opening.HTTP:
+            self.client.unread(opening.held)
+        return opening.kind
+
+    async def relay_opaque(self) -> None:
+        """Passes everything both ways, unseen: after a protocol switch that was allowed."""
+        assert self.server is not None
+        await Relay(self._owner.engine, self.client, self.server, self.meter).run()
+
+    def record(self, refused: EgressRefused) -> None:
+        """Tells the observer of a refusal now; raising it later does not tell it twice."""
+        self._recorded = refused
+        self._owner.refused(refused, self.face)
+
+    async def farewell(self, answer: bytes, because: EgressRefused | None = None) -> None:
+        """Tells the client why and lets it read that: its own last words are thrown away for a moment.
+
+        ``because`` is recorded before that, and not again when it is raised afterwards.
+        """
+        if because is not None:
+            self.record(because)
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self.client.write(answer)
+                self.client.end_writing()
+                thrown_away = 0
+                while thrown_away < FAREWELL_BYTES and (data := await self.client.read()):
+                    thrown_away += len(data)
+        self.client.close()
+
+    # How it ends.
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        reason = self._outcome(task)
+        if reason == "done":
+            self.client.close()
+        else:
+            self.client.reset()
+        self._drop_server(reason)
+        self._task = None
+        self._owner.left(self)
+
+    def _outcome(self, task: "asyncio.Task[None]") -> str:
+        error = self._cut if task.cancelled() else task.exception()
+        if error is None:
+            return "stopped" if task.cancelled() else "done"
+        if isinstance(error, EgressRefused):
+            if error is not self._recorded:
+                self._owner.refused(error, self.face)
+            return error.code
+        if not isinstance(error, OSError):
+            log.error("a fault in the egress proxy", exc_info=error)
+            # Whatever it was, the call's record says that something came of the connection.
+            why = error.message if isinstance(error, PalyraError) else "a fault in the proxy, which its log tells"
+            self._owner.refused(Unreachable(why, **self.where()), self.face)
+        return "broken"
+
+    def _drop_server(self, reason: str) -> None:
+        if self.server is None:
+            return
+        if reason == "done":
+            self.server.close()
+        else:
+            self.server.reset()
+        self.server = None
+        assert self.target is not None
+        before_up, before_down = self._closed_at
+        self._closed_at = up, down = self.meter.up, self.meter.down
+        self._owner.report(Closed(target=self.target, up=up - before_up, down=down - before_down, reason=reason))

@@ -1,0 +1,126 @@
+"""One browser call while it runs: what it asks of the browser daemon, and what that takes of its budget."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from palyra.browser.domain import session_api
+from palyra.browser.domain.action import Action, ActionOutcome, LoadState, ObserveAsk, WaitFor
+from palyra.browser.domain.page_errors import DocumentGone
+from palyra.browser.domain.session_api import ActReport, Caller, SessionEvent
+from palyra.browser.service.access import BrowserAway
+from palyra.egress.domain.refusal import EgressRefused
+from palyra.egress.domain.refusal import HostNotAllowed as EgressHostNotAllowed
+from palyra.egress.domain.target import Target
+from palyra.errors import PalyraError
+from palyra.executors.browser import arguments as limits
+from palyra.executors.browser import results
+from palyra.executors.browser.session_registry import OwnedSession
+from palyra.pipeline.domain.budget import BudgetExhausted, BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan
+
+if TYPE_CHECKING:
+    from palyra.browser.service.client import BrowserClient
+
+
+class BrowserWork:
+    """One call: what it has used so far, and how it ended where a part of its result is worth keeping."""
+
+    def __init__(
+        self, plan: ExecutionPlan, client: "BrowserClient", session: OwnedSession, *, actions: int = 0
+    ) -> None:
+        self.plan = plan
+        self.client = client
+        self.session = session
+        self.actions = actions
+        self.problem: PalyraError | None = None
+        # Where something in the session wanted to go and was not let: addresses, each with the code.
+        self.refused: list[str] = []
+
+    @property
+    def arguments(self) -> Any:
+        return self.plan.arguments
+
+    @property
+    def caller(self) -> Caller:
+        return self.session.caller(self.plan.call_id)
+
+    @property
+    def most_picture_bytes(self) -> int:
+        """What base64 makes fit into the result."""
+        return max(0, self.plan.max_output_bytes - limits.RESULT_ROOM_BYTES) * 3 // 4
+
+    def common(self) -> dict[str, Any]:
+        return {"tab": self.arguments.get("tab", ""), "timeout_ms": self.arguments.get("timeout_ms", 0)}
+
+    def spend(self, count: int) -> None:
+        """Raises when the run has not so many actions left: nothing of it is done then."""
+        most = self.plan.granted.get(BudgetKind.BROWSER_ACTIONS, 0)
+        if self.actions + count > most:
+            raise BudgetExhausted(
+                f"this call needs {self.actions + count} browser actions and its run has {most} left",
+                budget=BudgetKind.BROWSER_ACTIONS.value,
+            )
+        self.actions += count
+
+    async def act(self, actions: Sequence[Action], *, picture_on_failure: bool = False) -> ActReport:
+        """In order, up to the first that fails. What was tried is charged."""
+        self.spend(len(actions))
+        report: ActReport = await self.client.act(
+            self.caller, self.session.session_id, actions, picture_on_failure=picture_on_failure
+        )
+        tried = len(report.outcomes) + (report.problem is not None)
+        self.actions -= len(actions) - min(tried, len(actions))
+        self.refused += [told for outcome in report.outcomes for told in outcome.refused]
+        if isinstance(report.problem, EgressRefused):
+            problem = self._in_words(report.problem)
+            self.refused.append(f"{report.problem.message} {report.problem.code}")
+            return msgspec.structs.replace(report, problem=problem)
+        return report
+
+    async def perform(self, action: Action) -> ActionOutcome:
+        """One action; raises what it failed with."""
+        report = await self.act((action,))
+        if report.problem is not None:
+            raise report.problem
+        return report.outcomes[0]
+
+    def _in_words(self, refused: EgressRefused) -> PalyraError:
+        """A page led to a host that the session does not have: told as if the agent had asked to go there."""
+        host, port = refused.details.get("host"), refused.details.get("port")
+        if isinstance(refused, EgressHostNotAllowed) and isinstance(host, str) and isinstance(port, int):
+            try:
+                self.session.reach.require(Target.of(host, port, scheme="http"))
+            except PalyraError as words:
+                return words
+        return refused
+
+    async def observe(self, ask: ObserveAsk) -> dict[str, Any]:
+        """A page that moves on while it is looked at is looked at again, once it has arrived."""
+        self.spend(1)
+        for _ in range(limits.MOVING_PAGE_LOOKS):
+            try:
+                return results.snapshot_view(await self.client.observe(self.caller, self.session.session_id, ask))
+            except DocumentGone:
+                if ask.within is not None:
+                    raise
+            arrived = WaitFor(tab=ask.tab, state=LoadState.LOADED)
+            await self.client.act(self.caller, self.session.session_id, (arrived,))
+        return results.snapshot_view(await self.client.observe(self.caller, self.session.session_id, ask))
+
+    async def snapshot_after(self, *, wanted: bool = True) -> dict[str, Any]:
+        """The page after what was done. What was done stays done, and is told, also where no snapshot can be had."""
+        if not wanted or not self.arguments.get("snapshot"):
+            return {}
+        ask = ObserveAsk(tab=self.arguments.get("tab", ""))
+        try:
+            return {"snapshot": await self.observe(ask)}
+        except (BrowserAway, BudgetExhausted):
+            raise
+        except PalyraError as problem:
+            return {"snapshot_problem": problem.as_dict()}
+
+
+def refusals(events: Iterable[SessionEvent]) -> tuple[str, ...]:
+    return tuple(f"{event.text} ({event.code})" for event in events if event.kind == session_api.REFUSED)

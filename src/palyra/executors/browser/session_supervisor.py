@@ -1,0 +1,284 @@
+"""The browser as this daemon has it: sessions with their owners, what happened in them on record, and their end."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from palyra.browser.domain import session_api
+from palyra.browser.domain.session_api import Caller, NoSuchSession, SessionEvent, WatchAsk
+from palyra.browser.service.access import BrowserAway
+from palyra.browser.service.connection import BrowserLink, BrowserNeedsDaemon, BrowserOff, BrowserUnavailable
+from palyra.browser.service.profile_witness import Heads, ProfileWitness
+from palyra.browser.settings import BrowserSettings
+from palyra.errors import PalyraError
+from palyra.executors.browser.arguments import Reach
+from palyra.executors.browser.call import BrowserWork, refusals
+from palyra.executors.browser.policy_questions import host_questions
+from palyra.executors.browser.session_registry import OwnedSession, SessionBook
+from palyra.pipeline.domain.spec import Asker
+from palyra.policy.decision import Outcome, PolicyPort
+from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.store.event import NewEvent
+from palyra.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from palyra.browser.service.client import BrowserClient
+
+log = logging.getLogger("palyra.browser")
+
+# Who asks of the browser daemon what nobody in particular asks: as an operator, on its record.
+ITSELF: Final = Caller(operator="user:palyrad")
+# Of what the browser daemon tells about a session, what is not on record already as a call of its own.
+RECORDED: Final = frozenset(
+    (
+        session_api.FAILED,
+        session_api.REFUSED,
+        session_api.DOWNLOADED,
+        session_api.DOWNLOAD_RELEASED,
+        session_api.DOWNLOAD_DELETED,
+        session_api.TAKEN_OVER,
+        session_api.HANDED_BACK,
+        session_api.OPERATED,
+        session_api.LOOKED_AT,
+        session_api.STATE_EXPORTED,
+        session_api.STATE_IMPORTED,
+        session_api.NOT_RESTORED,
+    )
+)
+# Of one call; its receipt counts them all.
+MAX_REFUSALS_RECORDED: Final = 16
+_CLOSING_SECONDS: Final = 30.0
+# A host is judged without regard to the tool.
+_NO_TOOL: Final = Entity(uid=EntityRef("Tool", "browser.open"))
+
+
+class BrowserParts:
+    """``serving`` is false for a process that lives for one command: it opens no session, which would end with it."""
+
+    def __init__(
+        self,
+        settings: BrowserSettings,
+        ceiling: Reach,
+        book: SessionBook,
+        *,
+        folder: Path,
+        trace: Path,
+        store: SqliteStore,
+        policy: PolicyPort,
+        directory: EntityDirectory,
+        serving: bool,
+        actor: str,
+    ) -> None:
+        self.settings = settings
+        self.ceiling = ceiling
+        self.book = book
+        self.profiles = ProfileWitness(store, ITSELF, actor)
+        self._link = BrowserLink(folder, trace, self._meet)
+        self._store = store
+        self._policy = policy
+        self._directory = directory
+        self._serving = serving
+        self._actor = actor
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def connected(self) -> "AsyncIterator[BrowserClient]":
+        """The browser daemon for one request. Where it is gone the connection is given up, so that the next call finds
+        the one that was started since."""
+        if not self.settings.enabled:
+            raise BrowserOff("the browser is switched off")
+        if not self._serving:
+            raise BrowserNeedsDaemon("no daemon runs that could keep a browser session")
+        client = await self._link.client()
+        try:
+            yield client
+        except BrowserAway as away:
+            await self._link.lost(client)
+            raise BrowserUnavailable(f"the browser daemon is gone: {away.message}") from away
+
+    async def entered(self, session: OwnedSession, **payload: Any) -> None:
+        """From now on it is there for its owner, watched until it ends. What cannot be recorded is not left open."""
+        self.book.enter(session)
+        try:
+            await self.record(session, session_api.OPENED, **payload)
+            client = await self._link.client()
+        except BaseException:
+            closing = self.close_session(session, reason="its opening could not be recorded")
+            self._spawn(closing, f"close {session.session_id}")
+            raise
+        self._spawn(self._watch(session, client), f"browser session {session.session_id}")
+
+    async def catch_up(self, session: OwnedSession, client: "BrowserClient") -> tuple[SessionEvent, ...]:
+        """What happened in the session and is not on record yet, written down; it is returned too."""
+        try:
+            events = await client.events(session.caller(), session.session_id, session.recorded)
+        except PalyraError:
+            return ()
+        await self._note(session, events)
+        return events
+
+    async def settle(self, work: BrowserWork) -> tuple[str, ...]:
+        """Before a call ends: what was refused while it ran is on record, and is told."""
+        for told in work.refused[:MAX_REFUSALS_RECORDED]:
+            await self.record(work.session, "browser.navigation_refused", call=work.plan.call_id, text=told)
+        seen = await self.catch_up(work.session, work.client)
+        return (*work.refused, *refusals(seen))
+
+    async def ended(self, session: OwnedSession, *, reason: str, **more: Any) -> None:
+        """On record once, whoever notices first, also when the disk is full: it is the end of what already ran."""
+        if self.book.leave(session.session_id) is not None:
+            await self.record(session, session_api.CLOSED, essential=True, reason=reason, **more)
+
+    async def close_session(self, session: OwnedSession, *, reason: str) -> None:
+        """Ends it for another reason than that its owner closes it."""
+        with contextlib.suppress(PalyraError):
+            async with self.connected() as client:
+                # It is closed also when what it did last cannot be recorded.
+                with contextlib.suppress(PalyraError):
+                    await self.catch_up(session, client)
+                await client.close_session(ITSELF, session.session_id)
+        await self.ended(session, reason=reason)
+
+    async def record(
+        self, session: OwnedSession | None, kind: str, *, actor: str = "", essential: bool = False, **payload: Any
+    ) -> None:
+        event = NewEvent(
+            kind=kind,
+            actor=actor or self._actor,
+            principal="" if session is None else str(session.principal),
+            run="" if session is None else session.run,
+            call=str(payload.pop("call", "")),
+            payload=payload if session is None else {"browser_session": session.session_id, **payload},
+        )
+        await self._store.transact(lambda tx: tx.append(event), essential=essential)
+
+    def policy_changed(self) -> int:
+        """Ends the sessions with a host that a new policy no longer allows; says how many."""
+        cut = 0
+        for session in self.book:
+            if denied := self._denied(session):
+                cut += 1
+                reason = f"policy no longer allows {', '.join(denied)}"
+                self._spawn(self.close_session(session, reason=reason), f"cut {session.session_id}")
+        return cut
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "connected": self._link.connected,
+            "sessions": len(self.book),
+            "profiles_rolled_back": self.profiles.rolled_back,
+        }
+
+    async def close(self) -> None:
+        """Every session ends with the daemon that knows whose it is."""
+        sessions = tuple(self.book)
+        try:
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await asyncio.gather(*(self.close_session(each, reason="the daemon stopped") for each in sessions))
+                await self._hear_the_last()
+        except TimeoutError:
+            log.error("not every browser session could be closed in time")
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._link.close()
+
+    def _denied(self, session: OwnedSession) -> list[str]:
+        asker = Asker(
+            principal=session.principal,
+            channel=session.channel,
+            run=session.run,
+            directory=self._directory,
+            tool=_NO_TOOL,
+        )
+        questions = host_questions(asker, session.entity, session.reach, approved=session.approved)
+        return [each.resource.uid.id for each in questions if self._policy.decide(each).outcome is not Outcome.ALLOW]
+
+    async def _watch(self, session: OwnedSession, client: "BrowserClient") -> None:
+        """Until the session's end, whatever ends it."""
+        reason = "it ended"
+        try:
+            async for seen in client.watch(
+                session.caller(), session.session_id, WatchAsk(events_after=session.recorded, frames=False)
+            ):
+                if isinstance(seen, SessionEvent):
+                    if seen.kind == session_api.CLOSED:
+                        reason = seen.text or seen.code or reason
+                    try:
+                        await self._note(session, (seen,))
+                    except PalyraError as fault:
+                        await self.close_session(session, reason=f"what it does cannot be recorded: {fault.message}")
+                        return
+        except NoSuchSession:
+            pass
+        except PalyraError as failure:
+            reason = f"the browser daemon is gone: {failure.message}"
+            await self._link.lost(client)
+        await self.ended(session, reason=reason)
+
+    async def _note(self, session: OwnedSession, events: tuple[SessionEvent, ...]) -> None:
+        async with session.recording:
+            for event in events:
+                if event.number <= session.recorded:
+                    continue
+                before, session.recorded = session.recorded, event.number
+                if event.kind not in RECORDED:
+                    continue
+                try:
+                    await self.record(
+                        session,
+                        event.kind,
+                        actor=event.actor,
+                        call=event.call_id,
+                        number=event.number,
+                        code=event.code,
+                        text=event.text,
+                        tab=event.tab,
+                    )
+                except PalyraError:
+                    session.recorded = before
+                    raise
+
+    async def _meet(self, client: "BrowserClient") -> None:
+        """A browser daemon, before anybody uses it. Whether its profiles may be used is known before the sessions of
+        strangers are closed, which saves them."""
+        heads = await self.profiles.meet(client)
+        self._spawn(self._follow_profiles(heads, client), "the profiles of the browser daemon")
+        await self._end_strangers(client)
+
+    async def _follow_profiles(self, heads: Heads, client: "BrowserClient") -> None:
+        with contextlib.suppress(PalyraError):
+            await self.profiles.follow(heads)
+        await self._link.lost(client)
+
+    async def _hear_the_last(self) -> None:
+        """What the sessions that were just closed have saved."""
+        if self._link.connected and not self.profiles.rolled_back:
+            with contextlib.suppress(PalyraError):
+                await self.profiles.catch_up(await self._link.client())
+
+    async def _end_strangers(self, client: "BrowserClient") -> None:
+        """A session that no call of this process opened has no owner any more: its daemon was killed."""
+        for view in await client.sessions(ITSELF):
+            if self.book.find(view.session_id) is None:
+                with contextlib.suppress(PalyraError):
+                    await client.close_session(ITSELF, view.session_id)
+                log.warning("closed browser session %s, which an earlier daemon had opened", view.session_id)
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(_logged(work, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _logged(work: Any, name: str) -> None:
+    try:
+        await work
+    except PalyraError as error:
+        log.error("%s: %s", name, error.message)
+    except Exception:
+        log.exception("%s broke", name)

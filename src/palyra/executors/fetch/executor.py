@@ -1,0 +1,250 @@
+"""The tool ``http.fetch`` for the broker. It keeps its own deadline and brings back what had come by then."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palyra.clock import MS_PER_SECOND
+from palyra.egress.client.http_client import Fetch, FetchClient, keeps_what_came
+from palyra.egress.client.request import Connection, FetchRequest, Frame, Prepared
+from palyra.egress.domain.events import CredentialUsed, EgressObserver, Refused, SecretSource
+from palyra.egress.domain.grant import EgressGrant, Meter
+from palyra.egress.domain.injection import inject, needles_of, plan_injection, revealed
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.redaction import ResponseScan
+from palyra.egress.domain.refusal import EgressRefused, PolicyChanged
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.domain.target import Target
+from palyra.egress.limits import RENDER_THREADS
+from palyra.egress.policy_judge import GrantsInUse
+from palyra.egress.protocols.http1_request import Headers
+from palyra.egress.proxy.dial import Dialler
+from palyra.egress.settings import EgressSettings
+from palyra.errors import LimitExceeded, PalyraError
+from palyra.executors.fetch.result import build_result
+from palyra.executors.fetch.spec import EXECUTOR
+from palyra.executors.network.grant import call_of, grant_of
+from palyra.executors.network.journal import JournalObserver
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.spec import ToolSpec
+from palyra.policy.entities import EntityDirectory
+
+
+class FetchTimedOut(LimitExceeded):
+    code = "fetch.timed_out"
+    hint = "ask for less with max_bytes, or for a longer timeout_ms within the call's deadline"
+    http_status = 504
+
+
+class FetchExecutor:
+    """``frame_for`` says what a call may reach and by which way."""
+
+    name = EXECUTOR
+    keeps_deadline = True
+
+    def __init__(self, client: FetchClient, frame_for: Callable[[ExecutionPlan, FetchRequest], Frame]) -> None:
+        self._client = client
+        self._frame_for = frame_for
+        self._threads = ThreadPoolExecutor(RENDER_THREADS, thread_name_prefix="palyra-fetch")
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        request = FetchRequest.parse(plan.arguments)
+        frame = self._frame_for(plan, request)
+        grant = frame.grant
+        fetch = self._client.fetch(frame, request)
+        timeout_ms = min(plan.timeout_ms, request.timeout_ms or plan.timeout_ms)
+        error: PalyraError | None = None
+        try:
+            async with asyncio.timeout(timeout_ms / MS_PER_SECOND):
+                await fetch.run()
+        except TimeoutError:
+            error = FetchTimedOut(f"the fetch did not finish in {timeout_ms} ms")
+        except PalyraError as failure:
+            error = failure
+            if isinstance(failure, EgressRefused):
+                self._client.observer.happened(grant, Refused.of(failure, "fetch"))
+        finally:
+            # However it ends, and be it by cancelling, what went over the wire is charged.
+            plan.usage.note(BudgetKind.EGRESS_BYTES, fetch.budget.spent)
+        answer = fetch.answer
+        if error is not None and (answer is None or not (isinstance(error, FetchTimedOut) or keeps_what_came(error))):
+            raise error
+        assert answer is not None
+        result: dict[str, Any] = await asyncio.get_running_loop().run_in_executor(
+            self._threads, build_result, answer, request.format, request.max_bytes, plan.max_output_bytes
+        )
+        fetch.note_redactions()
+        return Outcome(result=result, receipt=_receipt(fetch, grant), error=error)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)
+
+
+def _receipt(fetch: Fetch, grant: EgressGrant) -> tuple[dict[str, Any], ...]:
+    secured = [each.tls for each in fetch.reached if each.tls]
+    secrets = [f"{ref} to {each.authority}" for each in fetch.reached for ref in each.secrets]
+    lines = [
+        {
+            "layer": "egress",
+            "asked": "allowed hosts at judged addresses",
+            "got": ", ".join(f"{each.authority} at {each.address}" for each in fetch.reached),
+        },
+        {
+            "layer": "network bytes",
+            "asked": f"at most {grant.max_bytes}",
+            "got": str(fetch.budget.spent),
+        },
+    ]
+    if secured:
+        lines.append({"layer": "tls", "asked": "verified, 1.2 or later", "got": ", ".join(secured)})
+    if secrets:
+        lines.append({"layer": "credentials", "asked": "only where bound", "got": ", ".join(secrets)})
+    return tuple(lines)
+
+
+# http.fetch as this daemon offers it: its executor joined to judge, dialler, policy and secrets.
+
+_REDIRECTED = "/redirected"
+
+
+class DialledDoor:
+    """For one call: every hop is judged by list and policy, then looked up, then dialled at a judged address.
+
+    A person who approved the call saw its first target only: to policy a redirect elsewhere is not approved.
+    """
+
+    def __init__(self, dialler: Dialler, first: Target) -> None:
+        self._dialler = dialler
+        self._first = first
+        # What the connection under way was judged as.
+        self._judged: tuple[EgressGrant, Target] | None = None
+
+    async def connect(self, grant: EgressGrant, target: Target, meter: Meter) -> tuple[Connection, str]:
+        if target != self._first:
+            grant = msgspec.structs.replace(grant, grant_id=grant.grant_id + _REDIRECTED)
+        self._judged = grant, target
+        return await self._dialler.dial(await self._dialler.pin(grant, target), meter)
+
+    def reconsider(self, service: EgressProxyPolicyService) -> None:
+        """Raises ``PolicyChanged`` where policy no longer allows what is connected now."""
+        if self._judged is None:
+            return
+        grant, target = self._judged
+        try:
+            service.judge_target(grant, target)
+        except EgressRefused as refused:
+            raise PolicyChanged(
+                f"no longer allowed: {refused.message}", host=target.host, port=target.port
+            ) from refused
+
+
+class _Running:
+    """One call's task and its way out, for as long as it runs. ``cut`` is why it was ended."""
+
+    def __init__(self, task: "asyncio.Task[Any]") -> None:
+        self.task = task
+        self.door: DialledDoor | None = None
+        self.grant: EgressGrant | None = None
+        self.cut: PolicyChanged | None = None
+
+
+class BoundCredentials:
+    """Secrets where a binding has them, each behind its own decision and its own record."""
+
+    def __init__(self, secrets: SecretSource, observer: EgressObserver) -> None:
+        self._secrets = secrets
+        self._observer = observer
+
+    async def prepare(self, grant: EgressGrant, target: Target, method: str, path: str, headers: Headers) -> Prepared:
+        plan = plan_injection(grant, target, method, path, headers)
+        values = await revealed(self._secrets, grant, plan, target)
+        filled = inject(plan, values)
+        for one in plan.injections:
+            if one.secret_ref in values:
+                used = CredentialUsed(
+                    target=target,
+                    secret_ref=one.secret_ref,
+                    header_name=one.header_name,
+                    method=method,
+                    path=path.partition("?")[0],
+                )
+                self._observer.happened(grant, used)
+        return Prepared(headers=filled, redaction=ResponseScan(needles_of(plan, values)), secrets=tuple(values))
+
+
+class FetchTool:
+    """The executor of http.fetch with everything it stands on. What happened is in the journal before a call ends."""
+
+    name = EXECUTOR
+    keeps_deadline = True
+
+    def __init__(
+        self,
+        settings: EgressSettings,
+        *,
+        spec: ToolSpec,
+        directory: EntityDirectory,
+        dialler: Dialler,
+        grants: GrantsInUse,
+        secrets: SecretSource,
+        observer: JournalObserver,
+    ) -> None:
+        self._settings = settings
+        self._spec = spec
+        self._directory = directory
+        self._dialler = dialler
+        self._grants = grants
+        self._credentials = BoundCredentials(secrets, observer)
+        self._observer = observer
+        self._running: dict[str, _Running] = {}
+        ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
+        self._executor = FetchExecutor(FetchClient(observer, ca_file=ca_file), self._frame)
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        call = call_of(plan, self._spec, self._directory, touched=self._spec.touches(plan.arguments))
+        self._grants.enter(plan.call_id, call)
+        self._grants.enter(plan.call_id + _REDIRECTED, msgspec.structs.replace(call, approved=False))
+        task = asyncio.current_task()
+        assert task is not None
+        running = self._running[plan.call_id] = _Running(task)
+        try:
+            return await self._executor.execute(plan)
+        except asyncio.CancelledError:
+            if running.cut is None or running.grant is None or task.uncancel():
+                raise
+            self._observer.happened(running.grant, Refused.of(running.cut, "fetch"))
+            raise running.cut from None
+        finally:
+            del self._running[plan.call_id]
+            self._grants.leave(plan.call_id)
+            self._grants.leave(plan.call_id + _REDIRECTED)
+            await asyncio.shield(self._observer.flush())
+            self._observer.forget(plan.call_id)
+
+    def reconsider(self, service: EgressProxyPolicyService) -> int:
+        """Ends the fetches that policy no longer allows to be where they are; says how many."""
+        cut = 0
+        for running in self._running.values():
+            try:
+                if running.door is not None and running.cut is None:
+                    running.door.reconsider(service)
+            except PolicyChanged as changed:
+                running.cut = changed
+                running.task.cancel()
+                cut += 1
+        return cut
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def _frame(self, plan: ExecutionPlan, request: FetchRequest) -> Frame:
+        settings = self._settings
+        grant = grant_of(plan, settings, parse_rules(settings.allowed_hosts), settings.bindings)
+        running = self._running[plan.call_id]
+        running.grant, running.door = grant, DialledDoor(self._dialler, request.address.target)
+        return Frame(grant=grant, door=running.door, credentials=self._credentials)

@@ -1,0 +1,259 @@
+"""fs.list: what a directory holds."""
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import os
+import stat
+import threading
+from typing import Any
+
+from palyra.clock import MS_PER_SECOND, rfc3339
+from palyra.executors.files.patch import Edit, Patch, PatchNotAllowed, apply_diff, apply_edits, parse_diff
+from palyra.workspace.errors import AlreadyExists, BadArgument, Changed, FileTooLarge, NotFound, NotText
+from palyra.workspace.limits import (
+    DEFAULT_LIST_ENTRIES,
+    DEFAULT_READ_BYTES,
+    MAX_FILE_BYTES,
+    MAX_LIST_ENTRIES,
+    MAX_LIST_TEXT_CHARS,
+    MAX_READ_BYTES,
+    MAX_SAFE_INTEGER,
+    WHOLE_FILE_BYTES,
+)
+from palyra.workspace.openat2 import held
+from palyra.workspace.path import WorkspacePath, decode_name, is_plain, shown
+from palyra.workspace.replacement import Target, open_target, replace
+from palyra.workspace.root import (
+    OPEN_DIRECTORY,
+    Entry,
+    Shortfall,
+    Workspace,
+    kind_of,
+    open_regular,
+    read_up_to,
+    refuse_cancelled,
+    walk,
+)
+
+# File systems hold times that no calendar does; they are shown as the nearest instant whose year has four digits.
+_FIRST_SECOND = -30_610_224_000
+_LAST_SECOND = 253_402_300_799
+
+
+def list_directory(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
+    """Entries sorted by the bytes of their names. Links are entries of their own and never entered."""
+    path = WorkspacePath.parse(arguments.get("path", "."))
+    wanted = min(arguments.get("max_entries", DEFAULT_LIST_ENTRIES), MAX_LIST_ENTRIES)
+    shortfall = Shortfall()
+    entries: list[dict[str, Any]] = []
+    room = MAX_LIST_TEXT_CHARS
+    truncated = False
+    with held(workspace.open(path, OPEN_DIRECTORY)) as directory:
+        found = walk(
+            directory,
+            recursive=arguments.get("recursive", False),
+            shortfall=shortfall,
+            keep_going=lambda: refuse_cancelled(cancelled),
+        )
+        with contextlib.closing(found):
+            for entry in found:
+                described = _describe(entry)
+                room -= len(described["name"]) + len(described.get("target", ""))
+                if len(entries) == wanted or room < 0:
+                    truncated = True
+                    break
+                entries.append(described)
+    return {
+        "path": path.shown(),
+        "entries": entries,
+        "truncated": truncated or shortfall.incomplete,
+        "unreadable": shortfall.unreadable,
+    }
+
+
+def _describe(entry: Entry) -> dict[str, Any]:
+    name = "/".join(entry.names)
+    described: dict[str, Any] = {
+        "name": shown(name),
+        "escaped": not is_plain(name),
+        "type": kind_of(entry.status.st_mode),
+        "size": min(entry.status.st_size, MAX_SAFE_INTEGER),
+        "mtime": _instant(entry.status),
+    }
+    if stat.S_ISLNK(entry.status.st_mode):
+        try:
+            target = os.readlink(entry.encoded, dir_fd=entry.directory)
+        except OSError:
+            # It is no longer a link; what it was a moment ago is still a true answer.
+            return described
+        described["target"] = shown(decode_name(target))
+    return described
+
+
+def _instant(status: os.stat_result) -> str:
+    seconds, rest = divmod(status.st_mtime_ns, 1_000_000_000)
+    milliseconds = rest // 1_000_000
+    return rfc3339(min(max(seconds, _FIRST_SECOND), _LAST_SECOND) * MS_PER_SECOND + milliseconds)
+
+
+# fs.read: part or all of a regular file.
+
+_LONGEST_CHARACTER_BYTES = 4
+
+
+def read(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
+    """Reads without following anything out of the workspace and without ever opening a pipe or a device.
+
+    ``sha256`` is that of the whole file where ``sha256_of`` says ``file``, and only then fit for ``expected_sha256``;
+    of a file too large to read whole it is that of the returned bytes, and ``sha256_of`` says ``part``.
+    """
+    path = WorkspacePath.parse(arguments["path"])
+    offset = arguments.get("offset", 0)
+    limit = min(arguments.get("limit", DEFAULT_READ_BYTES), MAX_READ_BYTES)
+    encoding = arguments.get("encoding", "utf-8")
+    shown = path.shown()
+    with open_regular(workspace.descriptor, path.encoded(), shown=shown) as descriptor:
+        size = os.fstat(descriptor).st_size
+        whole = None
+        if size <= WHOLE_FILE_BYTES:
+            whole = read_up_to(descriptor, 0, WHOLE_FILE_BYTES + 1, shown=shown, cancelled=cancelled)
+            if len(whole) > WHOLE_FILE_BYTES:
+                whole = None
+            else:
+                size = len(whole)
+        if whole is not None:
+            part, more = whole[offset : offset + limit], offset + limit < len(whole)
+        else:
+            part = read_up_to(descriptor, offset, limit + 1, shown=shown, cancelled=cancelled)
+            part, more = part[:limit], len(part) > limit
+    if encoding == "utf-8":
+        part, content = _as_text(part, more, shown)
+    else:
+        content = base64.b64encode(part).decode("ascii")
+    return {
+        "path": shown,
+        "content": content,
+        "encoding": encoding,
+        "offset": offset,
+        "bytes": len(part),
+        "size": min(size, MAX_SAFE_INTEGER),
+        "truncated": more,
+        "sha256": hashlib.sha256(part if whole is None else whole).hexdigest(),
+        "sha256_of": "part" if whole is None else "file",
+    }
+
+
+def _as_text(part: bytes, more: bool, shown: str) -> tuple[bytes, str]:
+    """Text, without the character that the limit cut in two: the next part starts with it."""
+    try:
+        return part, part.decode()
+    except UnicodeDecodeError as error:
+        cut_off = more and error.reason == "unexpected end of data" and error.start > 0
+        if cut_off and len(part) - error.start < _LONGEST_CHARACTER_BYTES:
+            return part[: error.start], part[: error.start].decode()
+        raise NotText(f"{shown} is not UTF-8 at byte {error.start} of the part read", path=shown) from None
+
+
+# fs.write: makes, replaces or extends a file, as a whole or not at all.
+
+
+def write(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
+    """Writes beside the old file and then takes its name; see replacement.py for what that promises."""
+    path = WorkspacePath.parse(arguments["path"])
+    mode = arguments.get("mode", "create")
+    content = _content(arguments)
+    with open_target(
+        workspace, path, create_parents=arguments.get("create_parents", False), cancelled=cancelled
+    ) as target:
+        if target.existing is not None and mode == "create":
+            raise AlreadyExists(f"{target.shown} exists already", path=target.shown)
+        expected = arguments.get("expected_sha256")
+        if mode == "append" or expected is not None:
+            old = current_content(target, cancelled)
+            refuse_changed(target, old, expected)
+            if mode == "append":
+                content = (old or b"") + content
+        refuse_too_large(content, target.shown)
+        replace(target, content, executable=arguments.get("executable"), cancelled=cancelled)
+        return {
+            "path": target.shown,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "created": target.existing is None,
+        }
+
+
+def current_content(target: Target, cancelled: threading.Event) -> bytes | None:
+    """The bytes now under the target's name, read without following a link; None where there is no file."""
+    if target.existing is None:
+        return None
+    with open_regular(target.directory, target.name, shown=target.shown, follow=False) as descriptor:
+        content = read_up_to(descriptor, 0, MAX_FILE_BYTES + 1, shown=target.shown, cancelled=cancelled)
+    refuse_too_large(content, target.shown)
+    return content
+
+
+def refuse_changed(target: Target, old: bytes | None, expected: str | None) -> None:
+    """Raises unless the file is the one whose digest the caller knows."""
+    if expected is None:
+        return
+    actual = None if old is None else hashlib.sha256(old).hexdigest()
+    if actual != expected.lower():
+        what = "does not exist" if actual is None else "has other content"
+        raise Changed(f"{target.shown} {what}", path=target.shown)
+
+
+def refuse_too_large(content: bytes, shown: str) -> None:
+    if len(content) > MAX_FILE_BYTES:
+        raise FileTooLarge(f"{shown} has or would have more than {MAX_FILE_BYTES} bytes", path=shown)
+
+
+def _content(arguments: dict[str, Any]) -> bytes:
+    raw: str = arguments["content"]
+    try:
+        if arguments.get("encoding", "utf-8") == "base64":
+            return base64.b64decode(raw, validate=True)
+        return raw.encode()
+    except (binascii.Error, ValueError) as error:
+        raise BadArgument(f"content cannot be decoded: {error}") from error
+
+
+# fs.patch: changes an existing file by a strict unified diff or by exact edits.
+
+
+def patch(arguments: dict[str, Any], workspace: Workspace, cancelled: threading.Event) -> dict[str, Any]:
+    """All of the change or none of it."""
+    path = WorkspacePath.parse(arguments["path"])
+    if ("diff" in arguments) == ("edits" in arguments):
+        raise BadArgument("send either diff or edits")
+    parsed: Patch | None = None
+    edits: list[Edit] = []
+    if "diff" in arguments:
+        parsed = parse_diff(arguments["diff"])
+        _refuse_other_file(parsed, path)
+    else:
+        edits = [Edit(old=each["old"], new=each["new"]) for each in arguments["edits"]]
+    with open_target(workspace, path, create_parents=False, cancelled=cancelled) as target:
+        old = current_content(target, cancelled)
+        refuse_changed(target, old, arguments.get("expected_sha256"))
+        if old is None:
+            raise NotFound(f"{target.shown} does not exist", path=target.shown)
+        content = apply_diff(parsed, old) if parsed is not None else apply_edits(edits, old)
+        refuse_too_large(content, target.shown)
+        replace(target, content, executable=None, cancelled=cancelled)
+        return {
+            "path": target.shown,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "applied": len(edits) if parsed is None else len(parsed.hunks),
+            "kind": "edits" if parsed is None else "hunks",
+        }
+
+
+def _refuse_other_file(parsed: Patch, path: WorkspacePath) -> None:
+    """A diff that names files names this one, bare or with git's ``a/`` and ``b/``."""
+    for prefix, named in (("a/", parsed.old_path), ("b/", parsed.new_path)):
+        if named is not None and named not in (str(path), prefix + str(path)):
+            raise PatchNotAllowed("the diff's headers name another file than the call does", path=path.shown())

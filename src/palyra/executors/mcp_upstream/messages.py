@@ -1,0 +1,90 @@
+"""What a line of a server is, read without making anything of its content.
+
+A few megabytes of brackets become a million objects and keep the event loop for seconds. So a message is looked at from
+outside first: what nobody waits for is never taken apart, and what somebody waits for only if it is of ordinary shape.
+"""
+
+import re
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from palyra.executors.mcp_upstream.limits import MAX_MESSAGE_BYTES
+
+# Of an id or a method. An id is kept until it was answered.
+MAX_NAME_CHARS: Final = 256
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A request has both, a notification a method, an answer an id."""
+
+    id: int | Annotated[str, Meta(max_length=MAX_NAME_CHARS)] | None = None
+    method: Annotated[str, Meta(max_length=MAX_NAME_CHARS)] | None = None
+
+    @property
+    def asked(self) -> str:
+        """The id of an answer, in the one spelling in which ids are compared."""
+        return str(self.id)
+
+
+_decode: Final = msgspec.json.Decoder(Envelope).decode
+
+
+def read_envelope(line: bytes) -> Envelope | None:
+    """None of what is no message at all."""
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def containers_in(line: bytes, enough: int) -> int:
+    """How many lists and objects a line of JSON has. Exact only where they may be more than ``enough``."""
+    most = line.count(b"[") + line.count(b"{")
+    if most <= enough:
+        return most
+    bare = _STRING.sub(b"", line)
+    return bare.count(b"[") + bare.count(b"{")
+
+
+# Bytes of a stream as lines, one message each.
+
+
+class LineSplitter:
+    """Bytes in, lines out. ``None`` stands for a line that was longer than a message may be."""
+
+    def __init__(self, most: int = MAX_MESSAGE_BYTES) -> None:
+        self._most = most
+        self._held = bytearray()
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        lines: list[bytes | None] = []
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            lines += self._line(data[start:end])
+            start = end + 1
+        self._hold(data[start:], lines)
+        return lines
+
+    def _line(self, rest: bytes) -> list[bytes | None]:
+        if self._skipping:
+            self._skipping = False
+            return []
+        line = bytes(self._held) + rest
+        self._held.clear()
+        if len(line) > self._most:
+            return [None]
+        return [line] if line.strip() else []
+
+    def _hold(self, rest: bytes, lines: list[bytes | None]) -> None:
+        if self._skipping:
+            return
+        self._held += rest
+        if len(self._held) > self._most:
+            self._held.clear()
+            self._skipping = True
+            lines.append(None)

@@ -1,0 +1,114 @@
+"""Definitions pinned as a person reviewed them. A tool whose definition changes is in quarantine until it is reviewed
+again, also if it changes back: somebody has to look at what happened.
+
+One table holds every transition of a pin.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput
+from palyra.executors.mcp_upstream.spec import Listing, ToolDefinition
+
+
+class PinState(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    QUARANTINED = "quarantined"
+
+
+class PinEvent(StrEnum):
+    SEEN_SAME = "seen_same"
+    SEEN_OTHER = "seen_other"
+    APPROVE = "approve"
+
+
+TRANSITIONS: Final[dict[tuple[PinState, PinEvent], PinState]] = {
+    (PinState.PENDING, PinEvent.SEEN_SAME): PinState.PENDING,
+    (PinState.PENDING, PinEvent.SEEN_OTHER): PinState.PENDING,
+    (PinState.PENDING, PinEvent.APPROVE): PinState.APPROVED,
+    (PinState.APPROVED, PinEvent.SEEN_SAME): PinState.APPROVED,
+    (PinState.APPROVED, PinEvent.SEEN_OTHER): PinState.QUARANTINED,
+    (PinState.APPROVED, PinEvent.APPROVE): PinState.APPROVED,
+    (PinState.QUARANTINED, PinEvent.SEEN_SAME): PinState.QUARANTINED,
+    (PinState.QUARANTINED, PinEvent.SEEN_OTHER): PinState.QUARANTINED,
+    (PinState.QUARANTINED, PinEvent.APPROVE): PinState.APPROVED,
+}
+
+
+class NotReviewed(Denied):
+    code = "mcp.not_reviewed"
+    hint = "an operator looks with `palyra mcp show SERVER` and approves with `palyra mcp approve SERVER TOOL`"
+
+
+class DefinitionChanged(Denied):
+    code = "mcp.definition_changed"
+    hint = "an operator looks with `palyra mcp show SERVER` and approves with `palyra mcp approve SERVER TOOL`"
+
+
+class OtherDefinition(InvalidInput):
+    code = "mcp.other_definition"
+    hint = "look again: what you reviewed is not what the server offers now"
+    http_status = 409
+
+
+class UnknownServerTool(InvalidInput):
+    code = "mcp.unknown_tool"
+    hint = "`palyra mcp look SERVER` asks the server what it offers"
+    http_status = 404
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """``approved`` is what was reviewed, ``seen`` what the server told last."""
+
+    server: str
+    tool: str
+    state: PinState
+    seen: ToolDefinition
+    approved: ToolDefinition | None = None
+    decided_by: str = ""
+    changed_ms: int = 0
+
+    @property
+    def in_use(self) -> ToolDefinition | None:
+        return self.approved if self.state is PinState.APPROVED else None
+
+
+def look(server: str, pins: dict[str, Pin], listing: Listing, now_ms: int) -> list[Pin]:
+    """The pins that are new or other than before, after the server has told what it offers."""
+    changed: list[Pin] = []
+    for definition in listing.definitions:
+        pin = pins.get(definition.tool)
+        if pin is None:
+            changed.append(
+                Pin(server=server, tool=definition.tool, state=PinState.PENDING, seen=definition, changed_ms=now_ms)
+            )
+            continue
+        known = pin.approved or pin.seen
+        event = PinEvent.SEEN_SAME if definition.digest == known.digest else PinEvent.SEEN_OTHER
+        after = TRANSITIONS[pin.state, event]
+        if after is not pin.state or definition.digest != pin.seen.digest:
+            changed.append(msgspec.structs.replace(pin, state=after, seen=definition, changed_ms=now_ms))
+    return changed
+
+
+def approve(pin: Pin, digest: str, by: str, now_ms: int) -> Pin:
+    """``digest`` is of the definition that was reviewed."""
+    if digest != pin.seen.digest:
+        raise OtherDefinition(
+            f"{pin.server}.{pin.tool} is not the definition that was reviewed", digest=pin.seen.digest
+        )
+    state = TRANSITIONS[pin.state, PinEvent.APPROVE]
+    return msgspec.structs.replace(pin, state=state, approved=pin.seen, decided_by=by, changed_ms=now_ms)
+
+
+def require_in_use(pin: Pin | None, tool: str, digest: str) -> ToolDefinition:
+    """The definition that a call was decided on, if it is still the one in use."""
+    if pin is None or pin.state is PinState.PENDING:
+        raise NotReviewed(f"nobody has reviewed {tool}")
+    definition = pin.in_use
+    if definition is None or definition.digest != digest:
+        raise DefinitionChanged(f"{tool} is in quarantine: its server tells of it in another way than was reviewed")
+    return definition

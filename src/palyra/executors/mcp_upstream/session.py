@@ -1,0 +1,236 @@
+"""A conversation with one server, over the pipes of its process.
+
+The server is not trusted: what it says is bounded, parsed and never fetched from, and it may ask for nothing.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp.shared.uri_template import UriTemplate
+
+from palyra.errors import Failed, LimitExceeded, Unavailable
+from palyra.executors.mcp_upstream.limits import (
+    MAX_LISTING_PAGES,
+    MAX_SERVER_CONTAINERS,
+    MAX_SERVER_LINES_A_SECOND,
+    MAX_SERVER_MESSAGE_BYTES,
+    MAX_SERVER_REQUESTS,
+    MESSAGES_AHEAD,
+)
+from palyra.executors.mcp_upstream.messages import LineSplitter, containers_in, read_envelope
+from palyra.executors.mcp_upstream.spec import DefinitionKind
+
+Write = Callable[[bytes], Awaitable[None]]
+
+
+_LISTINGS = (
+    (DefinitionKind.TOOL, "tools", types.ListToolsRequest, types.ListToolsResult, "tools"),
+    (DefinitionKind.PROMPT, "prompts", types.ListPromptsRequest, types.ListPromptsResult, "prompts"),
+    (DefinitionKind.RESOURCE, "resources", types.ListResourcesRequest, types.ListResourcesResult, "resources"),
+    (
+        DefinitionKind.TEMPLATE,
+        "resources",
+        types.ListResourceTemplatesRequest,
+        types.ListResourceTemplatesResult,
+        "resource_templates",
+    ),
+)
+
+
+class ServerGone(Unavailable):
+    code = "mcp.server_gone"
+    hint = "`palyra mcp look SERVER` shows why it does not start; what it printed to stderr is in the message"
+
+
+class ServerFailed(Failed):
+    code = "mcp.server_failed"
+    hint = "the message is the server's own"
+    http_status = 422
+
+
+class ServerFloods(LimitExceeded):
+    code = "mcp.server_floods"
+    hint = "the server sends more than anybody asked for, and was ended"
+
+
+class ServerPipes:
+    """The two directions. ``take`` is given what the server prints, as it comes; ``failure`` is there when that was too
+    much, and nothing more is taken.
+
+    What a server tells without being asked goes no further: nobody here needs it, the library would log every one that
+    it does not understand, and to take it apart may take seconds.
+    """
+
+    def __init__(self, write: Write, clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write
+        self._clock = clock
+        self._lines = LineSplitter(MAX_SERVER_MESSAGE_BYTES)
+        # Answers that somebody waits for, and as many requests as a server may make: bounded by what is put into it.
+        self._to_client, self._inbound = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+        # How many it sent in the second since.
+        self._sent = 0
+        self._since = clock()
+        # The ids of our requests that it has not answered, and how many of its own have no answer yet.
+        self._awaited: set[str] = set()
+        self._asked = 0
+        self.failure: ServerFloods | None = None
+
+    def take(self, data: bytes) -> None:
+        if self.failure is None:
+            self._count(data.count(b"\n"))
+        for line in self._lines.feed(data) if self.failure is None else ():
+            if self.failure is not None:
+                return
+            if line is None:
+                self._flooded(f"one message has more than {MAX_SERVER_MESSAGE_BYTES} bytes")
+            else:
+                self._hand_on(line)
+
+    def _hand_on(self, line: bytes) -> None:
+        told = read_envelope(line)
+        if told is None:
+            # Some servers print a greeting: it is no message, and nobody's answer.
+            return
+        if told.method is None and told.asked in self._awaited:
+            self._awaited.discard(told.asked)
+            # Somebody asked for it: however many ask, that is no flood.
+            self._sent -= 1
+            if containers_in(line, MAX_SERVER_CONTAINERS) > MAX_SERVER_CONTAINERS:
+                self._flooded(f"one message has more than {MAX_SERVER_CONTAINERS} lists and objects")
+                return
+            self._deliver(line)
+            return
+        if told.method is not None and told.id is not None:
+            self._asked += 1
+            if self._asked > MAX_SERVER_REQUESTS:
+                self._flooded(f"it asks more than {MAX_SERVER_REQUESTS} things at once")
+                return
+            # Without what it is about: it is told that it may not ask, or that somebody is there.
+            self._deliver(msgspec.json.encode({"jsonrpc": "2.0", "id": told.id, "method": told.method}))
+
+    def _deliver(self, line: bytes) -> None:
+        with contextlib.suppress(ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            self._to_client.send_nowait(SessionMessage(message))
+
+    def _count(self, lines: int) -> None:
+        """Before they are looked at, whatever they are: empty ones and nonsense cost as much as messages."""
+        now = self._clock()
+        if now - self._since >= 1.0:
+            self._since, self._sent = now, 0
+        self._sent += lines
+        if self._sent > MAX_SERVER_LINES_A_SECOND:
+            self._flooded(f"it sends more than {MAX_SERVER_LINES_A_SECOND} lines a second")
+
+    def _flooded(self, how: str) -> None:
+        self.failure = ServerFloods(how)
+        self.end()
+
+    def end(self) -> None:
+        """The server is gone: whoever waits for an answer hears of it."""
+        self._to_client.close()
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._to_client.close()
+        self._inbound.close()
+
+    @contextlib.asynccontextmanager
+    async def transport(self) -> AsyncIterator[Any]:
+        outbound, from_client = anyio.create_memory_object_stream[SessionMessage](MESSAGES_AHEAD)
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._send, from_client)
+                try:
+                    yield self._inbound, outbound
+                finally:
+                    group.cancel_scope.cancel()
+        finally:
+            for stream in (from_client, outbound):
+                stream.close()
+            self.close()
+
+    async def _send(self, from_client: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        with contextlib.suppress(OSError):
+            async for each in from_client:
+                if isinstance(each.message, types.JSONRPCResponse | types.JSONRPCError):
+                    self._asked -= 1
+                elif isinstance(each.message, types.JSONRPCRequest):
+                    self._awaited.add(str(each.message.id))
+                await self._write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+
+@contextlib.asynccontextmanager
+async def conversing(pipes: ServerPipes) -> AsyncIterator["ServerSession"]:
+    """Shakes hands, in the newest revision that the server speaks."""
+    async with Client(pipes.transport(), mode="auto") as client:
+        yield ServerSession(client)
+
+
+class ServerSession:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def offered(self, offers: Collection[str]) -> list[tuple[DefinitionKind, dict[str, Any]]]:
+        """Everything that the server tells of and somebody wants of it, page by page."""
+        found: list[tuple[DefinitionKind, dict[str, Any]]] = []
+        has = self._client.session.server_capabilities
+        for kind, what, request, result, field in _LISTINGS:
+            if what not in offers or (what != "tools" and (has is None or getattr(has, what) is None)):
+                continue
+            found += [(kind, raw) for raw in await self._pages(request, result, field)]
+        return found
+
+    async def _pages(self, request: Any, result: Any, field: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_LISTING_PAGES):
+            page = await self._asked(request(params=types.PaginatedRequestParams(cursor=cursor)), result)
+            found += [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in getattr(page, field)]
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+        raise ServerFailed(f"its listing of {field} has more than {MAX_LISTING_PAGES} pages")
+
+    async def prompt(self, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+        params = types.GetPromptRequestParams(name=name, arguments=arguments)
+        result = await self._asked(types.GetPromptRequest(params=params), types.GetPromptResult)
+        told = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        said = {"description": told.get("description", ""), "messages": told["messages"]}
+        return {"content": [each["content"] for each in told["messages"]], "structuredContent": said}
+
+    async def resource(self, uri: str, variables: dict[str, str]) -> dict[str, Any]:
+        """``variables`` are those of a template's address."""
+        address = UriTemplate.parse(uri).expand(variables) if variables else uri
+        params = types.ReadResourceRequestParams(uri=address)
+        result = await self._asked(types.ReadResourceRequest(params=params), types.ReadResourceResult)
+        told = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {"content": [{"type": "resource", "resource": each} for each in told["contents"]]}
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The result as the server told it. The library's own way would also fetch what schemas refer to."""
+        params = types.CallToolRequestParams(name=name, arguments=arguments)
+        result = await self._asked(types.CallToolRequest(params=params), types.CallToolResult)
+        return dict(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+    async def _asked(self, request: Any, kind: Any) -> Any:
+        try:
+            return await self._client.session.send_request(request, kind)
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                raise ServerGone("the server ended") from error
+            raise ServerFailed(f"the server answered {error.code}: {error.message}"[:1000]) from error
+        except ValueError as error:
+            raise ServerFailed(f"the server's answer is not one of the protocol: {error}"[:1000]) from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
+            raise ServerGone("the server ended") from error

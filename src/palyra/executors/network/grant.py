@@ -1,0 +1,56 @@
+"""The grant of one call and who stands behind it, made in one place for programs, http.fetch and skills."""
+
+from palyra.egress.domain.credential import CredentialBindingPlan
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.rules import HostRule, parse_rules
+from palyra.egress.policy_judge import CallOfGrant
+from palyra.egress.settings import EgressSettings
+from palyra.ids import Principal
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.pipeline.domain.spec import ToolSpec, Touches
+from palyra.policy.entities import Entity, EntityDirectory
+
+
+def grant_of(
+    plan: ExecutionPlan,
+    settings: EgressSettings,
+    rules: tuple[HostRule, ...],
+    bindings: tuple[CredentialBindingPlan, ...] = (),
+) -> EgressGrant:
+    """What a call may reach, within the bytes that were reserved for it: without a reservation it moves none."""
+    return EgressGrant(
+        grant_id=plan.call_id,
+        principal=plan.principal,
+        run=plan.run_id,
+        call=plan.call_id,
+        tool=plan.tool,
+        rules=rules,
+        private_targets=parse_rules(settings.private_targets),
+        bindings=bindings,
+        max_bytes=min(settings.max_call_bytes, plan.granted.get(BudgetKind.EGRESS_BYTES, 0)),
+        max_tunnels=settings.max_tunnels,
+    )
+
+
+def call_of(
+    plan: ExecutionPlan,
+    spec: ToolSpec,
+    directory: EntityDirectory,
+    *,
+    touched: Touches | None = None,
+    skill: Entity | None = None,
+) -> CallOfGrant:
+    """The call as policies see it. ``touched`` is what its own arguments name, where they name anything."""
+    metadata = spec.metadata
+    capabilities = frozenset(capability.value for capability in metadata.capabilities)
+    touched = touched or Touches()
+    return CallOfGrant(
+        principal=Principal.parse(plan.principal),
+        channel=plan.channel,
+        tool=directory.tool(plan.tool, capabilities, metadata.sensitive, plan.tier.value),
+        approved=plan.approved,
+        skill=skill,
+        hosts=touched.hosts,
+        secrets=touched.secrets,
+    )

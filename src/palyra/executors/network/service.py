@@ -1,0 +1,192 @@
+"""The way out as this daemon has it: one judge, one proxy, and a door for each call that is given hosts."""
+
+import datetime
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palyra.egress.domain.credential import bindings_for
+from palyra.egress.domain.grant import EgressGrant
+from palyra.egress.domain.judge import EgressProxyPolicyService
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.limits import ProxyLimits
+from palyra.egress.policy_judge import GrantedSecrets, GrantsInUse, PolicedEgress, RevealsSecrets
+from palyra.egress.protocols.dns import SyntheticNames
+from palyra.egress.proxy.dial import Upstream
+from palyra.egress.proxy.resolver import OwnAddresses, SystemResolver
+from palyra.egress.proxy.run_authority import RunAuthority
+from palyra.egress.proxy.server import Door, EgressProxy, Listener
+from palyra.egress.proxy.termination import CredentialTermination
+from palyra.egress.proxy.tls import client_context
+from palyra.egress.settings import EgressSettings
+from palyra.executors.network.grant import call_of, grant_of
+from palyra.executors.network.journal import JournalObserver
+from palyra.pipeline.catalog import Catalog
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.policy.decision import PolicyPort
+from palyra.policy.entities import EntityDirectory
+from palyra.sandbox.domain.network import DoorUsage, ca_environment
+from palyra.sandbox.domain.profile import EXTRA_FILES_ROOT, SandboxProfile
+from palyra.sandbox.network.namespace_sockets import OpenedSockets
+
+# Where programs in the sandbox find the authorities they may trust when a host has a credential binding.
+BUNDLE_PATH: Final = f"{EXTRA_FILES_ROOT}/ca-certificates.crt"
+# Where Debian keeps them, for a Python that was built to look elsewhere.
+_DEBIAN_BUNDLE: Final = "/etc/ssl/certs/ca-certificates.crt"
+
+
+class EgressParts:
+    def __init__(
+        self,
+        settings: EgressSettings,
+        *,
+        policy: PolicyPort,
+        directory: EntityDirectory,
+        catalog: Catalog,
+        secrets: RevealsSecrets,
+        observer: JournalObserver,
+    ) -> None:
+        self.settings = settings
+        self.observer = observer
+        self.directory = directory
+        self._catalog = catalog
+        # Those who connect without a door, and judge again what they have open; each says how much it cut.
+        self.reconsidering: list[Callable[[EgressProxyPolicyService], int]] = []
+        self.grants = GrantsInUse()
+        self.secrets = GrantedSecrets(secrets, self.grants)
+        self.service = PolicedEgress(OwnAddresses(), policy, directory, self.grants)
+        self.resolver = SystemResolver(settings.static_hosts)
+        self.termination = CredentialTermination(self.secrets, trust=self.trust, now=_now)
+        self.proxy = EgressProxy(
+            self.service,
+            self.resolver,
+            observer,
+            limits=ProxyLimits(idle_seconds=settings.idle_seconds),
+            upstream=Upstream.parse(settings.upstream) if settings.upstream else None,
+            termination=self.termination,
+        )
+
+    def trust(self) -> ssl.SSLContext:
+        """The system's authorities, and the operator's own: as for ``http.fetch``, whatever the version of Python."""
+        own = self.settings.ca_file
+        return client_context(str(Path(own).expanduser()) if own else "")
+
+    def grant_for(self, plan: ExecutionPlan, hosts: tuple[str, ...]) -> EgressGrant:
+        """What this call may reach: its hosts, within the run's budget of bytes."""
+        rules = parse_rules(hosts)
+        return grant_of(plan, self.settings, rules, bindings_for(self.settings.bindings, rules))
+
+    def enter(self, plan: ExecutionPlan, grant: EgressGrant) -> None:
+        """From now on until ``leave`` this grant is the plan's call to policy and vault."""
+        spec = self._catalog.entry(plan.tool).spec
+        call = call_of(plan, spec, self.directory, touched=spec.touches(plan.arguments))
+        self.grants.enter(grant.grant_id, call)
+
+    def leave(self, grant: EgressGrant) -> None:
+        self.grants.leave(grant.grant_id)
+        self.termination.forget(grant.grant_id)
+        self.observer.forget(grant.grant_id)
+
+    def policy_changed(self) -> int:
+        """Judges every open connection again; says how many were cut."""
+        return self.proxy.reconsider(lambda grant: grant) + sum(each(self.service) for each in self.reconsidering)
+
+    def close(self) -> None:
+        self.proxy.close()
+        self.resolver.close()
+
+    def sandbox_door(self, plan: ExecutionPlan, profile: SandboxProfile) -> tuple[SandboxProfile, "SandboxDoor | None"]:
+        """The door of a sandboxed call and the profile that goes with it; none where no host is allowed."""
+        if not profile.has_a_door:
+            return profile, None
+        grant = self.grant_for(plan, profile.allowed_egress_hosts)
+        door = SandboxDoor(self, plan, grant)
+        return door.fitted(profile), door
+
+
+class SandboxDoor:
+    """Serves one call's sockets in its sandbox's network."""
+
+    def __init__(self, parts: EgressParts, plan: ExecutionPlan, grant: EgressGrant) -> None:
+        self._parts = parts
+        self._plan = plan
+        self._grant = grant
+        self._door: Door | None = None
+        self._closed = False
+        # Kept here until there is a door: a call that never gets that far leaves no key behind.
+        self._authority: RunAuthority | None = None
+
+    @property
+    def most_bytes(self) -> int:
+        return self._grant.max_bytes
+
+    def fitted(self, profile: SandboxProfile) -> SandboxProfile:
+        """With the run's own authority among those to trust, where a host has a credential binding."""
+        if not self._grant.bindings:
+            return profile
+        self._authority = self._parts.termination.make_authority(self._grant)
+        bundle = self._authority.bundle(_system_bundle(self._parts.settings.ca_file))
+        taken = dict(profile.env)
+        added = tuple((name, value) for name, value in ca_environment(BUNDLE_PATH) if name not in taken)
+        return msgspec.structs.replace(
+            profile, extra_files=(*profile.extra_files, (BUNDLE_PATH, bundle)), env=(*profile.env, *added)
+        )
+
+    async def opened(self, sockets: OpenedSockets) -> "SandboxDoor":
+        listeners = [Listener(kind=each.plan.kind.value, socket=each.socket) for each in sockets]
+        self._parts.enter(self._plan, self._grant)
+        try:
+            if self._authority is not None:
+                self._parts.termination.adopt(self._grant, self._authority)
+            names = SyntheticNames(self._grant.exact_names())
+            self._door = self._parts.proxy.open_door(self._grant, listeners, names)
+            # A program in the background goes on after its call is charged: until the door closes it is the most.
+            self._plan.usage.note(BudgetKind.EGRESS_BYTES, self.most_bytes)
+        except BaseException:
+            self._parts.leave(self._grant)
+            raise
+        return self
+
+    async def close(self) -> DoorUsage:
+        assert self._door is not None
+        usage = self._door.close()
+        moved = usage.bytes_up + usage.bytes_down
+        # Charged with its call already, by what was noted when the door was opened.
+        unused = self.most_bytes - moved if self._plan.usage.is_taken and not self._closed else 0
+        self._closed = True
+        self._plan.usage.note(BudgetKind.EGRESS_BYTES, moved)
+        try:
+            # What was refused, and how each tunnel ended, is on record before the call is.
+            await self._door.emptied()
+            await self._parts.observer.flush()
+            if unused:
+                await self._parts.observer.give_back(self._grant, unused)
+        finally:
+            self._parts.leave(self._grant)
+        return DoorUsage(
+            connections=usage.connections,
+            bytes_up=usage.bytes_up,
+            bytes_down=usage.bytes_down,
+            credential_uses=usage.credential_uses,
+            refused=usage.refused,
+            violations=usage.violations,
+            refusals=tuple(msgspec.to_builtins(refusal) for refusal in usage.refusals),
+        )
+
+
+def _system_bundle(ca_file: str) -> bytes:
+    """The authorities that programs on this machine trust, as one text."""
+    paths = ssl.get_default_verify_paths()
+    found = [Path(path) for path in (paths.cafile, _DEBIAN_BUNDLE) if path and Path(path).is_file()]
+    bundle = found[0].read_bytes() if found else b""
+    if ca_file:
+        bundle += b"\n" + Path(ca_file).expanduser().read_bytes()
+    return bundle
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,494 @@
+"""The tools ``process.run``, ``process.start``, ``process.logs`` and ``process.stop`` for the broker.
+
+A handle belongs to the run that started the process: another run's handle looks like a missing one, and no process id
+is ever taken from outside.
+"""
+
+import asyncio
+import base64
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from palyra.egress.domain.credential import bindings_for
+from palyra.egress.domain.rules import BadHostRule, is_within, parse_rules
+from palyra.egress.settings import EgressSettings
+from palyra.errors import InvalidInput, LimitExceeded, PalyraError
+from palyra.executors.process import spec
+from palyra.ids import ToolName
+from palyra.limits import MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.spec import ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches, reserves_nothing
+from palyra.policy.decision import EGRESS, Obligations
+from palyra.sandbox.domain.command import ProcessCommand, parse_command
+from palyra.sandbox.domain.launch_spec import Exit
+from palyra.sandbox.domain.outcome import ProcessOutcome, ProcessTimedOut, QuotaExceeded
+from palyra.sandbox.domain.profile import (
+    AppearingProtected,
+    EgressEnforcementMode,
+    SandboxLimits,
+    SandboxProfile,
+    SandboxTier,
+)
+from palyra.sandbox.domain.receipt import Layer
+from palyra.sandbox.launch.supervisor_pool import READY_KEEPERS
+from palyra.sandbox.limits import DEFAULT_LOG_BYTES
+from palyra.sandbox.network.call_network import NetworkDoor
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.running_process import Running, Sink, StreamName, outcome_of
+from palyra.sandbox.settings import SandboxSettings
+from palyra.sandbox.verify.protected_changes import ProtectedAppeared, ProtectedUnseen
+
+if TYPE_CHECKING:
+    from palyra.executors.network.service import EgressParts, SandboxDoor
+
+MAX_BACKGROUND_PER_RUN: Final = 16
+# Ended processes whose output can still be read, for each run.
+MAX_ENDED_PER_RUN: Final = 32
+
+
+class UnknownHandle(InvalidInput):
+    code = "process.unknown_handle"
+    hint = "use the handle that process.start returned, in the same run"
+    http_status = 404
+
+
+class TooManyBackground(LimitExceeded):
+    code = "process.too_many_background"
+    hint = "stop one with process.stop first"
+
+
+class Work(Protocol):
+    """The part of a call that the process tools need."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def tool(self) -> str: ...
+
+    @property
+    def arguments(self) -> Mapping[str, Any]: ...
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    result: Any
+    receipt: tuple[dict[str, Any], ...] = ()
+    error: PalyraError | None = None
+
+
+class _Background:
+    """A process that goes on after its call: one task owns it from start to end."""
+
+    def __init__(self, run_id: str) -> None:
+        self.handle = secrets.token_urlsafe(16)
+        self.run_id = run_id
+        self.running: Running | None = None
+        self.started: asyncio.Future[Running] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[ProcessOutcome] = asyncio.get_running_loop().create_future()
+        self.stop = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class ProcessTools:
+    def __init__(self, runner: ProcessRunner) -> None:
+        self._runner = runner
+        self._background: dict[str, _Background] = {}
+        # Live output of the foreground call, for a person at a terminal.
+        self.sink: Sink | None = None
+        # And its live input: the reading end of a pipe.
+        self.live_input: int | None = None
+
+    async def perform(self, work: Work, profile: SandboxProfile, door: NetworkDoor | None = None) -> Done:
+        """``door`` serves the hosts that the profile allows, for this one call."""
+        match work.tool:
+            case "process.logs":
+                return Done(result=self._logs(work))
+            case "process.stop":
+                return await self._stop(work)
+        command = parse_command(dict(work.arguments))
+        if work.tool == "process.start" or command.background:
+            return await self._start(work, profile, command, door)
+        if self.live_input is not None:
+            command = msgspec.structs.replace(command, live_input=self.live_input)
+        return await self._run(profile, command, door)
+
+    async def close(self) -> None:
+        """Ends every background process."""
+        tasks = [each.task for each in self._background.values() if each.task is not None]
+        for each in self._background.values():
+            each.stop.set()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._background.clear()
+
+    async def _run(self, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None) -> Done:
+        try:
+            outcome = await self._runner.run_constrained_process(profile, command, sink=self.sink, door=door)
+        except (QuotaExceeded, ProcessTimedOut, ProtectedAppeared, ProtectedUnseen) as error:
+            if error.outcome is None:
+                raise
+            return Done(result=shown(error.outcome), receipt=_receipt(error.outcome), error=error)
+        return Done(result=shown(outcome), receipt=_receipt(outcome))
+
+    async def _start(
+        self, work: Work, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+    ) -> Done:
+        mine = [each for each in self._background.values() if each.run_id == work.run_id]
+        if sum(not each.ended.done() for each in mine) >= MAX_BACKGROUND_PER_RUN:
+            raise TooManyBackground(f"this run already has {MAX_BACKGROUND_PER_RUN} processes in the background")
+        for oldest in [each for each in mine if each.ended.done()][:-MAX_ENDED_PER_RUN]:
+            del self._background[oldest.handle]
+        each = _Background(work.run_id)
+        each.task = asyncio.create_task(self._live(each, profile, command, door), name=f"background {each.handle}")
+        try:
+            running = await asyncio.shield(each.started)
+        except asyncio.CancelledError:
+            each.stop.set()
+            await asyncio.wait([each.task])
+            raise
+        self._background[each.handle] = each
+        started = {"handle": each.handle, "tier": profile.tier.value, "backend": running.backend}
+        if work.tool == "process.start":
+            started["state"] = _state(each)
+        return Done(result=started, receipt=tuple(running.receipt.as_dicts()))
+
+    async def _live(
+        self, each: _Background, profile: SandboxProfile, command: ProcessCommand, door: NetworkDoor | None
+    ) -> None:
+        timeout_ms = min(command.timeout_ms or profile.limits.timeout_ms, profile.limits.timeout_ms)
+        try:
+            async with self._runner.started(profile, command, door=door) as running:
+                each.running = running
+                each.started.set_result(running)
+                ended = await self._until_stopped(each, running, timeout_ms / 1000)
+            each.ended.set_result(outcome_of(profile, running, ended))
+        except Exception as error:
+            # Whatever it was: somebody may be waiting for the one or the other.
+            for future in (each.started, each.ended):
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()
+
+    async def _until_stopped(self, each: _Background, running: Running, seconds: float) -> Exit:
+        async with _cancelled_at_the_end(each.stop.wait()) as stopped:
+            ending = asyncio.ensure_future(running.ended(seconds))
+            await asyncio.wait({stopped, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                await running.kill("process.stop")
+            return await ending
+
+    def _logs(self, work: Work) -> dict[str, Any]:
+        each = self._mine(work)
+        name = StreamName(work.arguments.get("stream", "stdout"))
+        offset = int(work.arguments.get("offset", 0))
+        limit = int(work.arguments.get("limit", DEFAULT_LOG_BYTES))
+        assert each.running is not None
+        whole = each.running.capture.kept(name)
+        part = whole[offset : offset + limit]
+        if not each.ended.done() or offset + limit < len(whole):
+            # The next look starts with the character that this one would cut.
+            part = _whole_characters(part) or part
+        content, encoding = _text(part)
+        looked: dict[str, Any] = {
+            "handle": each.handle,
+            "state": _state(each),
+            "stream": name.value,
+            "content": content,
+            "encoding": encoding,
+            "offset": min(offset, len(whole)),
+            "next_offset": min(offset, len(whole)) + len(part),
+            "truncated": each.running.capture.truncated(name),
+        }
+        if each.ended.done() and each.ended.exception() is None:
+            looked |= {"exit_code": each.ended.result().exit_code, "signal": each.ended.result().signal}
+        return looked
+
+    async def _stop(self, work: Work) -> Done:
+        each = self._mine(work)
+        each.stop.set()
+        outcome = await asyncio.shield(each.ended)
+        return Done(result={"handle": each.handle, "state": _state(each), **shown(outcome)}, receipt=_receipt(outcome))
+
+    def _mine(self, work: Work) -> _Background:
+        each = self._background.get(str(work.arguments["handle"]))
+        if each is None or each.run_id != work.run_id:
+            raise UnknownHandle("there is no such process in this run")
+        return each
+
+
+@contextlib.asynccontextmanager
+async def _cancelled_at_the_end(work: Any) -> AsyncIterator[asyncio.Future[Any]]:
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+def _state(each: _Background) -> str:
+    if not each.ended.done():
+        return "running"
+    if each.ended.exception() is not None or each.ended.result().signal is not None:
+        return "killed"
+    return "exited"
+
+
+def shown(outcome: ProcessOutcome) -> dict[str, Any]:
+    stdout, stdout_encoding = _text(_uncut(outcome.stdout, outcome.stdout_truncated))
+    stderr, stderr_encoding = _text(_uncut(outcome.stderr, outcome.stderr_truncated))
+    return {
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "stdout": stdout,
+        "stdout_encoding": stdout_encoding,
+        "stdout_truncated": outcome.stdout_truncated,
+        "stderr": stderr,
+        "stderr_encoding": stderr_encoding,
+        "stderr_truncated": outcome.stderr_truncated,
+        "duration_ms": outcome.duration_ms,
+        "killed_by": outcome.killed_by,
+        "tier": outcome.tier.value,
+        "backend": outcome.backend,
+    }
+
+
+def _text(content: bytes) -> tuple[str, str]:
+    """As text where it is text and JSON does not swell it: six characters for each control byte would not fit."""
+    with contextlib.suppress(UnicodeDecodeError):
+        text = content.decode("utf-8")
+        if len(msgspec.json.encode(text)) <= 2 * len(content) + len('""'):
+            return text, "utf-8"
+    return base64.b64encode(content).decode(), "base64"
+
+
+def _uncut(content: bytes, truncated: bool) -> bytes:
+    """A quota may cut the last character in two: that alone does not make text binary."""
+    return _whole_characters(content) if truncated else content
+
+
+def _whole_characters(content: bytes) -> bytes:
+    """Without the first bytes of a character whose rest is missing at the end. Other bytes stay as they are."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            return content[: error.start]
+    return content
+
+
+def _receipt(outcome: ProcessOutcome) -> tuple[dict[str, Any], ...]:
+    return tuple(outcome.receipt.as_dicts())
+
+
+# The process tools as this daemon offers them: their specs, and the profile each call is compiled to.
+
+PROCESS_EXECUTOR = "process"
+STARTING = frozenset({"process.run", "process.start"})
+# What a result takes beside the output in it.
+RESULT_BYTES = 512
+_ENFORCEABLE = frozenset(("timeout_ms", "max_output_bytes", "memory_bytes", "cpu_seconds", "egress", "read_only"))
+_TEXTS = {
+    "process.run": (
+        "Run a program",
+        "Runs one program in the sandbox and returns what it printed and how it ended. No shell is involved.",
+        spec.RUN_INPUT,
+        spec.RUN_OUTPUT,
+    ),
+    "process.start": (
+        "Start a program in the background",
+        "Starts one program in the sandbox and returns a handle. It ends with its deadline, or when it is stopped.",
+        spec.START_INPUT,
+        spec.START_OUTPUT,
+    ),
+    "process.logs": (
+        "Read a background program's output",
+        "Returns what a program started in this run has printed, from a given byte on.",
+        spec.LOGS_INPUT,
+        spec.LOGS_OUTPUT,
+    ),
+    "process.stop": (
+        "Stop a background program",
+        "Ends a program started in this run, with everything it started, and returns how it ended.",
+        spec.STOP_INPUT,
+        spec.STOP_OUTPUT,
+    ),
+}
+
+
+def process_specs(settings: SandboxSettings, egress: EgressSettings | None = None) -> list[ToolSpec]:
+    """Reading and stopping what one's own run started needs no approval; running programs does."""
+    runs = {ToolCapability.PROCESS_EXEC, ToolCapability.FILESYSTEM_READ}
+    if not settings.read_only:
+        runs.add(ToolCapability.FILESYSTEM_WRITE)
+    if settings.egress != "strict" or settings.allowed_hosts:
+        runs.add(ToolCapability.NETWORK)
+    return [
+        ToolSpec(
+            name=ToolName(name),
+            title=title,
+            description=description,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            metadata=ToolMetadata(
+                capabilities=frozenset(runs) if name in STARTING else frozenset({ToolCapability.ARTIFACTS_READ})
+            ),
+            tier=ToolTier(settings.tier),
+            # What a program started in the background would go on doing on a worker, nobody could read or stop.
+            other_tiers=frozenset({ToolTier.B, ToolTier.C} | ({ToolTier.WORKER} if name == "process.run" else set())),
+            executor=PROCESS_EXECUTOR,
+            max_input_bytes=MAX_PROCESS_RUNNER_TOOL_INPUT_BYTES,
+            changes_state=name == "process.stop",
+            touches=_touches_of(settings, egress, name),
+            reserves=_reserves(settings, egress, name),
+            enforceable=_ENFORCEABLE,
+        )
+        for name, (title, description, input_schema, output_schema) in _TEXTS.items()
+    ]
+
+
+def _reserves(
+    settings: SandboxSettings, egress: EgressSettings | None, name: str
+) -> Callable[[Mapping[str, Any]], Mapping[BudgetKind, int]]:
+    """Programs that are given hosts take their bytes out of the run's budget."""
+    if egress is None or not settings.allowed_hosts or name not in STARTING:
+        return reserves_nothing
+    most = {BudgetKind.EGRESS_BYTES: egress.max_call_bytes}
+    return lambda _arguments: most
+
+
+def _touches_of(
+    settings: SandboxSettings, egress: EgressSettings | None, name: str
+) -> Callable[[Mapping[str, Any]], Touches]:
+    def touches(arguments: Mapping[str, Any]) -> Touches:
+        """Who approves is shown every host and secret that the program gets, not only those that it names."""
+        if name not in STARTING:
+            return Touches()
+        hosts = hosts_for(arguments, settings.allowed_hosts)
+        bound = () if egress is None else bindings_for(egress.bindings, parse_rules(hosts))
+        return Touches(
+            paths=(arguments["cwd"],) if "cwd" in arguments else (),
+            hosts=tuple(arguments.get("requested_egress_hosts", ())) or hosts,
+            secrets=tuple(dict.fromkeys(binding.secret_ref for binding in bound)),
+        )
+
+    return touches
+
+
+def profile_for(
+    plan: ExecutionPlan, settings: SandboxSettings, protected_names: tuple[str, ...], *, watched: bool = False
+) -> SandboxProfile:
+    """The settings, made stricter by what policy obliges this call to. ``watched``: a person sees the output as it
+    comes, so that it need not fit into the result."""
+    obliged = plan.obligations
+    # The result wraps the output in JSON, which at most doubles it.
+    fitting = max(0, plan.max_output_bytes - RESULT_BYTES) // 2
+    most = fitting
+    if watched:
+        most = settings.max_output_bytes if obliged.max_output_bytes is None else obliged.max_output_bytes
+    egress = max((settings.egress, obliged.egress or settings.egress), key=EGRESS.index)
+    return SandboxProfile(
+        workspace_root=plan.workspace,
+        tier=SandboxTier(plan.tier.value),
+        read_only=settings.read_only or bool(obliged.read_only),
+        protected_names=protected_names,
+        limits=SandboxLimits(
+            cpu_seconds=min(settings.cpu_seconds, obliged.cpu_seconds or settings.cpu_seconds),
+            memory_bytes=min(settings.memory_bytes, obliged.memory_bytes or settings.memory_bytes),
+            pids=settings.pids,
+            open_files=settings.open_files,
+            file_bytes=settings.file_bytes,
+            max_output_bytes=min(settings.max_output_bytes, most),
+            kept_output_bytes=fitting if watched else None,
+            timeout_ms=plan.timeout_ms,
+        ),
+        egress=EgressEnforcementMode(egress),
+        allowed_egress_hosts=hosts_for(plan.arguments, settings.allowed_hosts),
+        env=tuple(sorted(settings.env.items())),
+        allow_interpreters=settings.allow_interpreters,
+        allowed_executables=settings.allowed_executables or None,
+        appearing_protected=AppearingProtected(settings.appearing_protected),
+        tool_roots=settings.tool_roots,
+        require=_demanded(obliged),
+    )
+
+
+def _demanded(obliged: Obligations) -> frozenset[Layer]:
+    """What policy obliges to must hold. Settings alone ask for what the tier can do, and the receipt says how much."""
+    egress = {Layer.EGRESS} if obliged.egress == EgressEnforcementMode.STRICT.value else set()
+    return frozenset(egress | ({Layer.WORKSPACE} if obliged.read_only else set()))
+
+
+def hosts_for(arguments: Mapping[str, Any], ceiling: tuple[str, ...]) -> tuple[str, ...]:
+    """A call that says which hosts it needs gets those and no others; what the ceiling does not allow is left for the
+    checks to refuse."""
+    asked = tuple(arguments.get("requested_egress_hosts", ()))
+    try:
+        within = all(is_within(rule, parse_rules(ceiling)) for rule in parse_rules(asked))
+    except BadHostRule:
+        within = False
+    return asked if asked and within else ceiling
+
+
+class ProcessExecutor:
+    """Made before there is an event loop; the runner behind it is made on the loop of the first call."""
+
+    name = PROCESS_EXECUTOR
+    keeps_deadline = True
+
+    def __init__(
+        self,
+        settings: SandboxSettings,
+        protected_names: tuple[str, ...],
+        scratch: Path,
+        egress: "Callable[[], EgressParts] | None" = None,
+        *,
+        one_command: bool = False,
+    ) -> None:
+        """Without ``egress`` programs that are given hosts are refused: nothing would let just those through. It is
+        asked for when the first of them is. With ``one_command`` nothing is made ready for a next call."""
+        self._settings = settings
+        self._protected = protected_names
+        self._scratch = scratch
+        self._egress = egress
+        self._one_command = one_command
+        self._runner: ProcessRunner | None = None
+        self._tools: ProcessTools | None = None
+
+    @property
+    def tools(self) -> ProcessTools:
+        if self._tools is None:
+            self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._runner = ProcessRunner(
+                RunnerSettings(
+                    enabled=self._settings.enabled,
+                    max_running=self._settings.max_running,
+                    max_waiting=self._settings.max_waiting,
+                    warm=not self._one_command,
+                    keepers=1 if self._one_command else READY_KEEPERS,
+                    scratch=str(self._scratch),
+                )
+            )
+            self._tools = ProcessTools(self._runner)
+        return self._tools
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        watched = self.tools.sink is not None
+        profile = profile_for(plan, self._settings, self._protected, watched=watched)
+        door: SandboxDoor | None = None
+        if self._egress is not None and plan.tool in STARTING and profile.has_a_door:
+            profile, door = self._egress().sandbox_door(plan, profile)
+        done = await self.tools.perform(plan, profile, door)
+        return Outcome(result=done.result, receipt=done.receipt, error=done.error)
+
+    async def close(self) -> None:
+        if self._tools is not None and self._runner is not None:
+            tools, runner = self._tools, self._runner
+            self._tools = self._runner = None
+            await tools.close()
+            await asyncio.shield(runner.close())

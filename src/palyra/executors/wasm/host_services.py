@@ -1,0 +1,326 @@
+"""What settings and policy refused to a skill during one call, for its caller where the skill then fails.
+
+The caller learns which service, the code of the refusal and the host that the skill itself asked for. Why it was
+refused, and the names of secrets, channels and stored values, are in the journal for who operates this.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from palyra.config.state_dir import StateDir
+from palyra.egress.client.http_client import FetchClient
+from palyra.egress.domain.rules import parse_rules
+from palyra.egress.policy_judge import CallOfGrant, RevealsSecrets
+from palyra.egress.settings import EgressSettings
+from palyra.errors import Denied, NeedsApproval, PalyraError
+from palyra.executors.fetch.executor import BoundCredentials
+from palyra.executors.network.grant import call_of, grant_of
+from palyra.executors.network.service import EgressParts
+from palyra.executors.wasm.channels import ChannelHub
+from palyra.executors.wasm.skill_http import SkillHttp
+from palyra.executors.wasm.skill_storage import SkillFolders, SkillStorage, StorageThreads
+from palyra.executors.wasm.skill_tools import DEFAULT_REQUESTS, DEFAULT_STORAGE_BYTES, ActiveTool
+from palyra.journal.redaction import Redactor
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.policy.entities import EntityDirectory
+from palyra.skills.package.capabilities import STAR, channel_meant, host_named
+from palyra.vault.access import SecretUse
+from palyra.vault.reference import SecretRef
+from palyra.wasm.domain.grants import Grant
+from palyra.wasm.domain.host_interface import GuestRequest, GuestResponse, HostRefusal, NoServices, Status
+from palyra.wasm.domain.outcome import CapabilityDenied, LogLine
+
+# The first few tell what is wrong; a skill that tries again and again is refused again and again.
+MAX_TOLD: Final = 8
+
+
+class SkillRefusals:
+    """Of one call."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._noted: dict[tuple[str, str, str, str], None] = {}
+
+    @contextmanager
+    def noted(self, service: str, host: str = "", line: str = "") -> Iterator[None]:
+        """Notes a refusal on its way to the guest, which learns only that there was one. ``host`` is as the guest wrote
+        it, ``line`` as the manifest has it, which a person read before it was approved."""
+        try:
+            yield
+        except HostRefusal as refusal:
+            if refusal.status is Status.DENIED:
+                self._note(service, CapabilityDenied.code, host, line)
+            raise
+        except (Denied, NeedsApproval) as refusal:
+            self._note(service, refusal.code, host, line)
+            raise
+
+    def _note(self, service: str, code: str, host: str, line: str) -> None:
+        if len(self._noted) < MAX_TOLD:
+            self._noted[(service, code, self._redactor.text(host), self._redactor.text(line))] = None
+
+    def explain(self, failure: PalyraError) -> None:
+        """Has the error that ended the call say what was refused before: perhaps that is why."""
+        if not self._noted:
+            return
+        failure.details["refused"] = [_told(service, code, host) for service, code, host, _ in self._noted]
+        # A hint is read as Palyra's own words: nothing that the guest wrote is in it.
+        words = {f"{service}{f' to {line}' if line else ''} ({code})": None for service, code, _, line in self._noted}
+        failure.hint = f"{failure.hint}; before that Palyra refused it {', '.join(words)}"
+
+
+def _told(service: str, code: str, host: str) -> dict[str, Any]:
+    return {"service": service, "code": code} | ({"host": host} if host else {})
+
+
+# What a skill's guest asks of the outside, answered for one call: requests, secrets, storage, messages, log lines.
+
+R = TypeVar("R")
+# A message is shown to people: more than a screen of text is a file.
+MAX_MESSAGE_CHARS: Final = 16_384
+# Messages of one call; each is an entry in the journal.
+MAX_MESSAGES: Final = 64
+
+
+class SkillServices:
+    """One object serves one call. ``used`` counts every service that was asked for and given."""
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        active: ActiveTool,
+        *,
+        call: Callable[[], CallOfGrant],
+        http: Callable[[], SkillHttp],
+        secrets: RevealsSecrets,
+        storage: Callable[[], SkillStorage],
+        threads: StorageThreads,
+        channels: ChannelHub,
+        redactor: Redactor,
+    ) -> None:
+        """What is given as a function is made when it is first needed: most calls of most skills need little of it."""
+        self._plan = plan
+        self._active = active
+        self._make_call = call
+        self._make_http = http
+        self._secrets = secrets
+        self._make_storage = storage
+        self._threads = threads
+        self._channels = channels
+        self._redactor = redactor
+        self.used: Counter[str] = Counter()
+        self.refusals = SkillRefusals(redactor)
+
+    @cached_property
+    def call(self) -> CallOfGrant:
+        return self._make_call()
+
+    @cached_property
+    def _http(self) -> SkillHttp:
+        return self._make_http()
+
+    @cached_property
+    def _storage(self) -> SkillStorage:
+        return self._make_storage()
+
+    async def http(self, grant: Grant, request: GuestRequest) -> GuestResponse:
+        most = self._active.asked.quotas.http_requests
+        if self.used["requests"] >= (DEFAULT_REQUESTS if most is None else most):
+            raise HostRefusal(Status.QUOTA)
+        self.used["requests"] += 1
+        try:
+            with self.refusals.noted("http", host_named(grant.name, request.path), grant.name):
+                return await self._http.send(grant.name, request)
+        finally:
+            self._plan.usage.note(BudgetKind.EGRESS_BYTES, self._http.spent)
+
+    async def secret_reveal(self, grant: Grant) -> str:
+        """The runtime has checked that this secret may be revealed at all; policy decides on this use."""
+        use = SecretUse(
+            principal=self.call.principal,
+            channel=self.call.channel,
+            run=self._plan.run_id,
+            call=self._plan.call_id,
+            tool=self.call.tool,
+            skill=self.call.skill,
+            approved=self.call.approved and grant.name in self.call.secrets,
+        )
+        with self.refusals.noted("secret"):
+            secret = await self._secrets.reveal(SecretRef.parse(grant.name), use)
+        self.used["secrets revealed"] += 1
+        return secret.reveal()
+
+    async def _stored(self, work: Callable[[], R]) -> R:
+        with self.refusals.noted("storage"):
+            return await self._threads.run(self._active.module.skill_id, work)
+
+    async def storage_get(self, grant: Grant, key: str) -> bytes:
+        self.used["values read"] += 1
+        value = await self._stored(lambda: self._storage.get(_path(grant, key)))
+        if value is None:
+            raise HostRefusal(Status.NOT_FOUND)
+        return value
+
+    async def storage_put(self, grant: Grant, key: str, value: bytes) -> None:
+        self._require_writable(grant)
+        await self._stored(lambda: self._storage.put(_path(grant, key), value))
+        self.used["values written"] += 1
+
+    async def storage_delete(self, grant: Grant, key: str) -> None:
+        self._require_writable(grant)
+        await self._stored(lambda: self._storage.delete(_path(grant, key)))
+        self.used["values deleted"] += 1
+
+    async def storage_list(self, grant: Grant, prefix: str) -> tuple[str, ...]:
+        self.used["listings"] += 1
+        root = _path(grant, "")
+        found = await self._stored(lambda: self._storage.paths(root + prefix))
+        return tuple(path.removeprefix(root) for path in found)
+
+    async def channel_send(self, grant: Grant, text: str) -> None:
+        channel, text = channel_meant(grant.name, text)
+        if len(text) > MAX_MESSAGE_CHARS:
+            raise HostRefusal(Status.TOO_LARGE)
+        if self.used["messages"] >= MAX_MESSAGES:
+            raise HostRefusal(Status.QUOTA)
+        self.used["messages"] += 1
+        await self._channels.send(
+            channel,
+            self._redactor.text(text),
+            skill=self._active.module.skill_id,
+            principal=self._plan.principal,
+            run=self._plan.run_id,
+            call=self._plan.call_id,
+        )
+
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
+        return _redacted(self._redactor, line, was_cut=was_cut)
+
+    def explain(self, failure: PalyraError) -> None:
+        self.refusals.explain(failure)
+
+    def receipt(self) -> list[dict[str, Any]]:
+        if not self.used:
+            return []
+        used = +self.used
+        lines = self._http.receipt() if used["requests"] else []
+        if used:
+            got = ", ".join(f"{count} {what}" for what, count in sorted(used.items()))
+            lines.append({"layer": "host services", "asked": "only what the manifest was granted", "got": got})
+        return lines
+
+    def _require_writable(self, grant: Grant) -> None:
+        # A root with a star is the whole of the skill's storage, which grants know by no name.
+        root = grant.name or STAR
+        if root not in self._active.asked.filesystem.write_roots or self._plan.obligations.read_only:
+            with self.refusals.noted("storage"):
+                raise HostRefusal(Status.DENIED)
+
+
+class LogOnly(NoServices):
+    """For skills that were granted nothing: there is nothing to ask for, and nothing to be kept of a call. One serves
+    them all."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+
+    def log(self, line: LogLine, *, was_cut: bool) -> LogLine:
+        return _redacted(self._redactor, line, was_cut=was_cut)
+
+    def explain(self, failure: PalyraError) -> None:
+        """Nothing was refused."""
+
+    def receipt(self) -> list[dict[str, Any]]:
+        return []
+
+
+def _redacted(redactor: Redactor, line: LogLine, *, was_cut: bool) -> LogLine:
+    return LogLine(level=line.level, text=redactor.broken_off(line.text) if was_cut else redactor.text(line.text))
+
+
+def _path(grant: Grant, key: str) -> str:
+    """Keys are relative, without ``..``: the runtime has seen to it. What is beneath a root begins with it."""
+    return f"{grant.name}/{key}" if grant.name else key
+
+
+# Opens what one call of a skill stands on: its grant at the way out, its storage, its channels; and ends it.
+
+
+class SkillCalls:
+    def __init__(
+        self,
+        settings: EgressSettings,
+        state: StateDir,
+        *,
+        egress: EgressParts,
+        directory: EntityDirectory,
+        secrets: RevealsSecrets,
+        channels: ChannelHub,
+        redactor: Redactor,
+        require_kept: Callable[[str, str], None],
+    ) -> None:
+        """``require_kept`` raises when the skill of this id and digest may not store anything any more."""
+        self._settings = settings
+        self._folders = SkillFolders(state)
+        self._threads = StorageThreads()
+        self._egress = egress
+        self._directory = directory
+        self._secrets = secrets
+        self._channels = channels
+        self._redactor = redactor
+        self.log_only = LogOnly(redactor)
+        self._require_kept = require_kept
+        self._credentials = BoundCredentials(egress.secrets, egress.observer)
+        ca_file = str(Path(settings.ca_file).expanduser()) if settings.ca_file else ""
+        self._client = FetchClient(egress.observer, ca_file=ca_file)
+
+    def services(self, plan: ExecutionPlan, active: ActiveTool) -> SkillServices:
+        """For one call. Those of a skill that may reach hosts are used within ``way_out``."""
+        return SkillServices(
+            plan,
+            active,
+            call=lambda: call_of(plan, active.spec, self._directory, skill=active.module.entity()),
+            http=lambda: self._http(plan, active),
+            secrets=self._secrets,
+            storage=lambda: self._storage(active),
+            threads=self._threads,
+            channels=self._channels,
+            redactor=self._redactor,
+        )
+
+    @asynccontextmanager
+    async def way_out(self, plan: ExecutionPlan, services: SkillServices) -> AsyncIterator[None]:
+        """What the call did at the way out is in the journal before it ends."""
+        self._egress.grants.enter(plan.call_id, services.call)
+        try:
+            yield
+        finally:
+            self._egress.grants.leave(plan.call_id)
+            await asyncio.shield(self._egress.observer.flush())
+            self._egress.observer.forget(plan.call_id)
+
+    def _storage(self, active: ActiveTool) -> SkillStorage:
+        most, module = active.asked.quotas.storage_bytes, active.module
+        return self._folders.of(
+            module.skill_id,
+            most_bytes=DEFAULT_STORAGE_BYTES if most is None else most,
+            require_kept=lambda: self._require_kept(module.skill_id, module.digest),
+        )
+
+    def _http(self, plan: ExecutionPlan, active: ActiveTool) -> SkillHttp:
+        grant = grant_of(plan, self._settings, active.hosts)
+        plain = parse_rules(self._settings.plain_targets)
+        return SkillHttp(
+            self._client,
+            self._egress.proxy.dialler,
+            self._credentials,
+            grant,
+            plain=plain,
+            may_carry_secrets=active.asked.may_carry_secrets,
+        )

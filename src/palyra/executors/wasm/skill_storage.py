@@ -1,0 +1,246 @@
+"""What a skill keeps between calls: small values under paths, in a directory of its own.
+
+No text of a guest's is ever a file name: a value lies in a file that is named by the digest of its path and begins with
+the path itself. So there is nothing to climb out of, no two spellings of one name, and no link to follow.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from palyra.config.state_dir import StateDir, replace_file
+from palyra.errors import LimitExceeded, PalyraError, Unavailable
+from palyra.skills.registry.records import StoredValues
+
+# Beneath the state directory, for each skill.
+_DATA: Final = "skills/{skill_id}/data"
+# Bytes before the path: what kind of file it is, then the path's length.
+_MAGIC: Final = b"palyra.stored.v1"
+_HEAD: Final = struct.Struct(f">{len(_MAGIC)}sH")
+_MAX_PATH_BYTES: Final = 2**16 - 1
+_DIR_MODE: Final = 0o700
+_NAME_CHARS: Final = 64
+# A listing reads the head of every file: this many take some hundredths of a second.
+MAX_STORED_VALUES: Final = 4_096
+
+
+class StorageFull(LimitExceeded):
+    code = "skill.storage_full"
+    hint = "the skill keeps as much as its quota allows: it has to delete something first"
+
+
+class StorageUnusable(Unavailable):
+    code = "skill.storage_unusable"
+    hint = "check the folder of the skill in the state directory: it has to be yours alone, on a disk with space"
+
+
+def _anybody() -> None:
+    """Nothing is asked."""
+
+
+class SkillStorage:
+    """The values of one skill. Blocking: to be used on a thread. Several processes may use one directory."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        most_bytes: int,
+        most_values: int = MAX_STORED_VALUES,
+        require_kept: Callable[[], None] = _anybody,
+    ) -> None:
+        """``require_kept`` raises when the skill may not store anything any more: a call of it may outlive it."""
+        self._folder = folder
+        self._require_kept = require_kept
+        self._most_bytes = most_bytes
+        self._most_values = most_values
+
+    def get(self, path: str) -> bytes | None:
+        with self._opened(create=False, shared=True) as folder:
+            return None if folder is None else _value(folder, path)
+
+    def put(self, path: str, value: bytes) -> None:
+        """Whole and on the disk when it returns, or not there at all."""
+        head = _head(path)
+        with self._opened(create=True) as folder:
+            assert folder is not None
+            self._require_still_kept()
+            sizes = _sizes(folder)
+            sizes[_name(path)] = len(head) + len(value)
+            if sum(sizes.values()) > self._most_bytes or len(sizes) > self._most_values:
+                raise StorageFull(f"{self._most_bytes} bytes in {self._most_values} values are allowed")
+            replace_file(folder, _name(path), head + value)
+
+    def _require_still_kept(self) -> None:
+        """Asked with the folder held: a value that gets in before a purge is erased by it, and none gets in after."""
+        try:
+            self._require_kept()
+        except PalyraError:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
+            raise
+
+    def delete(self, path: str) -> None:
+        with self._opened(create=False) as folder:
+            if folder is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(_name(path), dir_fd=folder)
+
+    def paths(self, prefix: str) -> tuple[str, ...]:
+        """Every path that begins with the prefix, sorted."""
+        with self._opened(create=False, shared=True) as folder:
+            if folder is None:
+                return ()
+            found = (_path(folder, name) for name in _sizes(folder))
+            return tuple(sorted(path for path in found if path is not None and path.startswith(prefix)))
+
+    def stored(self) -> StoredValues:
+        with self._opened(create=False, shared=True) as folder:
+            sizes = {} if folder is None else _sizes(folder)
+            return StoredValues(values=len(sizes), bytes=sum(sizes.values()))
+
+    def erase(self) -> None:
+        """Every file, and the folder."""
+        with self._opened(create=False) as folder:
+            if folder is not None:
+                for name in os.listdir(folder):
+                    os.unlink(name, dir_fd=folder)
+                os.rmdir(self._folder)
+
+    @contextlib.contextmanager
+    def _opened(self, *, create: bool, shared: bool = False) -> Iterator[int | None]:
+        """The directory, held against others for as long, or only against those that change something; None where
+        nothing was ever kept."""
+        try:
+            if create:
+                self._folder.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if create:
+                raise StorageUnusable("the storage of a skill was erased meanwhile") from None
+            yield None
+            return
+        except OSError as error:
+            raise StorageUnusable(f"cannot open the storage of a skill: {error.strerror}") from error
+        try:
+            status = os.fstat(folder)
+            if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise StorageUnusable(f"{self._folder} is open to others")
+            fcntl.flock(folder, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            yield folder
+        except OSError as error:
+            raise StorageUnusable(f"cannot use the storage of a skill: {error.strerror}") from error
+        finally:
+            os.close(folder)
+
+
+class SkillFolders:
+    """Where each skill's values are, beneath the state directory. Ids are those of manifests: no text with a slash."""
+
+    def __init__(self, state: StateDir) -> None:
+        self._state = state
+
+    def of(self, skill_id: str, *, most_bytes: int = 0, require_kept: Callable[[], None] = _anybody) -> SkillStorage:
+        folder = self._state.path(_DATA.format(skill_id=skill_id))
+        return SkillStorage(folder, most_bytes=most_bytes, require_kept=require_kept)
+
+    def stored(self, skill_id: str) -> StoredValues:
+        return self.of(skill_id).stored()
+
+    def erase(self, skill_id: str) -> None:
+        self.of(skill_id).erase()
+
+
+def _name(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()
+
+
+def _head(path: str) -> bytes:
+    encoded = path.encode()
+    if len(encoded) > _MAX_PATH_BYTES:
+        raise StorageFull("the path of a value is too long")
+    return _HEAD.pack(_MAGIC, len(encoded)) + encoded
+
+
+def _sizes(folder: int) -> dict[str, int]:
+    with os.scandir(folder) as entries:
+        return {
+            entry.name: entry.stat(follow_symlinks=False).st_size
+            for entry in entries
+            if len(entry.name) == _NAME_CHARS and entry.is_file(follow_symlinks=False)
+        }
+
+
+def _file(folder: int, name: str) -> io.FileIO | None:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    return io.FileIO(descriptor)
+
+
+def _value(folder: int, path: str) -> bytes | None:
+    file = _file(folder, _name(path))
+    if file is None:
+        return None
+    with file:
+        raw = file.readall()
+    head = _head(path)
+    return raw[len(head) :] if raw.startswith(head) else None
+
+
+def _path(folder: int, name: str) -> str | None:
+    """The path that a file holds the value of; None for a file that is none of ours."""
+    file = _file(folder, name)
+    if file is None:
+        return None
+    with file:
+        head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        magic, length = _HEAD.unpack(head)
+        path = file.read(length).decode("utf-8", "replace")
+    return path if magic == _MAGIC and _name(path) == name else None
+
+
+# Threads for what skills store. The disk makes whoever uses it wait, and so does another who uses the same folder: a
+# skill that asks for much keeps itself waiting, and nobody else in the daemon.
+
+R = TypeVar("R")
+# Skills that use their storage at once. Each has one thread at most: its folder is one's alone for as long.
+MAX_STORAGE_THREADS: Final = 4
+
+
+class StorageThreads:
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(MAX_STORAGE_THREADS, thread_name_prefix="palyra-skill-storage")
+        self._turns: dict[str, asyncio.Semaphore] = {}
+
+    async def run(self, skill_id: str, work: Callable[[], R]) -> R:
+        """In its turn. Who waits no longer leaves a thread at work: the turn ends with that."""
+        turn = self._turns.setdefault(skill_id, asyncio.Semaphore(1))
+        await turn.acquire()
+        try:
+            working = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except BaseException:
+            turn.release()
+            raise
+        working.add_done_callback(partial(_end, turn))
+        return await asyncio.shield(working)
+
+
+def _end(turn: asyncio.Semaphore, working: "asyncio.Future[object]") -> None:
+    turn.release()
+    if not working.cancelled():
+        # Told to whoever waits; nobody may.
+        working.exception()

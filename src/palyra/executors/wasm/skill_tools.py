@@ -1,0 +1,237 @@
+"""A skill in use as the pipeline sees it: one tool for each entry point, with what its manifest was granted."""
+
+import secrets as random
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from palyra.daemon.settings import Settings
+from palyra.egress.domain.address import range_of
+from palyra.egress.domain.rules import HostRule, find_rule, parse_rules
+from palyra.egress.settings import EgressSettings
+from palyra.executors.wasm.skill_http import in_clear, reachable, target_of
+from palyra.executors.wasm.spec import ENFORCEABLE, WASM_EXECUTOR, default_limits, most_limits
+from palyra.limits import MAX_PLUGIN_TOOL_INPUT_BYTES
+from palyra.pipeline.domain.budget import BudgetKind
+from palyra.pipeline.domain.call import ExecutionPlan
+from palyra.pipeline.domain.spec import SkillOfTool, ToolCapability, ToolMetadata, ToolSpec, ToolTier, Touches
+from palyra.pipeline.settings import ToolsSettings
+from palyra.skills.package.capabilities import STAR, Capabilities, WasiGroup
+from palyra.skills.package.configuration import configured_input
+from palyra.skills.package.manifest import SkillTool, ToolRisk
+from palyra.skills.registry.records import ResolvedInstalledSkillModule
+from palyra.skills.trust.capability_difference import RUN_LINE, GetsLess, host_line, quota_line
+from palyra.wasm.domain.grants import CapabilityGrantSet
+from palyra.wasm.domain.limits import RuntimeLimits
+from palyra.wasm.settings import WasmSettings
+
+_SEED_BYTES: Final = 32
+# Requests of one call of a skill that asks for no number.
+DEFAULT_REQUESTS: Final = 16
+DEFAULT_STORAGE_BYTES: Final = 1_048_576
+
+
+class ActiveTool(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry point of a skill in use. ``module`` has no bytes: those are kept until they are compiled."""
+
+    spec: ToolSpec
+    tool: SkillTool
+    module: ResolvedInstalledSkillModule
+    # What every call of it begins with.
+    limits: RuntimeLimits
+    grants: CapabilityGrantSet
+    # The hosts of the manifest that the settings allow too, rules with a star among them.
+    hosts: tuple[HostRule, ...]
+
+    @property
+    def asked(self) -> Capabilities:
+        return self.module.manifest.capabilities
+
+
+def active_tools(
+    module: ResolvedInstalledSkillModule, wasm: WasmSettings, egress: EgressSettings
+) -> tuple[ActiveTool, ...]:
+    bare = msgspec.structs.replace(module, module_bytes=b"")
+    asked = module.manifest.capabilities
+    return tuple(
+        ActiveTool(
+            spec=skill_spec(bare, tool, wasm, egress),
+            tool=tool,
+            module=bare,
+            limits=skill_limits(asked, wasm),
+            grants=skill_grants(asked),
+            hosts=reachable(asked.http_egress_allowlist, egress.allowed_hosts),
+        )
+        for tool in module.tools
+    )
+
+
+def skill_spec(
+    module: ResolvedInstalledSkillModule, tool: SkillTool, wasm: WasmSettings, egress: EgressSettings
+) -> ToolSpec:
+    asked = module.manifest.capabilities
+    hosts = reachable(asked.http_egress_allowlist, egress.allowed_hosts)
+    touches = Touches(hosts=tuple(map(str, hosts)), secrets=asked.secrets)
+    reserved = {BudgetKind.WASM_FUEL: skill_limits(asked, wasm).fuel_budget}
+    if asked.http_egress_allowlist:
+        reserved[BudgetKind.EGRESS_BYTES] = egress.max_call_bytes
+    return ToolSpec(
+        name=module.manifest.tool_name(tool),
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        metadata=ToolMetadata(capabilities=tool_capabilities(asked), grave=tool.risk is ToolRisk.HIGH),
+        tier=ToolTier.A,
+        executor=WASM_EXECUTOR,
+        skill=SkillOfTool(entity=module.entity(), entrypoint=tool.id, digest=module.digest),
+        max_input_bytes=MAX_PLUGIN_TOOL_INPUT_BYTES,
+        idempotent=tool.idempotent,
+        enforceable=ENFORCEABLE,
+        touches=lambda _arguments: touches,
+        reserves=lambda _arguments: reserved,
+    )
+
+
+def tool_capabilities(asked: Capabilities) -> frozenset[ToolCapability]:
+    """What the skill asks for in the words that every tool is judged by."""
+    mapped = {
+        ToolCapability.NETWORK: asked.http_egress_allowlist,
+        ToolCapability.SECRETS_READ: asked.secrets,
+        ToolCapability.FILESYSTEM_READ: asked.filesystem.read_roots or asked.filesystem.write_roots,
+        ToolCapability.FILESYSTEM_WRITE: asked.filesystem.write_roots,
+        ToolCapability.DEVICE: asked.device or asked.node,
+        ToolCapability.CHANNELS: asked.channels,
+    }
+    return frozenset(capability for capability, wanted in mapped.items() if wanted)
+
+
+def skill_limits(asked: Capabilities, wasm: WasmSettings) -> RuntimeLimits:
+    """The manifest's quotas where it has some, within the settings."""
+    quotas, usual = asked.quotas, default_limits(wasm)
+    wanted = msgspec.structs.replace(
+        usual,
+        fuel_budget=quotas.fuel_budget or usual.fuel_budget,
+        max_memory_bytes=quotas.max_memory_bytes or usual.max_memory_bytes,
+    )
+    return wanted.within(most_limits(wasm))
+
+
+def call_limits(plan: ExecutionPlan, limits: RuntimeLimits) -> RuntimeLimits:
+    """Made stricter by the run's budget and by what policy obliges this call to."""
+    memory = plan.obligations.memory_bytes
+    fuel = plan.granted.get(BudgetKind.WASM_FUEL, limits.fuel_budget)
+    if memory is None and fuel >= limits.fuel_budget and plan.max_output_bytes >= limits.max_output_bytes:
+        return limits
+    return msgspec.structs.replace(
+        limits,
+        fuel_budget=min(limits.fuel_budget, fuel),
+        max_memory_bytes=limits.max_memory_bytes if memory is None else min(memory, limits.max_memory_bytes),
+        max_output_bytes=min(limits.max_output_bytes, plan.max_output_bytes),
+    )
+
+
+def skill_grants(asked: Capabilities) -> CapabilityGrantSet:
+    """Every line of the manifest has its handle, allowed by the settings or not: numbers in a module stay right."""
+    roots = {*asked.filesystem.read_roots, *asked.filesystem.write_roots}
+    return CapabilityGrantSet(
+        http_hosts=asked.http_egress_allowlist,
+        secret_keys=asked.secrets,
+        revealable_secrets=asked.reveal_secrets,
+        storage_prefixes=tuple("" if root == STAR else root for root in roots),
+        channels=asked.channels,
+    )
+
+
+def call_grants(active: ActiveTool, now_ms: int) -> CapabilityGrantSet:
+    """With the time and the random bytes of this call, where the manifest asks for them."""
+    wasi = active.asked.wasi
+    if WasiGroup.CLOCKS not in wasi and WasiGroup.RANDOM not in wasi:
+        return active.grants
+    return msgspec.structs.replace(
+        active.grants,
+        clock_ms=now_ms if WasiGroup.CLOCKS in wasi else 0,
+        random_seed=random.token_bytes(_SEED_BYTES) if WasiGroup.RANDOM in wasi else b"",
+    )
+
+
+def guest_input(active: ActiveTool, arguments: Any) -> bytes:
+    module = active.module
+    return msgspec.json.encode(configured_input(module.manifest, arguments, module.configuration))
+
+
+# What of a manifest's request the settings do not give: shown before a version is put in use, not found out later.
+
+
+def gets_less(asked: Capabilities, settings: Settings) -> tuple[GetsLess, ...]:
+    """In the words of the request. A policy, or a run's budget, may make less of it still, call by call.
+
+    An approval outlasts a switch that is off: what holds when it is on again is said, too.
+    """
+    return (*_at_all(settings), *_hosts(asked, settings), *_quotas(asked, settings))
+
+
+def _at_all(settings: Settings) -> Iterator[GetsLess]:
+    """Every skill asks for this one, also one that asks for nothing else."""
+    if not settings.wasm.enabled:
+        yield GetsLess(asked=RUN_LINE, gets="nothing at all while skills are switched off", setting="wasm.enabled")
+
+
+def _hosts(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
+    private, plain = parse_rules(settings.egress.private_targets), parse_rules(settings.egress.plain_targets)
+    for host in asked.http_egress_allowlist:
+        reached = [str(rule) for rule in reachable((host,), settings.egress.allowed_hosts)]
+        if host not in reached:
+            yield GetsLess(asked=host_line(host), gets=", ".join(reached) or "no host", setting="egress.allowed_hosts")
+        elif (less := _closed(host, private, plain) or _plain(host, plain)) is not None:
+            yield less
+
+
+def _closed(host: str, private: tuple[HostRule, ...], plain: tuple[HostRule, ...]) -> GetsLess | None:
+    """An address that is allowed, and in a range that only the operator opens, or nobody. Which addresses a name has
+    is seen when it is used."""
+    rule = HostRule.parse(host)
+    lies_in = range_of(rule.host) if rule.is_address and not rule.below else None
+    if lies_in is None:
+        return None
+    if not lies_in.openable:
+        never = f"no host, ever: it is in the range of {lies_in.name}"
+        return GetsLess(asked=host_line(host), gets=never, setting="egress.allowed_hosts")
+    target = target_of(rule, plain)
+    if find_rule(private, target.host, target.port) is not None:
+        return None
+    not_yet = f"no host: it is in the range of {lies_in.name}"
+    return GetsLess(asked=host_line(host), gets=not_yet, setting="egress.private_targets")
+
+
+def _plain(host: str, plain: tuple[HostRule, ...]) -> GetsLess | None:
+    """A host that the operator has spoken to without TLS: attached secrets go along, for everybody on the way to read.
+    What a line with a star means is known when it is used."""
+    rule = HostRule.parse(host)
+    target = target_of(rule, plain)
+    if rule.below or target.scheme == "https" or in_clear(target, plain):
+        return None
+    return GetsLess(asked=host_line(host), gets="requests and secrets without TLS", setting="egress.plain_targets")
+
+
+def _quotas(asked: Capabilities, settings: Settings) -> Iterator[GetsLess]:
+    quotas, got = asked.quotas, skill_limits(asked, settings.wasm)
+    bounded = (
+        ("fuel_budget", quotas.fuel_budget, got.fuel_budget, "wasm.max_fuel"),
+        ("max_memory_bytes", quotas.max_memory_bytes, got.max_memory_bytes, "wasm.memory_bytes"),
+    )
+    for name, wanted, given, setting in bounded:
+        if wanted is not None and given < wanted:
+            yield GetsLess(asked=quota_line(name, wanted), gets=str(given), setting=setting)
+    if quotas.timeout_ms is not None:
+        yield from _time(quotas.timeout_ms, settings.tools)
+
+
+def _time(wanted: int, tools: ToolsSettings) -> Iterator[GetsLess]:
+    """A guest has no longer than its call, and a call that names no deadline has the usual one."""
+    line, most = quota_line("timeout_ms", wanted), tools.max_timeout_ms
+    if most < wanted:
+        yield GetsLess(asked=line, gets=str(most), setting="tools.max_timeout_ms")
+    if (usual := min(tools.timeout_ms, most)) < min(wanted, most):
+        yield GetsLess(asked=line, gets=f"{usual} in a call that names no deadline", setting="tools.timeout_ms")

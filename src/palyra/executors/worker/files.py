@@ -1,0 +1,187 @@
+"""The files of a leased call: out of the workspace into the store of artifacts, and what came back into the workspace.
+
+What is sent is read through the same confinement as the file tools', links and protected names left out. What came back
+is written through it too: a protected name is refused here, whatever a worker says.
+"""
+
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from palyra.errors import LimitExceeded, PalyraError
+from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
+from palyra.fleet.limits import CHUNK_BYTES, MAX_ARTIFACT_BYTES, MAX_ARTIFACTS, MAX_ARTIFACTS_BYTES
+from palyra.fleet.store.artifacts import ArtifactStore
+from palyra.pipeline.domain.spec import ToolCapability, ToolSpec
+from palyra.workspace.errors import NotFound
+from palyra.workspace.openat2 import held
+from palyra.workspace.path import WorkspacePath
+from palyra.workspace.replacement import open_target, replace
+from palyra.workspace.root import (
+    OPEN_DIRECTORY,
+    Shortfall,
+    Workspace,
+    open_regular,
+    open_workspace,
+    refuse_cancelled,
+    walk,
+)
+
+_WHOLE: Final[tuple[str, ...]] = (".",)
+
+
+class TooMuchForWorker(LimitExceeded):
+    code = "worker_tier.too_many_files"
+    hint = "use a smaller workspace for calls on workers, or make the call here"
+
+
+def scope_of(spec: ToolSpec, paths: tuple[str, ...], workspace: str, *, read_only: bool) -> WorkerWorkspaceScope:
+    """A tool that names what it touches gets that; one that runs programs gets the workspace; others get nothing."""
+    capabilities = spec.metadata.capabilities
+    writes = ToolCapability.FILESYSTEM_WRITE in capabilities and not read_only
+    if ToolCapability.PROCESS_EXEC in capabilities:
+        allowed = _WHOLE
+    else:
+        allowed = paths if capabilities & {ToolCapability.FILESYSTEM_READ, ToolCapability.FILESYSTEM_WRITE} else ()
+    return WorkerWorkspaceScope.parse(workspace, allowed, read_only=not writes)
+
+
+def gather(
+    scope: WorkerWorkspaceScope, protected: tuple[str, ...], store: ArtifactStore, cancelled: threading.Event
+) -> tuple[WorkerWorkspaceScope, tuple[ArtifactRef, ...]]:
+    """Blocking. Every regular file in the scope is in the store when this returns, and the scope names the folders that
+    are there without one."""
+    found: dict[tuple[str, ...], ArtifactRef] = {}
+    folders: set[tuple[str, ...]] = set()
+    total = 0
+    if not scope.allowed_paths:
+        return scope, ()
+    with open_workspace(Path(scope.root), protected, read_only=True) as workspace:
+        for path in map(WorkspacePath.parse, scope.allowed_paths):
+            for names, opened in _entries(workspace, path, cancelled):
+                if opened is None:
+                    folders.add(names)
+                    continue
+                try:
+                    with opened() as descriptor:
+                        ref = _stored("/".join(names), descriptor, store, cancelled)
+                except NotFound:
+                    # It went away between the reading of its folder and now.
+                    continue
+                found[names] = ref
+                total += ref.size
+                if len(found) > MAX_ARTIFACTS or total > MAX_ARTIFACTS_BYTES:
+                    raise TooMuchForWorker(
+                        f"more than {MAX_ARTIFACTS} files or {MAX_ARTIFACTS_BYTES} bytes would go to the worker"
+                    )
+    # Folders with something in them come with that, and the workspace itself is always there.
+    above = {(), *(names[:depth] for names in (*found, *folders) for depth in range(len(names)))}
+    bare = tuple("/".join(names) for names in sorted(folders - above))
+    if len(bare) > MAX_ARTIFACTS:
+        raise TooMuchForWorker(f"more than {MAX_ARTIFACTS} empty folders would go to the worker")
+    return scope.with_folders(bare), tuple(sorted(found.values(), key=lambda ref: ref.path))
+
+
+def _entries(
+    workspace: Workspace, path: WorkspacePath, cancelled: threading.Event
+) -> Iterator[tuple[tuple[str, ...], Callable[[], AbstractContextManager[int]] | None]]:
+    """Files, each with what opens it, and folders."""
+    try:
+        directory = workspace.open(path, OPEN_DIRECTORY)
+    except NotFound:
+        yield _folder_above(workspace, path), None
+        return
+    except PalyraError:
+        # Not a folder: the one file that is meant.
+        if workspace.protected.match(path.names) is None:
+            yield path.names, lambda: open_regular(workspace.descriptor, path.encoded(), shown=path.shown())
+        return
+    with held(directory):
+        yield path.names, None
+        for entry in walk(
+            directory,
+            recursive=True,
+            shortfall=Shortfall(),
+            keep_going=lambda: refuse_cancelled(cancelled),
+            enter=lambda names: workspace.protected.match((*path.names, *names)) is None,
+        ):
+            names = (*path.names, *entry.names)
+            if workspace.protected.match(names) is not None or not _is_text(names):
+                continue
+            if stat.S_ISDIR(entry.status.st_mode):
+                yield names, None
+            elif stat.S_ISREG(entry.status.st_mode):
+                yield (
+                    names,
+                    lambda entry=entry, names=names: open_regular(  # type: ignore[misc]
+                        entry.directory, entry.encoded, shown="/".join(names), follow=False
+                    ),
+                )
+
+
+def _folder_above(workspace: Workspace, path: WorkspacePath) -> tuple[str, ...]:
+    """The last folder on the way that is there: a call may be about to write into it."""
+    for depth in range(len(path.names) - 1, 0, -1):
+        try:
+            with held(workspace.open(WorkspacePath(path.names[:depth]), OPEN_DIRECTORY)):
+                return path.names[:depth]
+        except PalyraError:
+            continue
+    return ()
+
+
+def _is_text(names: tuple[str, ...]) -> bool:
+    """Whether the name can be said in JSON: what is not UTF-8 came here as lone surrogates, and stays here."""
+    try:
+        names[-1].encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _stored(name: str, descriptor: int, store: ArtifactStore, cancelled: threading.Event) -> ArtifactRef:
+    """Read twice: once for the digest, and again only if the store lacks it. What changed in between is refused."""
+    status = os.fstat(descriptor)
+    if status.st_size > MAX_ARTIFACT_BYTES:
+        raise TooMuchForWorker(f"{name} has more than {MAX_ARTIFACT_BYTES} bytes")
+    summed = hashlib.sha256()
+    for part in _parts(descriptor, status.st_size, cancelled):
+        summed.update(part)
+    digest = summed.hexdigest()
+    store.add(_parts(descriptor, status.st_size, cancelled), status.st_size, digest)
+    return ArtifactRef(
+        path=name, digest_sha256=digest, size=status.st_size, executable=bool(status.st_mode & stat.S_IXUSR)
+    )
+
+
+def _parts(descriptor: int, size: int, cancelled: threading.Event) -> Iterator[bytes]:
+    offset = 0
+    while offset < size:
+        refuse_cancelled(cancelled)
+        part = os.pread(descriptor, min(CHUNK_BYTES, size - offset), offset)
+        if not part:
+            return
+        yield part
+        offset += len(part)
+
+
+def write_back(
+    scope: WorkerWorkspaceScope,
+    artifacts: tuple[ArtifactRef, ...],
+    protected: tuple[str, ...],
+    store: ArtifactStore,
+    cancelled: threading.Event,
+) -> None:
+    """Blocking. Each file is replaced as a whole or not at all; the first that cannot be ends it."""
+    with open_workspace(Path(scope.root), protected, read_only=scope.read_only) as workspace:
+        for artifact in artifacts:
+            scope.require(artifact.path, write=True)
+            path = WorkspacePath.parse(artifact.path)
+            with open_target(workspace, path, create_parents=True, cancelled=cancelled) as target:
+                content = store.content(artifact.digest_sha256)
+                replace(target, content, executable=artifact.executable, cancelled=cancelled)

@@ -1,0 +1,253 @@
+"""Leased calls on a worker: the same executors as a daemon's, in the scratch workspace of the lease.
+
+What is decided is decided at the daemon. Here a call runs in this machine's own tier, under its own settings made
+stricter by the lease, with no network but through the worker's egress proxy.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from palyra.clock import Clock
+from palyra.config.state_dir import StateDir
+from palyra.daemon.settings import Settings
+from palyra.errors import PalyraError
+from palyra.executors import builtin
+from palyra.executors.files.executor import FILES_EXECUTOR, FilesExecutor, builtin_catalog
+from palyra.executors.process.executor import PROCESS_EXECUTOR, ProcessTools, profile_for
+from palyra.executors.wasm.executor import make_runtime, read_workspace_module, run_plugin
+from palyra.executors.wasm.spec import PLUGIN_RUN, WASM_EXECUTOR, NoModule, WasmPluginRunnerPolicy, most_limits
+from palyra.fleet.agent.lease import BadOffer, LeaseOffer, ToolNotOffered
+from palyra.fleet.agent.messages import CallEnd, EgressOfLease, OutputSink, Place
+from palyra.fleet.domain.lease import LeaseOutcome
+from palyra.pipeline.domain.call import ExecutionPlan, Outcome
+from palyra.pipeline.domain.spec import ToolCapability, ToolSpec, ToolTier
+from palyra.pipeline.execute import Executor, execute
+from palyra.pipeline.intake import accept_arguments
+from palyra.sandbox.domain.profile import AppearingProtected, SandboxProfile
+from palyra.sandbox.layers.bubblewrap import gather_host
+from palyra.sandbox.runner import ProcessRunner, RunnerSettings
+from palyra.sandbox.running_process import StreamName
+from palyra.wasm.runtime import WasmRuntime
+from palyra.workspace.protected import ProtectedNames
+
+SANDBOX: Final = "sandbox"
+PROCESS_RUN: Final = "process.run"
+# Where a call came from, for what asks: the daemon knows the true channel.
+CHANNEL: Final = "worker"
+_FILES: Final = "fs."
+_STREAMS: Final = {StreamName.STDOUT: 1, StreamName.STDERR: 2}
+
+
+def tool_capability(tool: str) -> str:
+    return f"tool.{tool}"
+
+
+def tier_capability(tier: str) -> str:
+    return f"tier.{tier}"
+
+
+class WorkerCalls:
+    """Made before there is an event loop; what needs one is made with the first call that does."""
+
+    def __init__(self, settings: Settings, state: StateDir, *, egress: EgressOfLease | None, clock: Clock) -> None:
+        self._settings = settings
+        self._state = state
+        self._egress = egress
+        self._clock = clock
+        self._catalog = builtin_catalog(settings.sandbox, settings.egress, settings.wasm)
+        self._protected = settings.workspace.protected_names
+        self._protected_names = ProtectedNames(self._protected)
+        self._builtin = builtin.BuiltinExecutor()
+        self._files = FilesExecutor(self._protected)
+        self._plugins = WasmPluginRunnerPolicy.of(settings.wasm)
+        self._runner: ProcessRunner | None = None
+        self._runtime: WasmRuntime | None = None
+        self._tiers = _tiers(settings)
+        self._specs = {str(spec.name): spec for spec in self._catalog.specs() if self._is_leased(spec)}
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What this machine attests that it runs."""
+        return (*map(tool_capability, sorted(self._specs)), *map(tier_capability, sorted(self._tiers)))
+
+    def require_offered(self, offer: LeaseOffer) -> None:
+        spec = self._specs.get(offer.tool)
+        if spec is None:
+            raise ToolNotOffered(f"this worker does not run {offer.tool[:128]!r}", tool=offer.tool[:128])
+        tier = _tier_of(offer, spec)
+        if tier not in {spec.tier, *spec.other_tiers}:
+            raise ToolNotOffered(f"{offer.tool} does not run in tier {tier.value}")
+        if tier is not ToolTier.BUILTIN and tier.value not in self._tiers:
+            raise ToolNotOffered(f"this worker has no tier {tier.value}")
+        entry = self._catalog.entry(offer.tool)
+        accepted = accept_arguments(spec, entry.input_check, dict(offer.arguments))
+        if accepted.digest != offer.argument_digest:
+            raise BadOffer("the arguments would be completed to others than those that the lease names")
+        if offer.tool == PROCESS_RUN and offer.arguments.get("background"):
+            raise ToolNotOffered("a lease ends with its call: nothing goes on in the background")
+        writes = ToolCapability.FILESYSTEM_WRITE in spec.metadata.capabilities and offer.tool.startswith(_FILES)
+        for path in spec.touches(offer.arguments).paths:
+            if path not in ("", "."):
+                offer.scope.require(path, write=writes)
+
+    def is_protected(self, names: tuple[str, ...]) -> bool:
+        return self._protected_names.match(names) is not None
+
+    async def perform(self, offer: LeaseOffer, place: Place, timeout_ms: int, sink: OutputSink) -> CallEnd:
+        entry = self._catalog.entry(offer.tool)
+        obliged = offer.obligations
+        plan = ExecutionPlan(
+            call_id=offer.call_id,
+            run_id=offer.run_id,
+            tool=offer.tool,
+            arguments=offer.arguments,
+            workspace=str(place.workspace),
+            timeout_ms=min(timeout_ms, obliged.timeout_ms or timeout_ms),
+            max_output_bytes=min(offer.max_output_bytes, obliged.max_output_bytes or offer.max_output_bytes),
+            tier=_tier_of(offer, entry.spec),
+            obligations=msgspec.structs.replace(obliged, read_only=offer.scope.read_only or obliged.read_only),
+            principal=offer.principal,
+            channel=CHANNEL,
+            approved=True,
+        )
+        executor = self._executor(entry.spec, offer, sink)
+        ended = await execute(executor, entry, plan, redact=lambda value: value, clock=self._clock)
+        return CallEnd(
+            outcome=LeaseOutcome(ended.state.value),
+            result=ended.result,
+            error=ended.error,
+            receipt=ended.receipt,
+            executor=entry.spec.executor,
+            elapsed_ms=ended.elapsed_ms,
+        )
+
+    async def close(self) -> None:
+        self._files.close()
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.close()
+        if self._runtime is not None:
+            runtime, self._runtime = self._runtime, None
+            await runtime.close()
+
+    def _is_leased(self, spec: ToolSpec) -> bool:
+        """Tools that need nothing but their arguments and the lease's files."""
+        if spec.executor in (builtin.EXECUTOR, FILES_EXECUTOR):
+            return True
+        if str(spec.name) == PROCESS_RUN:
+            return self._settings.sandbox.enabled
+        return str(spec.name) == PLUGIN_RUN and self._settings.wasm.enabled
+
+    def _executor(self, spec: ToolSpec, offer: LeaseOffer, sink: OutputSink) -> Executor:
+        match spec.executor:
+            case builtin.EXECUTOR:
+                return self._builtin
+            case "files":
+                return self._files
+            case "process":
+                return _LeasedProcess(self._processes(), self._settings, self._protected, offer, self._egress, sink)
+            case _:
+                return _LeasedPlugin(self._plugin_runtime, self._plugins, self._protected)
+
+    def _processes(self) -> ProcessRunner:
+        if self._runner is None:
+            scratch = self._state.path(SANDBOX)
+            scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+            settings = self._settings.sandbox
+            self._runner = ProcessRunner(
+                RunnerSettings(
+                    enabled=settings.enabled,
+                    max_running=settings.max_running,
+                    max_waiting=settings.max_waiting,
+                    # A sandbox built ahead would hold a lease's workspace after its end.
+                    warm=False,
+                    scratch=str(scratch),
+                )
+            )
+        return self._runner
+
+    def _plugin_runtime(self) -> WasmRuntime:
+        if self._runtime is None:
+            self._runtime = make_runtime(self._settings.wasm, self._state, most_limits(self._settings.wasm))
+        return self._runtime
+
+
+class _LeasedProcess:
+    name = PROCESS_EXECUTOR
+    keeps_deadline = True
+
+    def __init__(
+        self,
+        runner: ProcessRunner,
+        settings: Settings,
+        protected: tuple[str, ...],
+        offer: LeaseOffer,
+        egress: EgressOfLease | None,
+        sink: OutputSink,
+    ) -> None:
+        self._tools = ProcessTools(runner)
+        self._tools.sink = lambda stream, data: sink(_STREAMS[stream], data)
+        self._settings = settings
+        self._protected = protected
+        self._offer = offer
+        self._egress = egress
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        """Hosts are those that the daemon told the worker's proxy for this lease; without a proxy there are none."""
+        offer, egress = self._offer, self._egress
+        hosts = () if egress is None else await egress.hosts(offer.lease_id, offer.fence)
+        settings = msgspec.structs.replace(self._settings.sandbox, egress="strict", allowed_hosts=hosts)
+        profile = _fitted(profile_for(plan, settings, self._protected, watched=True))
+        door = egress.door(offer.lease_id, offer.fence) if egress is not None and hosts else None
+        done = await self._tools.perform(plan, profile, door)
+        return Outcome(result=done.result, receipt=done.receipt, error=done.error)
+
+
+class _LeasedPlugin:
+    name = WASM_EXECUTOR
+    keeps_deadline = True
+
+    def __init__(
+        self, runtime: Callable[[], WasmRuntime], policy: WasmPluginRunnerPolicy, protected: tuple[str, ...]
+    ) -> None:
+        self._runtime = runtime
+        self._policy = policy
+        self._protected = protected
+
+    async def execute(self, plan: ExecutionPlan) -> Outcome:
+        """A module among the lease's files: which one may be run, the daemon has decided."""
+        import asyncio
+
+        self._policy.require_enabled()
+        if "path" not in plan.arguments:
+            raise NoModule("a leased plugin is a file of its lease")
+        module = await asyncio.to_thread(read_workspace_module, plan, self._protected)
+        compiled = await self._runtime().compile(module)
+        return await run_plugin(self._runtime(), compiled, plan, self._policy)
+
+
+def _fitted(profile: SandboxProfile) -> SandboxProfile:
+    """What appeared under a protected name stays in the scratch workspace, is not sent back, and goes with it."""
+    if profile.appearing_protected is not AppearingProtected.MOVE_ASIDE:
+        return profile
+    return msgspec.structs.replace(profile, appearing_protected=AppearingProtected.KEEP)
+
+
+def _tier_of(offer: LeaseOffer, spec: ToolSpec) -> ToolTier:
+    named = offer.obligations.tier or offer.tier
+    return spec.tier if named in ("", ToolTier.BUILTIN.value) else ToolTier(named)
+
+
+def _tiers(settings: Settings) -> frozenset[str]:
+    """The tiers that this machine has, tried rather than believed."""
+    found: set[Any] = {ToolTier.A.value} if settings.wasm.enabled else set()
+    if settings.sandbox.enabled:
+        found.add(ToolTier.B.value)
+        try:
+            gather_host()
+            found.add(ToolTier.C.value)
+        except PalyraError:
+            pass
+    return frozenset(found)

@@ -1,0 +1,151 @@
+"""The attestation of this worker, made anew for each challenge from what was measured once."""
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from palyra.fleet.agent.lease import ImageFileBad
+from palyra.fleet.domain.attestation import WorkerAttestation
+from palyra.fleet.domain.policy import SDK_PROTOCOL_VERSION, WIT_ABI_VERSION
+from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.limits import ATTESTATION_LIFE_MS, CHUNK_BYTES, MAX_CAPABILITIES, MAX_IMAGE_FILE_BYTES
+
+
+class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """``boot_id`` is one life of this process."""
+
+    boot_id: str
+    platform: str
+    software_version: str
+    slots: int
+    capabilities: tuple[str, ...]
+    image_digest_sha256: str = ""
+    build_digest_sha256: str = ""
+    artifact_digest_sha256: str = ""
+
+
+def attestation_for(
+    facts: WorkerFacts,
+    worker_id: str,
+    nonce: str,
+    now_ms: int,
+    egress: tuple[str, SignedStatement] | None,
+) -> WorkerAttestation:
+    """Without an egress binding it says so: whether that is enough is the fleet's policy."""
+    said = WorkerAttestation(
+        worker_id=worker_id,
+        image_digest_sha256=facts.image_digest_sha256,
+        build_digest_sha256=facts.build_digest_sha256,
+        artifact_digest_sha256=facts.artifact_digest_sha256,
+        egress_proxy_attested=False,
+        supported_capabilities=tuple(sorted(facts.capabilities))[:MAX_CAPABILITIES],
+        sdk_protocol_version=SDK_PROTOCOL_VERSION,
+        wit_abi_version=WIT_ABI_VERSION,
+        issued_ms=now_ms,
+        expires_ms=now_ms + ATTESTATION_LIFE_MS,
+        nonce=nonce,
+    )
+    return said if egress is None else said.with_binding(*egress)
+
+
+# What this worker is made of, measured from its own files: the build, and the image if somebody says which it is.
+#
+# The digest is over every file of the installed package, its path and its content, so two machines with the same
+# build have the same digest. The owner of a machine can still lie about it; what it catches is an outdated or
+# mixed-up worker.
+
+IMAGE_FILE: Final = Path("/etc/palyra/image.json")
+_DOMAIN: Final = b"palyra.worker.build.v1"
+_LENGTH_BYTES: Final = 8
+# Written by the interpreter as it goes, and nothing that runs is taken from them without their source.
+_NOT_MEASURED: Final = frozenset(("__pycache__",))
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class MeasuredBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """An empty digest is one that nobody could measure."""
+
+    image_digest_sha256: str = ""
+    build_digest_sha256: str = ""
+    artifact_digest_sha256: str = ""
+
+
+class _ImageFile(msgspec.Struct, frozen=True):
+    """The image's build writes more into it than is needed here."""
+
+    image_digest_sha256: str = ""
+    artifact_digest_sha256: str = ""
+
+
+def package_folder() -> Path:
+    """Where this very program was loaded from."""
+    return Path(__file__).resolve().parents[2]
+
+
+def measure(package: Path | None = None, *, image_file: Path = IMAGE_FILE, image_digest: str = "") -> MeasuredBuild:
+    """Blocking. ``image_digest`` is what the launcher said; the machine's own file comes before it."""
+    image = _image(image_file)
+    chosen = image.image_digest_sha256 or image_digest
+    for digest in (chosen, image.artifact_digest_sha256):
+        if digest and not _SHA256.fullmatch(digest):
+            raise ImageFileBad(f"{digest[:80]!r} is no SHA-256 in hex")
+    return MeasuredBuild(
+        image_digest_sha256=chosen,
+        build_digest_sha256=build_digest(package or package_folder()),
+        artifact_digest_sha256=image.artifact_digest_sha256,
+    )
+
+
+def build_digest(package: Path) -> str:
+    """Paths and contents in one order, each preceded by its length. A link counts as what it says."""
+    digest = hashlib.sha256(_DOMAIN)
+    for path in sorted(_files(package), key=lambda path: path.relative_to(package).as_posix().encode()):
+        _part(digest, path.relative_to(package).as_posix().encode())
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            _part(digest, b"link " + os.fsencode(os.readlink(path)))
+        else:
+            _part(digest, b"file " + _content(path))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        folders[:] = [name for name in folders if name not in _NOT_MEASURED and name not in linked]
+        found += [Path(place, name) for name in (*files, *linked)]
+    return found
+
+
+def _content(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(CHUNK_BYTES):
+            digest.update(part)
+    return digest.digest()
+
+
+def _part(digest: "hashlib._Hash", data: bytes) -> None:
+    digest.update(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+
+
+def _image(path: Path) -> _ImageFile:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_IMAGE_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return _ImageFile()
+    except OSError as error:
+        raise ImageFileBad(f"cannot read {path}: {error.strerror}") from error
+    try:
+        if len(raw) > MAX_IMAGE_FILE_BYTES:
+            raise ImageFileBad(f"{path} has more than {MAX_IMAGE_FILE_BYTES} bytes")
+        return msgspec.json.decode(raw, type=_ImageFile)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ImageFileBad(f"{path} does not name an image: {error}") from error

@@ -1,0 +1,243 @@
+"""One lease from its inputs to the proof of its cleanup. Whatever happens on the way is an end, and is told."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from palyra.clock import MS_PER_SECOND, Clock
+from palyra.errors import CallCancelled, InternalError, PalyraError
+from palyra.fleet import limits
+from palyra.fleet.agent.lease import ArtifactMissing, ArtifactsUnsent, LeaseEnd, LeaseNote, LeaseOffer
+from palyra.fleet.agent.link import LinkLost
+from palyra.fleet.agent.messages import CallEnd, LeasedCalls, OutputSink
+from palyra.fleet.agent.scratch import Gathered, Residue, Scratch, ScratchFolder, look
+from palyra.fleet.domain.lease import LeaseOutcome
+from palyra.fleet.domain.settlement import CleanupProof
+from palyra.fleet.domain.workspace_scope import ArtifactRef
+
+log = logging.getLogger("palyra.worker")
+# A process that was killed takes the kernel a moment to be gone: these are the pauses between looks, in seconds.
+_LOOK_AGAIN: Final = (0.02, 0.1, 0.5)
+
+
+class ArtifactLink(Protocol):
+    """The daemon's artifacts, as an attested connection has them."""
+
+    async def find_missing(self, lease_id: str, fence: int, digests: Any) -> set[str]: ...
+
+    async def upload(self, lease_id: str, fence: int, artifact: ArtifactRef, descriptor: int) -> None: ...
+
+    async def download(
+        self, lease_id: str, fence: int, artifact: ArtifactRef, write: Callable[[bytes], None]
+    ) -> None: ...
+
+
+class LeaseRunner:
+    def __init__(
+        self,
+        *,
+        scratches: ScratchFolder,
+        calls: LeasedCalls,
+        clock: Clock,
+        connected: Callable[[], Awaitable[ArtifactLink]],
+        proof_of: Callable[[LeaseOffer], dict[str, Any]],
+    ) -> None:
+        """``connected`` waits for a connection on which the daemon listens. ``proof_of`` is the receipt's first line:
+        whose machine this is."""
+        self._scratches = scratches
+        self._calls = calls
+        self._clock = clock
+        self._connected = connected
+        self._proof_of = proof_of
+        self._working: dict[str, asyncio.Task[tuple[CallEnd, Gathered]]] = {}
+        # Leases whose place is being made, and those of them that are not to begin after all.
+        self._beginning: set[str] = set()
+        self._called_off: set[str] = set()
+
+    def stop(self, lease_id: str) -> None:
+        """Ends the call, or does not let it begin. Its cleanup and its end follow."""
+        if (task := self._working.get(lease_id)) is not None:
+            task.cancel()
+        elif lease_id in self._beginning:
+            self._called_off.add(lease_id)
+
+    async def run(self, offer: LeaseOffer, *, grace_ms: int, sink: OutputSink, stopped: bool = False) -> LeaseEnd:
+        """Never raises. ``stopped``: it is already to be stopped, and is not begun."""
+        started_ms, arrived = self._clock.now_ms(), self._clock.monotonic()
+        deadline = arrived + min(offer.timeout_ms, limits.MAX_RUN_MS) / MS_PER_SECOND
+        scratch: Scratch | None = None
+        end, gathered = _failed(InternalError("the lease ended without a word")), Gathered()
+        try:
+            if not stopped:
+                scratch = await self._begin(offer.lease_id)
+            if scratch is None:
+                raise CallCancelled("the lease was cancelled before it began")
+            work = asyncio.create_task(
+                self._work(offer, scratch, deadline, grace_ms / MS_PER_SECOND, sink), name=f"work {offer.lease_id}"
+            )
+            self._working[offer.lease_id] = work
+            try:
+                await asyncio.wait([work])
+            finally:
+                # Where this very task is cancelled the call must not run on without it.
+                work.cancel()
+                await asyncio.wait([work])
+            end, gathered = (_cancelled(), Gathered()) if work.cancelled() else work.result()
+        except CallCancelled:
+            end = _cancelled()
+        except PalyraError as error:
+            end = _failed(error)
+        except Exception:
+            log.exception("lease %s broke", offer.lease_id)
+            end = _failed(InternalError("the worker broke inside Palyra", lease_id=offer.lease_id))
+        finally:
+            self._working.pop(offer.lease_id, None)
+        ended_ms = max(started_ms, self._clock.now_ms())
+        proof = await self._clean_up(offer.lease_id, offer.fence, offer.nonce, ended_ms, scratch)
+        return LeaseEnd(
+            outcome=end.outcome,
+            result=end.result,
+            error=end.error,
+            receipt=[self._proof_of(offer), *end.receipt, *_told(offer, gathered)],
+            executor=end.executor,
+            artifacts=gathered.artifacts,
+            started_ms=started_ms,
+            ended_ms=ended_ms,
+            cleanup=proof,
+        )
+
+    async def _begin(self, lease_id: str) -> Scratch | None:
+        """The place for the call; None if it was stopped meanwhile."""
+        self._beginning.add(lease_id)
+        try:
+            scratch = await asyncio.to_thread(self._scratches.make, lease_id)
+            return None if lease_id in self._called_off else scratch
+        finally:
+            self._beginning.discard(lease_id)
+            self._called_off.discard(lease_id)
+
+    async def unfinished(self, note: LeaseNote, error: PalyraError) -> LeaseNote:
+        """The end of a lease that was not begun, or that an earlier life of this worker did not finish."""
+        ended_ms = max(note.begun_ms, self._clock.now_ms())
+        proof = await self._clean_up(note.lease_id, note.fence, note.nonce, ended_ms, None)
+        end = LeaseEnd(
+            outcome=LeaseOutcome.FAILED,
+            error=error.as_dict(),
+            started_ms=note.begun_ms,
+            ended_ms=ended_ms,
+            cleanup=proof,
+        )
+        return note.ended(end)
+
+    async def look_for(self, lease_id: str, fence: int, nonce: str) -> CleanupProof:
+        """What there is of a lease that was never begun here: nothing, as the same look shows that follows a call."""
+        return await self._clean_up(lease_id, fence, nonce, self._clock.now_ms(), None)
+
+    async def _work(
+        self, offer: LeaseOffer, scratch: Scratch, deadline: float, grace: float, sink: OutputSink
+    ) -> tuple[CallEnd, Gathered]:
+        await asyncio.to_thread(scratch.require_room, offer.inputs)
+        await asyncio.to_thread(scratch.make_folders, offer.scope)
+        try:
+            async with asyncio.timeout_at(self._loop_time(deadline)):
+                for artifact in offer.inputs:
+                    await self._fetch(offer, scratch, artifact)
+        except TimeoutError:
+            raise ArtifactMissing("an input did not come before the deadline") from None
+        left_ms = max(1, round((deadline - self._clock.monotonic()) * MS_PER_SECOND))
+        end = await self._calls.perform(offer, scratch, left_ms, sink)
+        if end.outcome is not LeaseOutcome.SUCCEEDED:
+            return end, Gathered()
+        gathered = await asyncio.to_thread(scratch.gather, offer.inputs, offer.scope, self._calls.is_protected)
+        if gathered.artifacts:
+            # Half of the grace is for the cleanup and its telling.
+            until = max(deadline, self._clock.monotonic()) + grace / 2
+            try:
+                async with asyncio.timeout_at(self._loop_time(until)):
+                    await self._deliver(offer, scratch, gathered.artifacts)
+            except TimeoutError:
+                raise ArtifactsUnsent("the daemon could not be reached before the deadline") from None
+        return end, gathered
+
+    async def _fetch(self, offer: LeaseOffer, scratch: Scratch, artifact: ArtifactRef) -> None:
+        while True:
+            link = await self._connected()
+            try:
+                with scratch.lay_out(artifact) as writer:
+                    if artifact.size:
+                        await link.download(offer.lease_id, offer.fence, artifact, writer.write)
+                return
+            except LinkLost as lost:
+                if lost.final:
+                    raise ArtifactMissing(f"the daemon did not give an input: {lost.why}") from None
+                log.info("an input of %s did not come: %s", offer.lease_id, lost.why)
+                await asyncio.sleep(_LOOK_AGAIN[-1])
+
+    async def _deliver(self, offer: LeaseOffer, scratch: Scratch, artifacts: tuple[ArtifactRef, ...]) -> None:
+        by_digest = {artifact.digest_sha256: artifact for artifact in artifacts}
+        while True:
+            link = await self._connected()
+            try:
+                missing = await link.find_missing(offer.lease_id, offer.fence, sorted(by_digest))
+                for digest in sorted(missing & by_digest.keys()):
+                    with scratch.reading(by_digest[digest]) as descriptor:
+                        await link.upload(offer.lease_id, offer.fence, by_digest[digest], descriptor)
+                return
+            except LinkLost as lost:
+                if lost.final:
+                    raise ArtifactsUnsent(f"the daemon did not take a file: {lost.why}") from None
+                log.info("results of %s did not reach the daemon: %s", offer.lease_id, lost.why)
+                await asyncio.sleep(_LOOK_AGAIN[-1])
+
+    async def _clean_up(
+        self, lease_id: str, fence: int, nonce: str, ended_ms: int, scratch: Scratch | None
+    ) -> CleanupProof:
+        """Removes everything, then looks again at what is left: the look is what is told, not the intention."""
+        residue = await self._removed(lease_id)
+        for pause in _LOOK_AGAIN:
+            if residue.clean:
+                break
+            await asyncio.sleep(pause)
+            residue = await self._removed(lease_id)
+        return CleanupProof(
+            lease_id=lease_id,
+            fence=fence,
+            nonce=nonce,
+            workspace="" if scratch is None else scratch.identity,
+            ended_ms=ended_ms,
+            checked_ms=max(ended_ms, self._clock.now_ms()),
+            entries_left=residue.entries,
+            processes_left=residue.processes,
+            mounts_left=residue.mounts,
+        )
+
+    async def _removed(self, lease_id: str) -> Residue:
+        def remove_and_look() -> Residue:
+            self._scratches.remove(lease_id)
+            return look(self._scratches.root / lease_id, lease_id)
+
+        return await asyncio.to_thread(remove_and_look)
+
+    def _loop_time(self, moment: float) -> float:
+        """A moment of our clock on the loop's."""
+        return asyncio.get_running_loop().time() + (moment - self._clock.monotonic())
+
+
+def _failed(error: PalyraError) -> CallEnd:
+    return CallEnd(outcome=LeaseOutcome.FAILED, error=error.as_dict())
+
+
+def _cancelled() -> CallEnd:
+    return CallEnd(outcome=LeaseOutcome.CANCELLED, error=CallCancelled("the lease was cancelled").as_dict())
+
+
+def _told(offer: LeaseOffer, gathered: Gathered) -> list[dict[str, Any]]:
+    if offer.scope.read_only:
+        return []
+    facts = msgspec.structs.asdict(gathered)
+    left_out = [f"{count} {name}" for name in ("outside_scope", "not_files", "protected") if (count := facts[name])]
+    got = f"{len(gathered.artifacts)} sent" + (f"; left out: {', '.join(left_out)}" if left_out else "")
+    return [{"layer": "artifacts", "asked": "changed files within the scope", "got": got}]

@@ -1,0 +1,72 @@
+"""Notes of open leases on disk, one file each, written whole and durably before the lease is begun or told of."""
+
+import contextlib
+import os
+import re
+from typing import Final
+
+import msgspec
+
+from palyra.devicelink.agent.device_folder import PrivateFolder
+from palyra.fleet.agent.lease import LeaseNote, NoteBad
+from palyra.fleet.limits import MAX_NOTE_BYTES
+
+LEASE_NOTES: Final = "leases"
+_LEASE_NOTE: Final = re.compile(r"([0-9A-Z]{26})\.json")
+
+
+class NoteFolder:
+    """Blocking. ``unreadable`` are ids whose note was damaged: nothing can be told of them."""
+
+    def __init__(self, folder: PrivateFolder) -> None:
+        self._folder = folder
+        self.unreadable: list[str] = []
+
+    def write(self, note: LeaseNote) -> None:
+        self._folder.write_atomic(f"{LEASE_NOTES}/{note.lease_id}.json", msgspec.json.encode(note))
+
+    def read(self, lease_id: str) -> LeaseNote:
+        path = self._folder.root / LEASE_NOTES / f"{lease_id}.json"
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+                raw = file.read(MAX_NOTE_BYTES + 1)
+            note = msgspec.json.decode(raw, type=LeaseNote)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise NoteBad(f"the note of lease {lease_id} cannot be read") from error
+        if note.lease_id != lease_id:
+            raise NoteBad(f"the note of lease {lease_id} is of another")
+        return note
+
+    def forget(self, lease_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._folder.root / LEASE_NOTES / f"{lease_id}.json")
+
+    def names(self) -> list[str]:
+        """Ids of the leases that a note is there of."""
+        try:
+            found = os.listdir(self._folder.root / LEASE_NOTES)
+        except FileNotFoundError:
+            return []
+        return sorted(match[1] for match in map(_LEASE_NOTE.fullmatch, found) if match)
+
+    def load(self) -> list[LeaseNote]:
+        """Every note there is, oldest first. What cannot be read is set aside and named."""
+        found: list[LeaseNote] = []
+        try:
+            names = sorted(os.listdir(self._folder.root / LEASE_NOTES))
+        except FileNotFoundError:
+            return []
+        for name in names:
+            match = _LEASE_NOTE.fullmatch(name)
+            if match is None:
+                # What a power cut left of a note that was being written, or a bad one that was set aside before.
+                if not name.endswith(".bad"):
+                    with contextlib.suppress(OSError):
+                        os.unlink(self._folder.root / LEASE_NOTES / name)
+                continue
+            try:
+                found.append(self.read(match[1]))
+            except NoteBad:
+                self.unreadable.append(match[1])
+                os.replace(self._folder.root / LEASE_NOTES / name, self._folder.root / LEASE_NOTES / f"{name}.bad")
+        return found

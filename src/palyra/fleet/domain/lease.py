@@ -1,0 +1,233 @@
+"""One call, lent to one worker until a deadline. One table holds every transition; what is not in it is refused.
+
+A lease ends once. ``settled`` is the worker's own result; ``fenced`` and ``expired`` are ends without one, after which
+no result of that lease counts. Its fencing number is larger than that of every earlier lease of the fleet, so whoever
+keeps things for leases (artifacts, output) can tell an older holder from the present one.
+"""
+
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from palyra.errors import Denied, InvalidInput, LimitExceeded
+from palyra.fleet.domain.policy import WorkerFleetPolicy
+from palyra.fleet.domain.workspace_scope import ArtifactRef, WorkerWorkspaceScope
+from palyra.ids import Ulid
+
+# The pipeline's leave to run one call on a worker: for one run, one tool, one argument digest, once.
+
+
+class GrantId(Ulid):
+    __slots__ = ()
+    noun = "grant id"
+
+
+class GrantUnknown(Denied):
+    code = "worker_grant.unknown"
+    hint = "a lease needs a grant that the pipeline issued for this call"
+
+
+class GrantUsed(Denied):
+    code = "worker_grant.used"
+    hint = "a grant lets one lease begin; a retry gets a grant of its own"
+
+
+class GrantExpired(Denied):
+    code = "worker_grant.expired"
+    hint = "make the call again"
+
+
+class GrantForAnother(Denied):
+    code = "worker_grant.other_call"
+    hint = "a grant is bound to its run, call, tool and arguments: anything changed is another call"
+
+
+class GrantRepeated(InvalidInput):
+    code = "worker_grant.repeated"
+    hint = "issue each grant under an id of its own"
+    http_status = 409
+
+
+class WorkerApprovalGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """``approval_id`` is the person's yes behind it, where policy asked for one. ``used_by`` is the lease it became."""
+
+    grant_id: str
+    run_id: str
+    call_id: str
+    principal: str
+    tool: str
+    argument_digest: str
+    issued_ms: int
+    expires_ms: int
+    approval_id: str = ""
+    attempt: int = 1
+    used_by: str = ""
+
+    def require(self, *, now_ms: int, **call: Any) -> None:
+        """Raises unless it lets exactly this call begin now."""
+        if self.used_by:
+            raise GrantUsed(f"the grant was used by the lease {self.used_by}", grant_id=self.grant_id)
+        differing = sorted(name for name, value in call.items() if getattr(self, name) != value)
+        if differing:
+            raise GrantForAnother(f"the grant is for another {', '.join(differing)}", grant_id=self.grant_id)
+        if now_ms >= self.expires_ms:
+            raise GrantExpired("the grant is not valid any more", grant_id=self.grant_id)
+
+
+class LeaseId(Ulid):
+    __slots__ = ()
+    noun = "lease id"
+
+
+class LeaseState(StrEnum):
+    OPEN = "open"
+    CANCELLING = "cancelling"
+    SETTLED = "settled"
+    DECLINED = "declined"
+    FENCED = "fenced"
+    EXPIRED = "expired"
+
+
+class LeaseEvent(StrEnum):
+    CANCEL = "cancel"
+    SETTLE = "settle"
+    DECLINE = "decline"
+    FENCE = "fence"
+    EXPIRE = "expire"
+
+
+TRANSITIONS: Final[dict[tuple[LeaseState, LeaseEvent], LeaseState]] = {
+    (LeaseState.OPEN, LeaseEvent.CANCEL): LeaseState.CANCELLING,
+    (LeaseState.OPEN, LeaseEvent.SETTLE): LeaseState.SETTLED,
+    (LeaseState.OPEN, LeaseEvent.DECLINE): LeaseState.DECLINED,
+    (LeaseState.OPEN, LeaseEvent.FENCE): LeaseState.FENCED,
+    (LeaseState.OPEN, LeaseEvent.EXPIRE): LeaseState.EXPIRED,
+    (LeaseState.CANCELLING, LeaseEvent.SETTLE): LeaseState.SETTLED,
+    (LeaseState.CANCELLING, LeaseEvent.DECLINE): LeaseState.DECLINED,
+    (LeaseState.CANCELLING, LeaseEvent.FENCE): LeaseState.FENCED,
+    (LeaseState.CANCELLING, LeaseEvent.EXPIRE): LeaseState.EXPIRED,
+}
+OPEN_STATES: Final = frozenset((LeaseState.OPEN, LeaseState.CANCELLING))
+# Ends after which nobody knows what the worker did.
+LOST_STATES: Final = frozenset((LeaseState.FENCED, LeaseState.EXPIRED))
+
+
+class LeaseOutcome(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+
+
+class UnknownLease(InvalidInput):
+    code = "lease.unknown"
+    hint = "the id is wrong, or the lease ended long ago: the journal tells of it"
+    http_status = 404
+
+
+class WrongWorker(Denied):
+    code = "lease.wrong_worker"
+    hint = "only the worker that holds a lease can say how it ended"
+
+
+class StaleFence(Denied):
+    code = "lease.stale_fence"
+    hint = "the fencing number is not that of the lease"
+
+
+class DuplicateResult(InvalidInput):
+    code = "lease.duplicate_result"
+    hint = "the lease is settled; a worker that did not get the answer may forget it now"
+    http_status = 409
+
+
+class FencedResult(Denied):
+    code = "lease.fenced"
+    hint = "the worker was given up while it held the lease; the result does not count"
+
+
+class LateResult(LimitExceeded):
+    code = "lease.late"
+    hint = "the deadline passed; the result does not count"
+
+
+class LeaseEnded(InvalidInput):
+    code = "lease.ended"
+    hint = "a lease ends once"
+    http_status = 409
+
+
+class NotOwed(InvalidInput):
+    code = "lease.not_owed"
+    hint = "a worker disclaims what it was asked about, once; a lease that is open it declines"
+    http_status = 409
+
+
+class NotRetryable(Denied):
+    code = "lease.not_retryable"
+    hint = "only a lost or declined lease is tried again, once, and a lost one only if its tool is idempotent"
+
+
+class WorkerLease(msgspec.Struct, frozen=True, kw_only=True):
+    """``nonce`` is what the worker's cleanup statement has to repeat. ``taken_ms`` is when something first showed that
+    the worker has it: it named or accepted it, sent output or a result, or reached for its files. 0: nothing did, which
+    does not mean that it has not. ``disclaimed_ms`` is when the worker said that it never began it."""
+
+    lease_id: str
+    worker_id: str
+    grant_id: str
+    fence: int
+    state: LeaseState
+    run_id: str
+    call_id: str
+    principal: str
+    tool: str
+    argument_digest: str
+    scope: WorkerWorkspaceScope
+    inputs: tuple[ArtifactRef, ...]
+    nonce: str
+    idempotent: bool
+    attempt: int
+    max_output_bytes: int
+    granted_ms: int
+    deadline_ms: int
+    ended_ms: int = 0
+    outcome: LeaseOutcome | None = None
+    output_digest: str = ""
+    settlement_digest: str = ""
+    reason: str = ""
+    retried_as: str = ""
+    taken_ms: int = 0
+    disclaimed_ms: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN_STATES
+
+    def due_ms(self, policy: WorkerFleetPolicy) -> int:
+        """When the reaper ends it: the worker has the grace to kill, clean up and report."""
+        return self.deadline_ms + policy.settle_grace_ms
+
+    def ended(self, event: LeaseEvent, now_ms: int, **facts: Any) -> "WorkerLease":
+        return msgspec.structs.replace(self, state=after(self.state, event), ended_ms=now_ms, **facts)
+
+
+def after(state: LeaseState, event: LeaseEvent) -> LeaseState:
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise LeaseEnded(f"a lease that is {state.value} cannot {event.value}", state=state.value) from None
+
+
+def require_retryable(lease: WorkerLease, policy: WorkerFleetPolicy) -> None:
+    """A declined lease did nothing. A lost one may have done everything: it is repeated only where that is harmless."""
+    if lease.retried_as:
+        raise NotRetryable("the lease was tried again already", lease_id=lease.lease_id)
+    if lease.state is not LeaseState.DECLINED:
+        if lease.state not in LOST_STATES:
+            raise NotRetryable(f"the lease is {lease.state.value}", lease_id=lease.lease_id)
+        if not (lease.idempotent or policy.retry_lost):
+            raise NotRetryable(f"{lease.tool} is not idempotent and may have run", lease_id=lease.lease_id)
+    if lease.attempt >= policy.max_attempts:
+        raise NotRetryable(f"this was attempt {lease.attempt} of {policy.max_attempts}", lease_id=lease.lease_id)

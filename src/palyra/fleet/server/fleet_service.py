@@ -1,0 +1,355 @@
+"""The workers that are connected here: their sessions, what they say put to the ledger, what it decides carried out.
+
+The ledger decides; this knows who is at the other end of which stream, and keeps the index of who can be given work.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from palyra.clock import MS_PER_SECOND, Clock
+from palyra.errors import Denied, PalyraError
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.commands import FleetDecision
+from palyra.fleet.domain.lease import LeaseState, UnknownLease, WorkerLease
+from palyra.fleet.domain.manager import ACTOR, due
+from palyra.fleet.domain.placement import PlacementIndex
+from palyra.fleet.domain.policy import WorkerFleetPolicy
+from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.fleet.domain.worker import TRANSITIONS, StaleSession, WorkerEvent, WorkerLifecycleState, WorkerRecord
+from palyra.fleet.limits import BEATS_GATHER_SHARE, NONCE_HEX_CHARS
+from palyra.fleet.server import messages
+from palyra.fleet.server.messages import DeviceKeyOf, DeviceKeys, Line
+from palyra.fleet.store.batching import CommandBatcher
+from palyra.fleet.store.port import Beat, BeatAnswer, FleetLedger
+from palyra.identity.device import DeviceKind, actor_of
+
+
+class WorkerQuarantined(Denied):
+    code = "worker.quarantined"
+    hint = "find out why with `palyra worker show`, then release it with `palyra worker release`"
+
+
+_STALE: Final = "worker.stale_session"
+_WHY_CUT: Final = {
+    WorkerLifecycleState.QUARANTINED: WorkerQuarantined.code,
+    WorkerLifecycleState.REMOVED: "worker.removed",
+}
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says first."""
+
+    name: str
+    boot_id: str
+    slots: int
+    open_lease_ids: frozenset[str] = frozenset()
+
+
+class Session:
+    """One connection of one worker, which counts until the ledger has a later one or none."""
+
+    __slots__ = (
+        "caught_up",
+        "key",
+        "line",
+        "named",
+        "number",
+        "refused",
+        "sent",
+        "shown",
+        "slots",
+        "worker_id",
+        "worker_name",
+    )
+
+    def __init__(
+        self, worker_id: str, worker_name: str, number: int, line: Line, key: DeviceKeyOf, named: frozenset[str]
+    ) -> None:
+        self.worker_id = worker_id
+        self.worker_name = worker_name
+        self.number = number
+        self.line = line
+        self.key = key
+        # The leases that the worker had when it connected.
+        self.named = named
+        # What it did not have then was offered again or taken back.
+        self.caught_up = False
+        # The open leases that it has shown to have since.
+        self.shown: frozenset[str] = frozenset()
+        self.slots = -1
+        self.refused = 0
+        # What had been sent at its last heartbeat: more than that tells it as well that somebody is here.
+        self.sent = 0
+
+    @property
+    def actor(self) -> str:
+        return actor_of(DeviceKind.WORKER, self.worker_id)
+
+
+class _Presented(msgspec.Struct, frozen=True):
+    egress_id: str = ""
+
+
+class LeaseWatch(Protocol):
+    """Who waits for leases, and for places."""
+
+    def began(self, lease: WorkerLease, egress_id: str) -> None:
+        """``egress_id`` is the proxy of its worker, if that has one."""
+
+    def ended(self, lease: WorkerLease) -> None: ...
+
+    def connected(self, session: Session, leases: Iterable[WorkerLease]) -> None:
+        """The worker has attested itself on this connection and has these leases open."""
+
+    def room(self) -> None:
+        """There may be a free place now."""
+
+
+class FleetDesk:
+    def __init__(
+        self,
+        *,
+        ledger: FleetLedger,
+        policy: WorkerFleetPolicy,
+        clock: Clock,
+        instance: str,
+        keys: Callable[[], DeviceKeys],
+        on_refused: Callable[[str], None] = lambda _code: None,
+    ) -> None:
+        self.ledger = ledger
+        self.policy = policy
+        self.index = PlacementIndex(policy)
+        self.batcher = CommandBatcher(
+            ledger,
+            self._decided,
+            self._beaten,
+            beats_gather_seconds=policy.heartbeat_interval_ms / MS_PER_SECOND * BEATS_GATHER_SHARE,
+        )
+        self.watch: LeaseWatch | None = None
+        self._clock = clock
+        self._instance = instance
+        self._keys = keys
+        self._on_refused = on_refused
+        self._sessions: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def session(self, worker_id: str) -> Session | None:
+        return self._sessions.get(worker_id)
+
+    async def open(self, worker_id: str, hello: Hello, line: Line, key: DeviceKeyOf) -> tuple[Session, WorkerRecord]:
+        """Raises what the ledger refuses, and for a worker that has just gone into quarantine."""
+        decision = await self.batcher.decide(
+            commands.OpenSession(
+                actor=actor_of(DeviceKind.WORKER, worker_id),
+                worker_id=worker_id,
+                name=hello.name,
+                daemon=self._instance,
+                boot_id=hello.boot_id,
+                slots=hello.slots,
+                nonce=new_nonce(),
+                named=hello.open_lease_ids,
+            )
+        )
+        record = _required(decision)
+        if not record.connected:
+            raise WorkerQuarantined(f"the worker is {record.state.value}: {record.reason[:100]}", device=worker_id)
+        present = self._sessions.get(worker_id)
+        if present is not None and present.number > record.session:
+            raise StaleSession("another connection of this worker took over", worker_id=worker_id)
+        session = Session(worker_id, record.name, record.session, line, key, hello.open_lease_ids)
+        self._sessions[worker_id] = session
+        for lease_id in sorted(hello.open_lease_ids & {*record.open_leases, *record.owes}):
+            self._note_taken(worker_id, lease_id)
+        return session, record
+
+    def void(self, record: WorkerRecord, named: Iterable[str]) -> list[str]:
+        return sorted(set(named) - set(record.open_leases))
+
+    async def close(self, session: Session) -> None:
+        if self._sessions.get(session.worker_id) is not session:
+            return
+        del self._sessions[session.worker_id]
+        self.index.forget(session.worker_id)
+        end = commands.EndSession(actor=session.actor, worker_id=session.worker_id, session=session.number)
+        await self.batcher.decide(end)
+
+    async def attest(self, session: Session, signed: SignedStatement) -> FleetDecision:
+        return await self.batcher.decide(
+            commands.PresentAttestation(
+                actor=session.actor,
+                worker_id=session.worker_id,
+                session=session.number,
+                signed=signed,
+                key=session.key,
+                egress_keys=self._egress_keys(signed),
+            )
+        )
+
+    def attested(self, session: Session, decision: FleetDecision) -> None:
+        """After the worker was told so: it takes, declines and disclaims leases only from then on."""
+        if decision.refusal is not None or decision.worker is None:
+            return
+        if not session.caught_up and self.watch:
+            session.caught_up = True
+            if decision.worker.open_leases:
+                self.watch.connected(session, self.ledger.leases(session.worker_id))
+        for lease_id in decision.worker.owes:
+            self._ask_for(session, lease_id)
+
+    def _ask_for(self, session: Session, lease_id: str) -> None:
+        """What nothing shows that the worker has may never have reached it: only the worker can say."""
+        try:
+            lease = self.ledger.lease(lease_id)
+        except UnknownLease:
+            # It ended too long ago for anybody to know its nonce.
+            return
+        if not lease.taken_ms:
+            session.line.send(messages.owed(lease))
+
+    def has(self, worker_id: str, lease: WorkerLease) -> None:
+        """The worker shows by what it does that it has this lease. It is noted once, and held against a disclaimer."""
+        session = self._sessions.get(worker_id)
+        if lease.taken_ms or (session is not None and lease.lease_id in session.shown):
+            return
+        self._note_taken(worker_id, lease.lease_id)
+        if session is not None and lease.is_open:
+            session.shown |= {lease.lease_id}
+
+    def _note_taken(self, worker_id: str, lease_id: str) -> None:
+        actor = actor_of(DeviceKind.WORKER, worker_id)
+        self.batcher.submit(commands.NoteTaken(actor=actor, worker_id=worker_id, lease_id=lease_id))
+
+    def _egress_keys(self, signed: SignedStatement) -> dict[str, DeviceKeyOf]:
+        """The key of the proxy that is named; whether the statement may be believed is not asked here."""
+        try:
+            egress_id = msgspec.json.decode(signed.payload, type=_Presented).egress_id
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return {}
+        key = self._keys().of_device(egress_id, DeviceKind.EGRESS) if egress_id else None
+        return {} if key is None else {egress_id: key}  # type: ignore[dict-item]
+
+    def beat(self, session: Session, workspaces: int, slots: int) -> None:
+        self.batcher.beat(Beat(worker_id=session.worker_id, session=session.number, workspaces=workspaces))
+        if slots != session.slots:
+            session.slots = slots
+            self.batcher.submit(
+                commands.ChangeSlots(
+                    actor=session.actor, worker_id=session.worker_id, session=session.number, slots=slots
+                )
+            )
+
+    def reports(self, session: Session) -> None:
+        """The worker reports the end of a lease: workspaces that it counted before that may be gone since."""
+        self.batcher.recount(session.worker_id)
+
+    async def decide(self, command: commands.FleetCommand) -> FleetDecision:
+        """The decision; raises its refusal."""
+        decision = await self.batcher.decide(command)
+        if decision.refusal is not None:
+            raise decision.refusal
+        return decision
+
+    def end_device(self, worker_id: str, code: str) -> None:
+        """The worker's identity is not good any more, or the daemon stops."""
+        session = self._sessions.get(worker_id)
+        if session is not None:
+            session.line.end(code, "")
+
+    def end_all(self, code: str, message: str) -> None:
+        for session in list(self._sessions.values()):
+            session.line.end(code, message)
+
+    def announce(self, ca_bundle_pem: bytes) -> None:
+        for session in self._sessions.values():
+            session.line.send(messages.certificate_news(ca_bundle_pem))
+
+    async def reap(self) -> int:
+        """One round: everything that is due because time passed. How many commands that were."""
+        now_ms = self._clock.now_ms()
+        await self.batcher.note_beats()
+        found = due(self.ledger.candidates(now_ms), self.policy, now_ms, new_nonce)
+        decided = [self.batcher.submit(command) for command in found]
+        for future in decided:
+            await future
+        if self.watch is not None:
+            self.watch.room()
+        return len(found)
+
+    def _decided(self, command: commands.FleetCommand, decision: FleetDecision) -> None:
+        if decision.refusal is not None:
+            self._on_refused(decision.refusal.code)
+        if decision.worker is not None:
+            self._follow(command, decision.worker)
+        watch = self.watch
+        for change in decision.leases:
+            if change.was is None and watch is not None:
+                watch.began(change.lease, decision.worker.egress_id if decision.worker else "")
+            elif change.was is change.lease.state:
+                continue
+            elif not change.lease.is_open and watch is not None:
+                self._forget_shown(change.lease)
+                watch.ended(change.lease)
+            elif change.lease.state is LeaseState.CANCELLING:
+                session = self._sessions.get(change.lease.worker_id)
+                if session is not None:
+                    session.line.send(messages.cancel(change.lease))
+        if watch is not None and (decision.worker_changed or decision.leases):
+            watch.room()
+
+    def _forget_shown(self, lease: WorkerLease) -> None:
+        session = self._sessions.get(lease.worker_id)
+        if session is not None and lease.lease_id in session.shown:
+            session.shown -= {lease.lease_id}
+
+    def _follow(self, command: commands.FleetCommand, record: WorkerRecord) -> None:
+        """The record as the ledger has it now: the index, the stream and an open challenge follow it."""
+        session = self._sessions.get(record.worker_id)
+        if session is None:
+            return
+        if not record.connected or record.session != session.number:
+            self._cut(session, record)
+            return
+        self.index.put(record)
+        if isinstance(command, commands.Challenge) and record.nonce:
+            session.line.send(messages.challenge(record.nonce, self.policy))
+
+    def _cut(self, session: Session, record: WorkerRecord) -> None:
+        del self._sessions[session.worker_id]
+        self.index.forget(session.worker_id)
+        code = _WHY_CUT.get(record.state, _STALE) if record.session == session.number else _STALE
+        session.line.end(code, record.reason)
+
+    def _beaten(self, answer: BeatAnswer) -> None:
+        for beat in answer.stale:
+            session = self._sessions.get(beat.worker_id)
+            if session is not None and session.number == beat.session:
+                del self._sessions[beat.worker_id]
+                self.index.forget(beat.worker_id)
+                session.line.end(_STALE, "the worker was given up, or is connected elsewhere")
+        for beat in answer.suspect:
+            self.batcher.submit(
+                commands.ReportWorkspaces(
+                    actor=ACTOR, worker_id=beat.worker_id, session=beat.session, count=beat.workspaces
+                )
+            )
+
+
+def challengeable(record: WorkerRecord) -> bool:
+    return bool(record.nonce) and (record.state, WorkerEvent.ATTEST) in TRANSITIONS
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(NONCE_HEX_CHARS // 2)
+
+
+def _required(decision: FleetDecision) -> WorkerRecord:
+    if decision.refusal is not None:
+        raise decision.refusal
+    if decision.worker is None:
+        raise PalyraError("a session was opened without a worker")
+    return decision.worker

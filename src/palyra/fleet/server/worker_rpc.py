@@ -1,0 +1,405 @@
+"""What a connected worker says, event by event: verified, put to the ledger, and answered."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+import grpc
+
+from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
+from palyra.fleet import limits
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.lease import StaleFence, WorkerLease, WrongWorker
+from palyra.fleet.domain.settlement import (
+    LeaseDisclaimer,
+    SettledResult,
+    SettlementDisagrees,
+    open_disclaimer,
+    read_settlement,
+    require_of_lease,
+    settlement_digest,
+)
+from palyra.fleet.domain.signed_statement import MalformedStatement, SignedStatement
+from palyra.fleet.server import messages
+from palyra.fleet.server.fleet_service import FleetDesk, Hello, Session, challengeable
+from palyra.fleet.server.lease_service import LeaseCalls, OutputTails
+from palyra.fleet.server.messages import DeviceKeys, Gate
+from palyra.fleet.server.stream import CLOSED, Hear, WorkerStream, WorkerStreamEnd, abort_with, turn_away
+from palyra.fleet.store.artifacts import ArtifactDesk
+from palyra.identity.device import DeviceKind, actor_of
+from palyra.signing.dsse import BadSignature
+from palyra.wire.worker.v1 import worker_pb2 as wire
+from palyra.wire.worker.v1.worker_pb2_grpc import WorkerServiceServicer
+
+LEFT: Final = "worker.left"
+# What only a worker that cannot be believed sends.
+_LIES: Final = (SettlementDisagrees, BadSignature, MalformedStatement)
+
+
+class TooManyRefusals(LimitExceeded):
+    code = "worker.too_many_refusals"
+    hint = "nearly everything that this worker says is refused: look at its own log"
+
+
+class WorkerEvents:
+    def __init__(self, desk: FleetDesk, calls: LeaseCalls, artifacts: ArtifactDesk, output: OutputTails) -> None:
+        self._desk = desk
+        self._calls = calls
+        self._artifacts = artifacts
+        self._output = output
+
+    async def hear(self, session: Session, sequence: int, said: tuple[Any, ...]) -> str | None:
+        """All of one message. What it takes the ledger to answer is asked together, and answered before the next."""
+        asked: list[Coroutine[Any, Any, None]] = []
+        beat: Any = None
+        for event in said:
+            match event.WhichOneof("event"):
+                case "heartbeat":
+                    beat = event.heartbeat
+                    self._desk.beat(session, beat.workspaces, beat.slots)
+                case "output":
+                    self._print(session, event.output)
+                case "accepted":
+                    self._accept(session, event.accepted)
+                case "attestation":
+                    asked.append(self._attest(session, event.attestation))
+                case "declined":
+                    asked.append(self._decline(session, event.declined))
+                case "disclaimer":
+                    asked.append(self._disclaim(session, event.disclaimer))
+                case "settlement":
+                    self._desk.reports(session)
+                    asked.append(self._settle(session, event.settlement))
+                case "leaving":
+                    return LEFT
+        if beat is not None and not (asked and self._calls.busy):
+            self._acknowledge(session, sequence, beat.slots)
+        if len(asked) == 1:
+            await asked[0]
+        elif asked:
+            await asyncio.gather(*asked)
+        if session.refused > limits.MAX_REFUSED_MESSAGES:
+            raise TooManyRefusals(f"{session.refused} messages of this connection were refused")
+        return None
+
+    def _acknowledge(self, session: Session, sequence: int, slots: int) -> None:
+        """An answer to anything tells a worker that somebody is here. In busy times a heartbeat has one of its own only
+        where nothing else was sent since the last, and for a worker that winds down and waits for what is kept."""
+        line = session.line
+        if line.sent == session.sent or not slots or not self._calls.busy:
+            line.send(messages.heartbeat_ack(sequence))
+        session.sent = line.sent
+
+    async def _attest(self, session: Session, sent: Any) -> None:
+        decision = await self._desk.attest(session, SignedStatement(sent.payload, sent.signature))
+        if decision.refusal is not None:
+            session.refused += 1
+        next_ms = self._desk.policy.challenge_after_ms()
+        session.line.send(messages.attestation_answer(decision.refusal, next_ms))
+        self._desk.attested(session, decision)
+
+    async def _decline(self, session: Session, sent: Any) -> None:
+        decision = await self._desk.batcher.decide(
+            commands.DeclineLease(
+                actor=session.actor,
+                worker_id=session.worker_id,
+                lease_id=sent.lease_id[:64],
+                session=session.number,
+                fence=sent.fence,
+                reason=sent.reason,
+            )
+        )
+        if decision.refusal is not None:
+            session.refused += 1
+
+    async def _disclaim(self, session: Session, sent: Any) -> None:
+        statement: LeaseDisclaimer | None = None
+        lie: PalyraError | None = None
+        try:
+            signed = SignedStatement(sent.statement.payload, sent.statement.signature)
+            statement = open_disclaimer(signed, session.key)
+        except _LIES as error:
+            lie = error
+        lease_id = sent.lease_id[:64]
+        decision = await self._desk.batcher.decide(
+            commands.DisclaimLease(
+                actor=session.actor,
+                worker_id=session.worker_id,
+                lease_id=lease_id,
+                session=session.number,
+                statement=statement,
+                refusal=lie,
+            )
+        )
+        if decision.refusal is not None:
+            session.refused += 1
+        session.line.send(messages.settlement_answer(lease_id, decision.refusal))
+
+    async def _settle(self, session: Session, sent: Any) -> None:
+        lease_id = sent.lease_id[:64]
+        signed = SignedStatement(sent.statement.payload, sent.statement.signature)
+        refusal: PalyraError | None = None
+        try:
+            settled: SettledResult | None = read_settlement(
+                signed, sent.result_json, sent.attestation_json, sent.error_json, session.key
+            )
+            assert settled is not None
+            lease = self._calls.lease_of(lease_id)
+            if lease.worker_id == session.worker_id:
+                require_of_lease(settled, lease)
+                if settled.statement.artifacts and self._desk.ledger.lease(lease_id).is_open:
+                    self._desk.has(session.worker_id, lease)
+                    await self._artifacts.require_all(lease, settled.statement.artifacts)
+                self._calls.bring(lease_id, settled)
+        except _LIES as lie:
+            settled, refusal = None, lie
+        except PalyraError as error:
+            # Something is missing; the worker can say it again, or otherwise.
+            session.refused += 1
+            session.line.send(messages.settlement_answer(lease_id, error))
+            return
+        try:
+            decision = await self._desk.batcher.decide(
+                commands.SettleLease(
+                    actor=session.actor,
+                    worker_id=session.worker_id,
+                    lease_id=lease_id,
+                    session=session.number,
+                    statement=None if settled is None else settled.statement,
+                    digest=settlement_digest(signed),
+                    refusal=refusal,
+                )
+            )
+        finally:
+            self._calls.drop(lease_id)
+        answer = messages.settlement_answer(lease_id, decision.refusal)
+        if decision.refusal is not None:
+            session.refused += 1
+        elif self._calls.busy:
+            # The worker only forgets the lease over it, and has been told so with its next lease or heartbeat.
+            session.line.send_along(answer)
+            return
+        session.line.send(answer)
+
+    def _held(self, session: Session, sent: Any) -> WorkerLease:
+        """The lease of which this worker speaks under its fencing number. Whoever does that has it."""
+        lease = self._calls.lease_of(sent.lease_id[:64])
+        if lease.worker_id != session.worker_id or lease.fence != sent.fence:
+            raise Denied("a lease that this worker never held")
+        self._desk.has(session.worker_id, lease)
+        return lease
+
+    def _accept(self, session: Session, sent: Any) -> None:
+        try:
+            self._held(session, sent)
+        except PalyraError:
+            session.refused += 1
+
+    def _print(self, session: Session, sent: Any) -> None:
+        try:
+            lease = self._held(session, sent)
+            if not lease.is_open:
+                raise Denied("output of a lease that is over")
+            self._output.add(lease.lease_id, sent.stream, sent.offset, sent.data)
+        except PalyraError:
+            session.refused += 1
+
+
+# ``WorkerService`` over gRPC: every call and every message through the gate, then to the desk that it concerns.
+
+WORKERS: Final = frozenset((DeviceKind.WORKER,))
+_WORK: Final = "Work"
+_RENEW: Final = "RenewCertificate"
+_LEAVE: Final = "LeaveFleet"
+_FIND: Final = "FindMissingArtifacts"
+_UPLOAD: Final = "UploadArtifact"
+_DOWNLOAD: Final = "DownloadArtifact"
+
+
+class UnknownProtocol(InvalidInput):
+    code = "worker.unknown_protocol"
+    hint = f"this daemon speaks version {limits.PROTOCOL_VERSION}: install the same release on both sides"
+
+
+class HelloFirst(InvalidInput):
+    code = "worker.hello_first"
+    hint = "a worker's first message on a stream has its hello and nothing before it"
+
+
+class TooMuchTold(LimitExceeded):
+    code = "worker.too_much_told"
+    hint = "name the leases that there are, and send fewer events at once"
+
+
+class Leave(Protocol):
+    async def __call__(self, worker_id: str, *, reason: str, actor: str) -> None:
+        """Removes a worker from the fleet and ends its pairing."""
+
+
+class WorkerService(WorkerServiceServicer):
+    def __init__(
+        self,
+        *,
+        gate: Gate,
+        desk: FleetDesk,
+        events: WorkerEvents,
+        artifacts: ArtifactDesk,
+        keys: DeviceKeys,
+        leave: Leave,
+    ) -> None:
+        self._gate = gate
+        self._desk = desk
+        self._events = events
+        self._artifacts = artifacts
+        self._keys = keys
+        self._leave = leave
+
+    async def Work(self, _messages: Any, context: Any) -> None:  # noqa: N802
+        fingerprint = await self._gate.fingerprint(context, _WORK)
+        stream = WorkerStream(context)
+        opened = await self._opened(context, fingerprint, stream)
+        if opened is None:
+            return
+        session, hear = opened
+        ending = WorkerStreamEnd(CLOSED)
+        try:
+            ending = await stream.run(hear)
+        finally:
+            await asyncio.shield(self._desk.close(session))
+        if isinstance(ending.refusal, Denied):
+            await self._gate.refuse(context, ending.refusal, _WORK, fingerprint)
+        if ending.refusal is not None:
+            await abort_with(context, ending.refusal)
+        if ending.cut:
+            await turn_away(context, ending.code)
+
+    async def _opened(self, context: Any, fingerprint: str, stream: WorkerStream) -> tuple[Session, Hear] | None:
+        """The session that the first message opens. Of that message, and of what answers it, a thousand streams that
+        wait for hours keep nothing."""
+        first = await _first(context)
+        if first is None:
+            return None
+        peer = await self._gate.admit_message(context, fingerprint, WORKERS, first.device_id, _WORK)
+        try:
+            hello = _hello(first)
+            key = self._keys.of_certificate(context.auth_context()["x509_pem_cert"][0])
+            session, record = await self._desk.open(str(peer.device_id), hello, stream, key)
+        except Denied as refusal:
+            await self._gate.refuse(context, refusal, _WORK, fingerprint)
+        except PalyraError as error:
+            await abort_with(context, error)
+        try:
+            await self._gate.identities.used(peer)
+            void, bundle = self._desk.void(record, hello.open_lease_ids), self._gate.identities.ca_bundle_pem()
+            stream.send(messages.welcome(record, self._desk.policy, void, bundle))
+            if challengeable(record):
+                stream.send(messages.challenge(record.nonce, self._desk.policy))
+        except BaseException:
+            await asyncio.shield(self._desk.close(session))
+            raise
+        return session, self._hearing(session, fingerprint, tuple(first.events[1:]))
+
+    def _hearing(self, session: Session, fingerprint: str, rest: tuple[Any, ...]) -> Hear:
+        """``rest`` is what came in the same message as the hello: it is heard too."""
+        check, events = self._gate.check, self._events
+
+        async def hear(batch: Any) -> str | None:
+            nonlocal rest
+            check(fingerprint, WORKERS, batch.device_id)
+            if len(batch.events) > limits.MAX_EVENTS_PER_BATCH:
+                raise TooMuchTold(f"a message has at most {limits.MAX_EVENTS_PER_BATCH} events")
+            said, rest = (*rest, *batch.events), ()
+            return await events.hear(session, batch.sequence, said)
+
+        return hear
+
+    async def FindMissingArtifacts(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer = await self._gate.admit(context, WORKERS, request.device_id, _FIND)
+        try:
+            if len(request.digests_sha256) > limits.MAX_DIGESTS_ASKED:
+                raise TooMuchTold(f"at most {limits.MAX_DIGESTS_ASKED} digests are answered at once")
+            missing = await self._artifacts.missing(
+                str(peer.device_id), request.lease_id, request.fence, list(request.digests_sha256)
+            )
+        except PalyraError as error:
+            await self._refused(error, context, _FIND, peer.fingerprint)
+        return wire.FindMissingArtifactsResponse(digests_sha256=missing)
+
+    async def UploadArtifact(self, parts: Any, context: Any) -> Any:  # noqa: N802
+        fingerprint = await self._gate.fingerprint(context, _UPLOAD)
+        first = await context.read()
+        head = None if first is grpc.aio.EOF else first.head
+        claimed = "" if head is None else head.device_id
+        peer = await self._gate.admit_message(context, fingerprint, WORKERS, claimed, _UPLOAD)
+        assert head is not None
+        try:
+            async with self._artifacts.receiving(
+                str(peer.device_id), head.lease_id, head.fence, head.digest_sha256, head.size
+            ) as incoming:
+                while (part := await context.read()) is not grpc.aio.EOF:
+                    await incoming.write(part.chunk.offset, part.chunk.data)
+        except PalyraError as error:
+            await self._refused(error, context, _UPLOAD, fingerprint)
+        return wire.UploadArtifactResponse(digest_sha256=head.digest_sha256)
+
+    async def DownloadArtifact(self, request: Any, context: Any) -> None:  # noqa: N802
+        peer = await self._gate.admit(context, WORKERS, request.device_id, _DOWNLOAD)
+        try:
+            async for offset, data in self._artifacts.sending(
+                str(peer.device_id), request.lease_id, request.fence, request.digest_sha256, request.offset
+            ):
+                await context.write(wire.ArtifactChunk(offset=offset, data=data))
+        except PalyraError as error:
+            await self._refused(error, context, _DOWNLOAD, peer.fingerprint)
+
+    async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer = await self._gate.admit_renewal(context, WORKERS, request.device_id, _RENEW)
+        try:
+            issued = await self._gate.identities.renew(peer, request.csr_der, request.generation)
+        except Denied as refusal:
+            await self._gate.refuse(context, refusal, _RENEW, peer.fingerprint)
+        except PalyraError as error:
+            await abort_with(context, error)
+        return wire.RenewCertificateResponse(
+            certificate_pem=issued.certificate_pem, ca_bundle_pem=issued.ca_bundle_pem, generation=issued.generation
+        )
+
+    async def LeaveFleet(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer = await self._gate.admit(context, WORKERS, request.device_id, _LEAVE)
+        try:
+            actor = actor_of(peer.kind, peer.device_id)
+            await self._leave(str(peer.device_id), reason=request.reason or "the worker left", actor=actor)
+        except PalyraError as error:
+            await abort_with(context, error)
+        return wire.LeaveFleetResponse()
+
+    async def _refused(self, error: PalyraError, context: Any, method: str, fingerprint: str) -> None:
+        """Who reaches for another's files is recorded."""
+        if isinstance(error, WrongWorker | StaleFence):
+            await self._gate.note(error, method, fingerprint)
+        await abort_with(context, error)
+
+
+async def _first(context: Any) -> Any:
+    try:
+        async with asyncio.timeout(limits.HELLO_SECONDS):
+            first = await context.read()
+    except TimeoutError:
+        return None
+    return None if first is grpc.aio.EOF else first
+
+
+def _hello(first: Any) -> Hello:
+    if not first.events or first.events[0].WhichOneof("event") != "hello":
+        raise HelloFirst("the first message has no hello")
+    said = first.events[0].hello
+    if said.protocol_version != limits.PROTOCOL_VERSION:
+        raise UnknownProtocol(f"protocol version {said.protocol_version} is not known here")
+    if len(said.open_lease_ids) > limits.MAX_OPEN_LEASES_NAMED:
+        raise TooMuchTold(f"more than {limits.MAX_OPEN_LEASES_NAMED} open leases were named")
+    return Hello(
+        name=said.display_name,
+        boot_id=said.boot_id[:64],
+        slots=said.slots,
+        open_lease_ids=frozenset(said.open_lease_ids),
+    )

@@ -1,0 +1,307 @@
+"""Files of leases on the daemon's disk, each under the digest of its content, once, and only for as long as needed.
+
+Whatever comes in is counted and digested while it is written, and gets its name only when both are what was said.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from palyra.errors import Denied, InvalidInput, LimitExceeded, Tampered, Unavailable
+from palyra.fleet.domain.lease import LeaseEnded, StaleFence, WorkerLease, WrongWorker
+from palyra.fleet.domain.workspace_scope import ArtifactRef, ArtifactsTooLarge
+from palyra.fleet.limits import (
+    CHUNK_BYTES,
+    KEPT_ARTIFACT_SECONDS,
+    MAX_ARTIFACT_BYTES,
+    MAX_ARTIFACTS_BYTES,
+    MAX_STORED_BYTES,
+)
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_PART: Final = "part-"
+
+
+class ArtifactUnknown(InvalidInput):
+    code = "worker_artifact.unknown"
+    hint = "the daemon does not have it (any more): upload it for the lease it belongs to"
+    http_status = 404
+
+
+class ArtifactDiffers(Tampered):
+    code = "worker_artifact.digest_mismatch"
+    hint = "what was sent is not what its digest and size say"
+
+
+class ArtifactsFull(LimitExceeded):
+    code = "worker_artifact.store_full"
+    hint = "wait until leases have ended, or give calls fewer files"
+
+
+class ArtifactDiskFails(Unavailable):
+    code = "worker_artifact.disk"
+    hint = "look at the disk that the state directory is on"
+
+
+class ArtifactStore:
+    """Blocking: use it on a thread. One process at a time cleans up; several may read and write."""
+
+    def __init__(self, root: Path, *, max_bytes: int = MAX_STORED_BYTES) -> None:
+        self._root = root
+        self._max_bytes = max_bytes
+        # Counted when it is first asked for and with every round of pruning, and kept up in between: a folder of ten
+        # thousand files is not looked through for each one that comes in.
+        self._counted: int | None = None
+        self._lock = threading.Lock()
+
+    def has(self, digest: str) -> bool:
+        path = self._path(digest)
+        try:
+            # Asked for again: it stays for another while.
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def missing(self, digests: Collection[str]) -> list[str]:
+        return sorted({digest for digest in digests if not self.has(digest)})
+
+    def receive(self, digest: str, size: int) -> "Incoming":
+        target = self._path(digest)
+        if size < 0 or not self._reserve(size):
+            raise ArtifactsFull(f"the files of leases would take more than {self._max_bytes} bytes")
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = self._root / f"{_PART}{secrets.token_hex(16)}"
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self._give_back(size)
+            raise ArtifactDiskFails(f"a file of a lease cannot be kept: {error.strerror}") from error
+        return Incoming(part, descriptor, target, digest, size, self._give_back)
+
+    def add(self, content: Iterator[bytes], size: int, digest: str) -> None:
+        """From this machine, where it is not there yet."""
+        if self.has(digest):
+            return
+        incoming = self.receive(digest, size)
+        try:
+            for part in content:
+                incoming.write(part)
+            incoming.finish()
+        finally:
+            incoming.close()
+
+    def read(self, digest: str, offset: int = 0) -> bytes:
+        """At most a chunk, from an offset on; empty at its end."""
+        with self._opened(digest) as file:
+            file.seek(offset)
+            return file.read(CHUNK_BYTES)
+
+    def content(self, digest: str) -> bytes:
+        with self._opened(digest) as file:
+            return file.read()
+
+    def stored_bytes(self) -> int:
+        return sum(status.st_size for _, status in self._files())
+
+    def _reserve(self, size: int) -> bool:
+        with self._lock:
+            if self._counted is None:
+                self._counted = self.stored_bytes()
+            if self._counted + size > self._max_bytes:
+                return False
+            self._counted += size
+            return True
+
+    def _give_back(self, size: int) -> None:
+        with self._lock:
+            if self._counted is not None:
+                self._counted -= size
+
+    def prune(self, needed: Collection[str]) -> int:
+        """Removes what no open lease needs and nobody asked for lately; how many files that were."""
+        oldest = time.time() - KEPT_ARTIFACT_SECONDS
+        gone = 0
+        for path, status in self._files():
+            if path.name not in needed and status.st_mtime < oldest:
+                path.unlink(missing_ok=True)
+                gone += 1
+        with self._lock:
+            # What another process keeps here counts too, from now on.
+            self._counted = self.stored_bytes()
+        return gone
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        if not self._root.is_dir():
+            return
+        for path in self._root.iterdir():
+            try:
+                yield path, path.stat()
+            except FileNotFoundError:
+                continue
+
+    def _opened(self, digest: str) -> BinaryIO:
+        try:
+            return self._path(digest).open("rb")
+        except FileNotFoundError:
+            raise ArtifactUnknown(f"there is no file with the digest {digest}") from None
+        except OSError as error:
+            raise ArtifactDiskFails(f"a file of a lease cannot be read: {error.strerror}") from error
+
+    def _path(self, digest: str) -> Path:
+        if not _SHA256.fullmatch(digest):
+            raise ArtifactUnknown(f"{digest[:80]!r} is no SHA-256 in hex")
+        return self._root / digest
+
+
+class Incoming:
+    """One file while it comes in; it is dropped unless it was finished."""
+
+    def __init__(
+        self, part: Path, descriptor: int, target: Path, digest: str, size: int, give_back: Callable[[int], None]
+    ) -> None:
+        """``give_back``: so many bytes that were reserved are not taken."""
+        self._give_back = give_back
+        self._kept = False
+        self._part = part
+        self._descriptor = descriptor
+        self._target = target
+        self._digest = digest
+        self._size = size
+        self._sum = hashlib.sha256()
+        self.received = 0
+
+    def write(self, data: bytes) -> None:
+        self.received += len(data)
+        if self.received > self._size:
+            raise ArtifactDiffers(f"more than the {self._size} bytes that were announced", digest=self._digest)
+        self._sum.update(data)
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise ArtifactDiskFails(f"a file of a lease cannot be written: {error.strerror}") from error
+
+    def finish(self) -> None:
+        if self.received != self._size or self._sum.hexdigest() != self._digest:
+            raise ArtifactDiffers("the bytes are not those of the digest and size that were said", digest=self._digest)
+        there = self._target.exists()
+        os.rename(self._part, self._target)
+        self._kept = not there
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        self._part.unlink(missing_ok=True)
+        if not self._kept:
+            self._give_back(self._size)
+
+
+# Files of leases, in and out: only for an open lease, only for its worker, only under its fencing number.
+
+
+class NotAnInput(Denied):
+    code = "worker_artifact.not_an_input"
+    hint = "a worker gets the files that its lease names and no others"
+
+
+class GapInUpload(InvalidInput):
+    code = "worker_artifact.gap"
+    hint = "send the parts of a file in order and without gaps"
+
+
+class ReadOnlyLease(Denied):
+    code = "worker_artifact.read_only"
+    hint = "a lease that may only read brings no files back"
+
+
+class Receiving:
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+
+    async def write(self, offset: int, data: bytes) -> None:
+        if offset != self._incoming.received:
+            raise GapInUpload(f"part at {offset} where {self._incoming.received} was next")
+        await asyncio.to_thread(self._incoming.write, data)
+
+
+class ArtifactDesk:
+    """``lease_of`` is the lease as the ledger has it. ``on_reached`` hears of each worker that reaches for its lease's
+    files, and so has the lease."""
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        lease_of: Callable[[str], WorkerLease],
+        on_reached: Callable[[str, WorkerLease], None],
+    ) -> None:
+        self.store = store
+        self._lease_of = lease_of
+        self._on_reached = on_reached
+        # Bytes that leases have brought, so that one cannot fill the disk.
+        self._brought: dict[str, int] = {}
+
+    def _own(self, worker_id: str, lease_id: str, fence: int) -> WorkerLease:
+        lease = self._lease_of(lease_id[:64])
+        if lease.worker_id != worker_id:
+            raise WrongWorker("the lease is another worker's", lease_id=lease.lease_id)
+        if lease.fence != fence:
+            raise StaleFence("that is not the fencing number of the lease", lease_id=lease.lease_id)
+        self._on_reached(worker_id, lease)
+        if not lease.is_open:
+            raise LeaseEnded(f"the lease is {lease.state.value}", lease_id=lease.lease_id)
+        return lease
+
+    async def missing(self, worker_id: str, lease_id: str, fence: int, digests: list[str]) -> list[str]:
+        self._own(worker_id, lease_id, fence)
+        return await asyncio.to_thread(self.store.missing, digests)
+
+    @asynccontextmanager
+    async def receiving(
+        self, worker_id: str, lease_id: str, fence: int, digest: str, size: int
+    ) -> AsyncIterator[Receiving]:
+        """The file is there when this ends without an error."""
+        lease = self._own(worker_id, lease_id, fence)
+        if lease.scope.read_only:
+            raise ReadOnlyLease("the lease may only read", lease_id=lease_id)
+        brought = self._brought.get(lease_id, 0) + size
+        if size > MAX_ARTIFACT_BYTES or brought > MAX_ARTIFACTS_BYTES:
+            raise ArtifactsTooLarge(f"a lease brings at most {MAX_ARTIFACTS_BYTES} bytes back", lease_id=lease_id)
+        self._brought[lease_id] = brought
+        incoming = await asyncio.to_thread(self.store.receive, digest, size)
+        try:
+            yield Receiving(incoming)
+            await asyncio.to_thread(incoming.finish)
+        finally:
+            await asyncio.shield(asyncio.to_thread(incoming.close))
+
+    async def sending(
+        self, worker_id: str, lease_id: str, fence: int, digest: str, offset: int
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        lease = self._own(worker_id, lease_id, fence)
+        if digest not in {one.digest_sha256 for one in lease.inputs}:
+            raise NotAnInput("the file is not an input of the lease", lease_id=lease_id)
+        while data := await asyncio.to_thread(self.store.read, digest, offset):
+            yield offset, data
+            offset += len(data)
+
+    async def require_all(self, lease: WorkerLease, artifacts: tuple[ArtifactRef, ...]) -> None:
+        """A settlement counts only with every file that it names."""
+        if artifacts:
+            missing = await asyncio.to_thread(self.store.missing, [one.digest_sha256 for one in artifacts])
+            if missing:
+                raise ArtifactUnknown(f"{len(missing)} files of the result were not uploaded", lease_id=lease.lease_id)
+
+    async def prune(self, open_leases: list[WorkerLease]) -> int:
+        needed = frozenset(one.digest_sha256 for lease in open_leases for one in lease.inputs)
+        still = {lease.lease_id for lease in open_leases}
+        self._brought = {lease_id: size for lease_id, size in self._brought.items() if lease_id in still}
+        return await asyncio.to_thread(self.store.prune, needed)

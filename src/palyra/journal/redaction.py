@@ -1,0 +1,304 @@
+"""What must not reach the disk, taken out before an event is hashed.
+
+Three things are secret: a ``Secret`` wherever it stands, a known value wherever it occurs in any of its usual
+spellings, and whatever a key that names a secret points to. Afterwards long strings are clipped and the whole payload
+is bounded, so that nobody can fill the disk through the record of a refusal.
+"""
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from palyra.canonical import canonical_json
+from palyra.journal.pattern_set import MIN_KNOWN_CHARS, Needles, spellings_of
+from palyra.limits import MAX_EVENT_PAYLOAD_BYTES, MAX_JOURNAL_STRING_CHARS, MAX_JSON_DEPTH
+from palyra.secret import REDACTED, Secret
+from palyra.store.event import MAX_FIELD_CHARS
+
+# Words that make a key secret wherever they stand in it.
+_SECRET_WORDS = (
+    "password", "passwd", "passphrase", "passcode", "secret", "apikey", "authorization", "privatekey", "signingkey",
+    "accesskey", "encryptionkey", "credential", "cookie", "bearer", "sessionkey", "masterkey",
+)  # fmt: skip
+# Words that make a key secret when they end it: `max_tokens` counts, `access_token` unlocks.
+_SECRET_LAST_WORDS = frozenset(("token", "pass", "pwd", "pin", "otp", "jwt", "auth"))
+# Endings that turn such a key into one about a secret: names, counts and references are what an audit needs.
+_ABOUT = frozenset(
+    ("id", "ids", "name", "names", "count", "ref", "refs", "digest", "type", "kind", "scope",
+     "scopes", "length", "bytes", "at", "ttl", "seconds", "ms")
+)  # fmt: skip
+_sorted = msgspec.json.Encoder(order="sorted")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
+# Keys come from our own code and from agents' arguments; only the former repeat, so the cache is simply emptied.
+_MAX_CACHED_KEYS = 4096
+_MAX_SAFE_INTEGER = 2**53 - 1
+# Of more lists and objects a payload is hardly ever made, unless it holds itself: then the long way finds the end.
+_MAX_PARTS = 65_536
+_CONTAINERS = frozenset((dict, list, tuple))
+# The brackets; an item with its comma, `1,`; a member, `"":1,`.
+_LEAST_BYTES_AROUND, _LEAST_BYTES_OF_ITEM, _LEAST_BYTES_OF_MEMBER = 2, 2, 5
+_TOO_MANY = "[clipped: more values than an entry holds]"
+# What is kept of a clipped string.
+_CLIPPED_HEAD_CHARS = MAX_JOURNAL_STRING_CHARS // 2
+
+
+def names_a_secret(key: str) -> bool:
+    """Whether the value under ``key`` is to be redacted, whatever its case and separators."""
+    spaced = _NOT_ALPHANUMERIC.sub(" ", _CAMEL.sub(" ", key).lower()).strip()
+    squeezed, last_word = spaced.replace(" ", ""), spaced.rpartition(" ")[2]
+    if last_word in _ABOUT and last_word != squeezed:
+        return False
+    return (
+        last_word in _SECRET_LAST_WORDS or squeezed.endswith("token") or any(word in squeezed for word in _SECRET_WORDS)
+    )
+
+
+class Redactor:
+    """Knows the values to take out. Shared by every thread of the process; ``register`` may be called at any time."""
+
+    def __init__(self, known: Iterable[Secret] = ()) -> None:
+        self._lock = threading.Lock()
+        self._values: set[str] = set()
+        self._needles = Needles()
+        self._encoded_needles = Needles()
+        # Short values, taken out only where one is the whole string: with the quotes around it. Replaced whole.
+        self._encoded_short: tuple[str, ...] = ()
+        self._fit_keys: set[str] = set()
+        for secret in known:
+            self.register(secret)
+
+    def register(self, secret: Secret) -> None:
+        value = secret.reveal()
+        with self._lock:
+            if not value or value in self._values:
+                return
+            spellings = spellings_of(value)
+            self._needles.add(spellings)
+            self._encoded_needles.add(_json_text(needle)[1:-1] for needle in spellings)
+            if len(value) < MIN_KNOWN_CHARS:
+                self._encoded_short = (*self._encoded_short, _json_text(value))
+            self._values.add(value)
+
+    def result(self, value: Any) -> Any:
+        """A JSON value for the agent without known values: the same object where there are none in it."""
+        if not self._values or not self._occur_in(msgspec.json.encode(value)):
+            return value
+        return self._without_known(value)
+
+    def text(self, text: str) -> str:
+        """``text`` without known values and without characters that UTF-8 cannot carry; its length is not limited."""
+        text = _carried_by_utf8(text)
+        if text in self._values:
+            return REDACTED
+        return self._needles.replaced(text, REDACTED) if len(self._needles) else text
+
+    def broken_off(self, text: str) -> str:
+        """The same for a text whose end is missing: without what may be the beginning of a known value either."""
+        return self._needles.replaced(_carried_by_utf8(text), REDACTED, broken_off=True)
+
+    def fields(self, actor: str, principal: str, run: str, call: str) -> tuple[str, str, str, str]:
+        """An event's short fields, cleaned and cut to their bound."""
+        together = f"{actor}{principal}{run}{call}"
+        if not self._values and len(together) <= MAX_FIELD_CHARS and together.isascii():
+            return actor, principal, run, call
+        clean = [self.text(field)[:MAX_FIELD_CHARS] for field in (actor, principal, run, call)]
+        return clean[0], clean[1], clean[2], clean[3]
+
+    def payload(self, payload: Mapping[str, Any]) -> bytes:
+        """The canonical bytes to record for ``payload``: redacted, clipped and bounded."""
+        encoded = self._as_it_is(payload)
+        if encoded is None or self._occur_in(encoded):
+            encoded = canonical_json(self._mapping(_without_crowds(payload), 0))
+            if self._occur_in(encoded):
+                # A known value is left where the walk could not see it, such as across the parts of a number list.
+                encoded = canonical_json({"redacted": "a known secret ran across several values"})
+            if len(encoded) > MAX_EVENT_PAYLOAD_BYTES:
+                encoded = _bounded(encoded)
+        return encoded
+
+    def _occur_in(self, encoded: bytes) -> bool:
+        if not self._values:
+            return False
+        text = encoded.decode("utf-8", "replace")
+        return self._encoded_needles.occur_in(text) or any(short in text for short in self._encoded_short)
+
+    def _without_known(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(key)): self._without_known(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._without_known(item) for item in value]
+        if type(value) in (int, float):
+            shown = repr(value)
+            clean = self.text(shown)
+            return value if clean == shown else clean
+        return value
+
+    def _as_it_is(self, payload: Mapping[str, Any]) -> bytes | None:
+        """The canonical bytes of a payload that the walk would not change, else None: nearly every event's case."""
+        if type(payload) is not dict or not self._is_fit(payload):
+            return None
+        try:
+            encoded = _sorted.encode(payload)
+        except UnicodeEncodeError:
+            return None
+        return encoded if len(encoded) <= MAX_EVENT_PAYLOAD_BYTES else None
+
+    def _is_fit(self, values: dict[str, Any]) -> bool:
+        """Whether nothing in it has to be changed before it is written. Too many parts might be too deep."""
+        waiting: list[Any] = [values]
+        for each in waiting:
+            items: Iterable[Any] = each
+            if type(each) is dict:
+                if not self._fit_keys.issuperset(each) and not all(map(self._learn, each)):
+                    return False
+                items = each.values()
+            for value in items:
+                kind = type(value)
+                if kind is str:
+                    if len(value) > MAX_JOURNAL_STRING_CHARS:
+                        return False
+                elif kind is int:
+                    if not -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER:
+                        return False
+                elif kind is dict or kind is list or kind is tuple:
+                    if value:
+                        waiting.append(value)
+                elif value is not None and kind is not bool:
+                    return False
+            if len(waiting) > _MAX_PARTS:
+                return False
+        return len(waiting) <= MAX_JSON_DEPTH or _depth_of(values) <= MAX_JSON_DEPTH
+
+    def _learn(self, key: object) -> bool:
+        """Whether this key stands as it is and says nothing secret, remembered for the next time."""
+        if type(key) is not str or not key.isascii() or len(key) > MAX_JOURNAL_STRING_CHARS or names_a_secret(key):
+            return False
+        if len(self._fit_keys) >= _MAX_CACHED_KEYS:
+            self._fit_keys = set()
+        self._fit_keys.add(key)
+        return True
+
+    def _value(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return _clipped(self.text(value))
+        if value is None or kind is bool:
+            return value
+        if kind is int or kind is float:
+            return self._number(value)
+        if isinstance(value, Secret):
+            return REDACTED
+        if depth > MAX_JSON_DEPTH:
+            return "[too deep]"
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._value(item, depth + 1) for item in value]
+        return self._foreign(value, depth)
+
+    def _mapping(self, mapping: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        clean: dict[str, Any] = {}
+        for key, value in mapping.items():
+            name = key if type(key) is str else str(key)
+            if names_a_secret(name):
+                clean[_clipped(self.text(name))] = value if value is None else REDACTED
+            else:
+                clean[_clipped(self.text(name))] = self._value(value, depth + 1)
+        return clean
+
+    def _number(self, value: int | float) -> Any:
+        shown = repr(value)
+        if len(self._needles):
+            clean = self.text(shown)
+            if clean != shown:
+                return clean
+        # Also a float: beyond this it is spelled as an integer, and read back as one that has no canonical form.
+        return value if -_MAX_SAFE_INTEGER <= value <= _MAX_SAFE_INTEGER else _clipped(shown)
+
+    def _foreign(self, value: Any, depth: int) -> Any:
+        """Recording never fails because a value is of an unexpected type: the type's name stands for it."""
+        if isinstance(value, str):
+            return _clipped(self.text(str.__str__(value)))
+        if isinstance(value, int):
+            return self._number(int(value))
+        if isinstance(value, msgspec.Struct):
+            return self._mapping(msgspec.structs.asdict(value), depth)
+        try:
+            plain = value.value if isinstance(value, Enum) else msgspec.to_builtins(value)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            return f"[{type(value).__name__}]"
+        return f"[{type(value).__name__}]" if type(plain) is type(value) else self._value(plain, depth + 1)
+
+
+def _depth_of(values: Any) -> int:
+    """How many levels there are below this one, of a value that is known to be finite."""
+    levels, level = -1, [values]
+    while level:
+        levels += 1
+        if levels > MAX_JSON_DEPTH:
+            break
+        level = [
+            item
+            for each in level
+            for item in (each.values() if type(each) is dict else each)
+            if type(item) in (dict, list, tuple)
+        ]
+    return levels
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= MAX_JOURNAL_STRING_CHARS:
+        return text
+    digest = sha256(text.encode()).hexdigest()
+    return f"{text[:_CLIPPED_HEAD_CHARS]}[clipped: {len(text)} characters, sha256 {digest}]"
+
+
+def _without_crowds(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the parts that could not be kept however short each value in them became: looking through half a
+    million values for secrets takes a second, and none of them would be recorded."""
+    crowds = [key for key, part in payload.items() if _is_crowd(part)]
+    return {**payload, **dict.fromkeys(crowds, _TOO_MANY)} if crowds else payload
+
+
+def _is_crowd(part: Any) -> bool:
+    if type(part) not in _CONTAINERS:
+        return False
+    least, waiting = 0, [part]
+    for each in waiting:
+        one = _LEAST_BYTES_OF_MEMBER if type(each) is dict else _LEAST_BYTES_OF_ITEM
+        least += _LEAST_BYTES_AROUND + len(each) * one
+        if least > MAX_EVENT_PAYLOAD_BYTES:
+            return True
+        items = each.values() if type(each) is dict else each
+        waiting += [item for item in items if type(item) in _CONTAINERS]
+    return False
+
+
+def _bounded(encoded: bytes) -> bytes:
+    """Replaces the largest parts by their size and digest until the rest fits."""
+    parts: dict[str, Any] = msgspec.json.decode(encoded)
+    sizes = sorted(((len(canonical_json(part)), key) for key, part in parts.items()), reverse=True)
+    excess = len(encoded) - MAX_EVENT_PAYLOAD_BYTES
+    for size, key in sizes:
+        stand_in = {"clipped_bytes": size, "sha256": sha256(canonical_json(parts[key])).hexdigest()}
+        excess -= size - len(canonical_json(stand_in))
+        parts[key] = stand_in
+        if excess <= 0:
+            return canonical_json(parts)
+    return canonical_json({"clipped_bytes": len(encoded), "sha256": sha256(encoded).hexdigest()})
+
+
+def _carried_by_utf8(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _json_text(text: str) -> str:
+    return msgspec.json.encode(text).decode()

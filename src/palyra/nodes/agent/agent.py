@@ -1,0 +1,341 @@
+"""Drives the host's machine: tells it what happens on the network, at the device and on the clock, and does what it
+says, in order."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from palyra.clock import MS_PER_SECOND, Clock
+from palyra.devicelink.agent.device_folder import DeviceFileBad, DeviceRecord, NotPaired
+from palyra.devicelink.agent.identity import certificate_request, held_certificate, new_key, require_own
+from palyra.errors import PalyraError
+from palyra.nodes import limits
+from palyra.nodes.agent import offered
+from palyra.nodes.agent.capabilities import Performer, Person
+from palyra.nodes.agent.link import GrpcLink, LinkLost
+from palyra.nodes.agent.messages import (
+    Acknowledged,
+    AskPerson,
+    AuthoritiesChanged,
+    Begin,
+    Cancelled,
+    CloseLink,
+    Command,
+    Dismissed,
+    Dispatch,
+    Dispatched,
+    End,
+    ForgetNote,
+    Heard,
+    LinkCredentials,
+    LossKind,
+    Now,
+    Offer,
+    OpenLink,
+    Outcome,
+    Registration,
+    Report,
+    RequestRenewal,
+    RetireLink,
+    Say,
+    SendAccepted,
+    SendHeartbeat,
+    SendLeaving,
+    SendMediation,
+    ShowState,
+    Stop,
+    StopAsking,
+    WriteNote,
+)
+from palyra.nodes.agent.note_folder import DeviceFolder
+from palyra.nodes.agent.request_state import HostMachine
+
+_log = logging.getLogger(__name__)
+Happened = Callable[[HostMachine, Now], list[Command]]
+
+
+class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
+    platform: str
+    software_version: str
+
+
+class HostDriver:
+    """One life of a node host, on a folder that it holds the lock of."""
+
+    def __init__(
+        self,
+        folder: DeviceFolder,
+        record: DeviceRecord,
+        *,
+        offers: Mapping[str, Offer],
+        performer: Performer,
+        person: Person,
+        facts: HostFacts,
+        clock: Clock,
+        draw: Callable[[], float],
+    ) -> None:
+        if not record.paired:
+            raise NotPaired("this device is not paired")
+        self._folder = folder
+        self._record = record
+        self._offers = dict(offers)
+        self._performer = performer
+        self._person = person
+        self._facts = facts
+        self._clock = clock
+        held = held_certificate(record.certificate_pem, record.generation)
+        self._machine = HostMachine(held, self._offers, folder.notes(), draw=draw)
+        # Our own tasks put in at most one each. What the daemon says waits for room: then it is not read from the line.
+        self._happened: asyncio.Queue[Happened] = asyncio.Queue()
+        self._room = asyncio.Semaphore(limits.MAX_UNHEARD)
+        self._links: dict[int, GrpcLink] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._max_result_bytes = limits.MAX_RESULT_BYTES
+        self._ended: End | None = None
+
+    async def run(self) -> End:
+        """Until the host is told to stop, or cannot go on."""
+        self._changing = asyncio.Lock()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                await self._do(self._machine.begin(self._now()))
+                while self._ended is None:
+                    await self._do(await self._next())
+                await self._finish()
+        except* PalyraError as failed:
+            raise _first(failed) from None
+        return self._ended
+
+    async def _finish(self) -> None:
+        """A farewell that was just said may still be heard; everything else is over."""
+        for name, task in self._tasks.items():
+            if not name.startswith("link "):
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=limits.FAREWELL_SECONDS)
+        for task in self._tasks.values():
+            task.cancel()
+
+    def stop(self, reason: str) -> None:
+        self._tell(lambda machine, _: machine.stop(reason))
+
+    async def _next(self) -> list[Command]:
+        now = self._now()
+        wake = self._machine.next_wake_ms(now)
+        wait = None if wake is None else max(0, wake - now.mono_ms) / MS_PER_SECOND
+        try:
+            async with asyncio.timeout(wait):
+                happened = await self._happened.get()
+        except TimeoutError:
+            return self._machine.tick(self._now())
+        return happened(self._machine, self._now())
+
+    def _now(self) -> Now:
+        return Now(wall_ms=self._clock.now_ms(), mono_ms=int(self._clock.monotonic() * MS_PER_SECOND))
+
+    def _tell(self, happened: Happened) -> None:
+        self._happened.put_nowait(happened)
+
+    async def _do(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case WriteNote(note):
+                    await asyncio.to_thread(self._folder.write_note, note)
+                case ForgetNote(request_id):
+                    await asyncio.to_thread(self._folder.forget_note, request_id)
+                case OpenLink(link, open_ids):
+                    self._spawn(f"link {link}", self._live(link, open_ids))
+                case CloseLink(link):
+                    self._cancel(f"link {link}")
+                case RetireLink(link):
+                    self._spawn(f"retire {link}", self._retire(link))
+                case RequestRenewal(link):
+                    self._spawn("renewal", self._renew(link))
+                case Begin(dispatch, timeout_ms):
+                    self._spawn(f"work {dispatch.request_id}", self._work(dispatch, timeout_ms))
+                case AskPerson(dispatch, _):
+                    self._spawn(f"ask {dispatch.request_id}", self._ask(dispatch))
+                case Stop(request_id):
+                    self._cancel(f"work {request_id}")
+                case StopAsking(request_id):
+                    self._cancel(f"ask {request_id}")
+                case Report(request_id, outcome):
+                    self._spawn(f"report {request_id}", self._report(request_id, outcome))
+                case ShowState(state):
+                    await asyncio.to_thread(self._folder.write_status, self._status(state))
+                case Say(text):
+                    self._person.tell(text)
+                case End():
+                    self._ended = command
+                case _:
+                    self._send(command)
+
+    def _send(self, command: Command) -> None:
+        link = self._links.get(self._machine.link or 0)
+        match command:
+            case SendHeartbeat(number, running) if number in self._links:
+                self._links[number].heartbeat(running)
+            case SendLeaving(number, reason) if number in self._links:
+                self._links[number].leaving(reason)
+                self._links[number].say_no_more()
+            case SendAccepted(request_id) if link is not None:
+                link.accepted(request_id)
+            case SendMediation(request_id) if link is not None:
+                link.mediation(request_id)
+
+    def _spawn(self, name: str, work: "asyncio._CoroutineLike[None]") -> None:
+        task = self._group.create_task(work, name=name)
+        self._tasks[name] = task
+        task.add_done_callback(lambda done: self._tasks.pop(name) if self._tasks.get(name) is done else None)
+
+    def _cancel(self, name: str) -> None:
+        if (task := self._tasks.get(name)) is not None:
+            task.cancel()
+
+    async def _live(self, number: int, open_ids: tuple[str, ...]) -> None:
+        record = self._record
+        if record.key_pem is None:
+            raise NotPaired("this device is not paired")
+        credentials = LinkCredentials(
+            key_pem=record.key_pem, certificate_pem=record.certificate_pem, ca_bundle_pem=record.ca_bundle_pem
+        )
+        link = GrpcLink(record.servers[number % len(record.servers)], credentials)
+        told = Registration(
+            device_id=record.device_id,
+            display_name=record.device_name,
+            platform=self._facts.platform,
+            software_version=self._facts.software_version,
+            offers=tuple(self._offers.values()),
+            open_request_ids=open_ids,
+        )
+        try:
+            welcome, bundle = await link.register(told)
+            await self._trust(bundle)
+            if welcome.max_result_bytes:
+                self._max_result_bytes = welcome.max_result_bytes
+            self._links[number] = link
+            await link.stream(
+                lambda: self._tell(lambda machine, now: machine.opened(number, welcome, now)),
+                lambda heard: self._hear(number, heard),
+            )
+        except LinkLost as lost:
+            kind, why = lost.kind, lost.why
+            self._tell(lambda machine, now: machine.lost(number, kind, why, now))
+        finally:
+            self._links.pop(number, None)
+            with contextlib.suppress(asyncio.CancelledError):
+                await link.close()
+
+    async def _hear(self, number: int, heard: Heard) -> None:
+        """A daemon that talks faster than this device acts fills its own line, and no memory here."""
+        if isinstance(heard, AuthoritiesChanged):
+            await self._trust(heard.ca_bundle_pem)
+        meaning = _meaning(number, heard)
+        await self._room.acquire()
+
+        def happened(machine: HostMachine, now: Now) -> list[Command]:
+            self._room.release()
+            return meaning(machine, now)
+
+        self._tell(happened)
+
+    async def _retire(self, number: int) -> None:
+        """What the daemon sent before it knew of the new link still arrives on the old one."""
+        if (link := self._links.get(number)) is not None:
+            link.say_no_more()
+        task = self._tasks.get(f"link {number}")
+        if task is not None:
+            await asyncio.wait([task], timeout=limits.RETIRE_SECONDS)
+            task.cancel()
+
+    async def _renew(self, number: int) -> None:
+        link = self._links.get(number)
+        try:
+            if link is None:
+                raise LinkLost(LossKind.UNREACHABLE, "the link is gone")
+            key = self._record.pending_key_pem
+            if key is None:
+                # On disk before it is sent: an answer that gets lost is asked for again with the same key.
+                key = new_key()
+                await self._change(pending_key_pem=key)
+            answer = await link.renew(certificate_request(key), self._record.generation)
+            require_own(answer.certificate_pem, key)
+            held = held_certificate(answer.certificate_pem, answer.generation)
+            await self._change(
+                key_pem=key,
+                pending_key_pem=None,
+                certificate_pem=answer.certificate_pem,
+                ca_bundle_pem=answer.ca_bundle_pem or self._record.ca_bundle_pem,
+                generation=answer.generation,
+            )
+        except LinkLost as lost:
+            why = lost.why
+            self._tell(lambda machine, now: machine.renewal_failed(why, now))
+        except DeviceFileBad as error:
+            said = error.message
+            self._tell(lambda machine, now: machine.renewal_failed(said, now))
+        else:
+            self._tell(lambda machine, now: machine.renewed(held, now))
+
+    async def _work(self, dispatch: Dispatch, timeout_ms: int) -> None:
+        most = offered.most_of(dispatch, self._max_result_bytes)
+        outcome = await self._performer.perform(dispatch, timeout_ms=timeout_ms, max_result_bytes=most)
+        self._tell(lambda machine, now: machine.worked(dispatch.request_id, outcome, now))
+
+    async def _ask(self, dispatch: Dispatch) -> None:
+        allowed = await self._person.allows(*offered.question(dispatch))
+        self._tell(lambda machine, now: machine.answered(dispatch.request_id, allowed, now))
+
+    async def _report(self, request_id: str, outcome: Outcome) -> None:
+        link = self._links.get(self._machine.link or 0)
+        try:
+            if link is None:
+                raise LinkLost(LossKind.UNREACHABLE, "the link is gone")
+            await link.report(request_id, outcome)
+        except LinkLost as lost:
+            if lost.final:
+                why = lost.why
+                self._tell(lambda machine, now: machine.report_refused(request_id, why, now))
+            else:
+                self._tell(lambda machine, now: machine.report_unsent(request_id, now))
+        else:
+            self._tell(lambda machine, now: machine.reported(request_id, now))
+
+    async def _trust(self, bundle: str) -> None:
+        """The daemon, whom we know, says which authorities are in force."""
+        if bundle and bundle != self._record.ca_bundle_pem:
+            await self._change(ca_bundle_pem=bundle)
+
+    async def _change(self, **fields: Any) -> None:
+        """One change at a time, each on disk before it is used."""
+        async with self._changing:
+            changed = msgspec.structs.replace(self._record, **fields)
+            await asyncio.to_thread(self._folder.save, changed)
+            self._record = changed
+
+    def _status(self, state: str) -> dict[str, object]:
+        return {"state": state, "since_ms": self._clock.now_ms(), "device_id": self._record.device_id}
+
+
+def _meaning(number: int, heard: Heard) -> Happened:
+    match heard:
+        case Acknowledged():
+            return lambda machine, now: machine.acknowledged(number, now)
+        case Dispatched(dispatch):
+            return lambda machine, now: machine.dispatched(number, dispatch, now)
+        case Cancelled(request_id):
+            return lambda machine, now: machine.cancelled(number, request_id, now)
+        case AuthoritiesChanged(_, renew_now):
+            return lambda machine, now: machine.told_of_authorities(number, renew_now, now)
+        case Dismissed(code):
+            return lambda machine, now: machine.dismissed(code, now)
+
+
+def _first(failed: "ExceptionGroup[PalyraError]") -> PalyraError:
+    error = failed.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error

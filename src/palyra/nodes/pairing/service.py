@@ -1,0 +1,337 @@
+"""What devices do at the bootstrap listener: begin, finish, wait. No device is trusted before it proved a code.
+
+An attempt lives in memory, for a minute; everything that matters is in the state before the device hears of it. A
+daemon that is killed at any point leaves a device that begins again with the same code and key and finds its own
+request.
+"""
+
+import asyncio
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from palyra.clock import MS_PER_SECOND, Clock
+from palyra.devicelink.limits import MAX_PAIRING_SESSIONS, PAIRING_LOOK_SECONDS, PAIRING_SESSION_SECONDS
+from palyra.devicelink.pairing.code import SALT_BYTES, PairingMethod, ServerAddress, new_code, stretch
+from palyra.devicelink.pairing.messages import VERSION, Answer, Begin, Finish, Finished, Hello, Wait
+from palyra.devicelink.pairing.proof import Bound, DaemonExchange, DaemonProof, DeviceAnswer, WrongProof, collect_digest
+from palyra.errors import PalyraError
+from palyra.identity.device import DeviceId, DeviceKind
+from palyra.nodes.domain.rate_limits import GuessThrottle, TooManyAttempts
+from palyra.nodes.domain.records import DevicePairingCodeRecord, DevicePairingRequestRecord, PairingEvent, PairingState
+from palyra.nodes.pairing import rules
+from palyra.nodes.pairing.rules import CodeUsed, SessionGone, UnknownPairing
+from palyra.nodes.store.port import NodeState
+from palyra.secret import Secret
+
+_SESSION_BYTES = 16
+
+
+class Issued(Protocol):
+    @property
+    def certificate_pem(self) -> bytes: ...
+
+    @property
+    def ca_bundle_pem(self) -> bytes: ...
+
+    @property
+    def generation(self) -> int: ...
+
+
+class Issuer(Protocol):
+    """The first certificate of a device; the same key again gets the same answer."""
+
+    async def issue(self, kind: DeviceKind, device_id: DeviceId, csr_der: bytes, *, actor: str) -> Issued: ...
+
+
+class Served(NamedTuple):
+    """What the listener shows of itself: its authority, and the hashes of the certificates it served lately."""
+
+    ca_der: bytes
+    ca_hash: str
+    leaf_hashes: Sequence[str]
+
+
+class _Session(NamedTuple):
+    proof: DaemonProof
+    code: DevicePairingCodeRecord
+    served: Served
+    ends: float
+
+
+class Bell:
+    """Wakes whoever waits for a decision. A hint: the state is the truth."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return
+
+
+class PairingDoor:
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        issuer: Issuer,
+        read_key: Callable[[bytes], str],
+        served: Callable[[], Served],
+        node_port: Callable[[], int],
+        clock: Clock,
+        bell: Bell,
+        refused: Callable[[str, str], None] = lambda code, address: None,
+    ) -> None:
+        """``read_key`` is the fingerprint of the key in a CSR; it refuses a CSR that asks for more than a certificate.
+        ``refused`` is told of every refusal, by its code and the address it went to."""
+        self._state = state
+        self._issuer = issuer
+        self._read_key = read_key
+        self._served = served
+        self._node_port = node_port
+        self._clock = clock
+        self._bell = bell
+        self._refused = refused
+        self._throttle = GuessThrottle()
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+
+    async def begin(self, begin: Begin, address: str) -> Hello:
+        now = self._clock.monotonic()
+        try:
+            self._throttle.admit(address, now)
+            code = self._state.read(lambda unit: rules.find_code(unit, begin.nameplate, begin.kind))
+        except PalyraError as error:
+            if not isinstance(error, TooManyAttempts):
+                self._throttle.failed(address, now)
+            self._refused(error.code, address)
+            raise
+        served = self._served()
+        proof = DaemonProof(DaemonExchange(code.stretched))
+        # Some milliseconds of computing: not on the event loop.
+        message = await asyncio.to_thread(proof.hello)
+        session = secrets.token_urlsafe(_SESSION_BYTES)
+        self._drop_old(now)
+        self._sessions[session] = _Session(proof, code, served, now + PAIRING_SESSION_SECONDS)
+        return Hello(
+            version=VERSION,
+            session=session,
+            method=code.method,
+            salt=code.stretched.salt,
+            message=message,
+            ca_der=served.ca_der,
+        )
+
+    async def finish(self, finish: Finish, address: str) -> Finished:
+        now = self._clock.monotonic()
+        self._throttle.require_few_failures(address, now)
+        # Taken out before anything is awaited: an attempt is concluded once, however often and fast it is asked.
+        session = self._sessions.pop(finish.session, None)
+        if session is None or now >= session.ends:
+            raise SessionGone("this attempt is over, or never began")
+        facts = rules.checked_facts(finish.facts)
+        fingerprint = await asyncio.to_thread(self._read_key, finish.csr_der)
+        code, served = session.code, session.served
+        bound = Bound(
+            method=code.method,
+            kind=code.kind,
+            nameplate=code.nameplate,
+            salt=code.stretched.salt,
+            ca_hash=served.ca_hash,
+            # A certificate that this daemon never served was somebody else's: then nothing can confirm.
+            leaf_hash=finish.leaf_hash if finish.leaf_hash in served.leaf_hashes else "",
+            csr_der=finish.csr_der,
+            facts=facts,
+        )
+        answer = DeviceAnswer(message=finish.message, confirmation=finish.confirmation)
+        try:
+            confirmation, proved = await asyncio.to_thread(session.proof.conclude, answer, bound)
+        except WrongProof as error:
+            self._throttle.failed(address, now)
+            self._refused(error.code, address)
+            await self._state.transact(lambda unit: rules.note_wrong_guess(unit, code.id, address))
+            raise
+        pairing = await self._state.transact(
+            lambda unit: rules.claim(
+                unit,
+                code.id,
+                facts=facts,
+                csr_der=finish.csr_der,
+                key_fingerprint=fingerprint,
+                proved=proved,
+                address=address,
+            )
+        )
+        if pairing is None:
+            self._refused(CodeUsed.code, address)
+            raise CodeUsed("another device used this code")
+        return Finished(confirmation=confirmation, pairing_id=pairing.id, device_id=pairing.device_id)
+
+    async def wait(self, wait: Wait, address: str) -> Answer:
+        """The decision, once there is one or the time is up. What ended stays answered while it is on record."""
+        deadline = self._clock.monotonic() + wait.wait_ms / MS_PER_SECOND
+        while True:
+            pairing = await self._look(wait, address)
+            # An approval is no use before there is somewhere to go with the certificate.
+            approved = pairing.state in (PairingState.APPROVED, PairingState.COMPLETED)
+            if pairing.state is not PairingState.PENDING_APPROVAL and (self._node_port() or not approved):
+                return await self._answer(pairing)
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return Answer(state=PairingState.PENDING_APPROVAL.value, device_id=pairing.device_id)
+            await self._bell.wait(min(left, PAIRING_LOOK_SECONDS))
+
+    async def _look(self, wait: Wait, address: str) -> DevicePairingRequestRecord:
+        if self._state.read(rules.any_due):
+            await self._state.transact(rules.expire_due)
+        pairing = self._state.read(lambda unit: unit.pairings.get(wait.pairing_id))
+        # One answer for a request that is not there and for one that is somebody else's.
+        expected = pairing.collect_sha256 if pairing is not None else b""
+        if not hmac.compare_digest(expected, collect_digest(wait.collect)) or pairing is None:
+            self._throttle.failed(address, self._clock.monotonic())
+            self._refused(UnknownPairing.code, address)
+            raise UnknownPairing("there is no such request")
+        return pairing
+
+    async def _answer(self, pairing: DevicePairingRequestRecord) -> Answer:
+        if pairing.state not in (PairingState.APPROVED, PairingState.COMPLETED):
+            return Answer(state=pairing.state.value, device_id=pairing.device_id, reason=pairing.reason)
+        issued = await self._issuer.issue(
+            pairing.kind, DeviceId.parse(pairing.device_id), pairing.csr_der, actor=pairing.decided_by
+        )
+        done = await self._state.transact(lambda unit: rules.complete_pairing(unit, pairing.id))
+        return Answer(
+            state=done.state.value,
+            device_id=done.device_id,
+            certificate_pem=issued.certificate_pem,
+            ca_bundle_pem=issued.ca_bundle_pem,
+            generation=issued.generation,
+            node_port=self._node_port(),
+        )
+
+    def _drop_old(self, now: float) -> None:
+        for session, attempt in list(self._sessions.items()):
+            if now >= attempt.ends or len(self._sessions) >= MAX_PAIRING_SESSIONS:
+                del self._sessions[session]
+            else:
+                break
+
+
+# What a person does about pairing: makes codes, sees what waits, says yes or no. The command line, the API and the
+# console all come here.
+
+
+class Doorstep(NamedTuple):
+    """Where devices come to pair, the best address first, and the hash of the authority they will see there."""
+
+    addresses: tuple[ServerAddress, ...]
+    ca_hash: str
+
+
+class Doorkeeper(Protocol):
+    async def open(self) -> Doorstep:
+        """Listens for devices from now on, if it did not. Raises NotListening where that cannot be."""
+
+
+class NewCode(NamedTuple):
+    """A code as it is shown, once."""
+
+    record: DevicePairingCodeRecord
+    text: Secret
+    addresses: tuple[ServerAddress, ...]
+    ca_hash: str
+
+
+class PairingDesk:
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        doorkeeper: Doorkeeper,
+        random: Callable[[int], bytes],
+        bell: Bell,
+        learn: Callable[[Secret], None],
+        ttl_seconds: int,
+    ) -> None:
+        """``learn`` makes a code known to the redactor before anything could write it down."""
+        self._state = state
+        self._doorkeeper = doorkeeper
+        self._random = random
+        self._bell = bell
+        self._learn = learn
+        self._ttl_seconds = ttl_seconds
+
+    async def make_code(
+        self, method: PairingMethod, kind: DeviceKind, *, actor: str, ttl_seconds: int | None = None
+    ) -> NewCode:
+        ttl = rules.checked_ttl(self._ttl_seconds if ttl_seconds is None else ttl_seconds)
+        doorstep = await self._doorkeeper.open()
+        code = new_code(method, "", self._random, kind=kind, addresses=doorstep.addresses, ca_hash=doorstep.ca_hash)
+        self._learn(code.secret)
+        stretched = await asyncio.to_thread(stretch, code.secret, self._random(SALT_BYTES))
+        record = await self._state.transact(
+            lambda unit: rules.add_code(
+                unit,
+                method=method,
+                kind=kind,
+                stretched=stretched,
+                ttl_seconds=ttl,
+                actor=actor,
+                random=self._random,
+            )
+        )
+        text = msgspec.structs.replace(code, nameplate=record.nameplate).text()
+        self._learn(text)
+        return NewCode(record, text, doorstep.addresses, doorstep.ca_hash)
+
+    async def codes(self) -> Sequence[DevicePairingCodeRecord]:
+        """Those in force."""
+        return self._state.read(lambda unit: [code for code in unit.codes.list() if code.in_force(unit.now_ms)])
+
+    async def withdraw_code(self, code_id: str, *, actor: str) -> DevicePairingCodeRecord:
+        return await self._state.transact(lambda unit: rules.withdraw_code(unit, code_id, actor=actor))
+
+    async def pairings(self, state: PairingState | None = None) -> Sequence[DevicePairingRequestRecord]:
+        """The newest first."""
+        if self._state.read(rules.any_due):
+            await self._state.transact(rules.expire_due)
+        found = self._state.read(lambda unit: unit.pairings.list())
+        return [pairing for pairing in reversed(found) if state is None or pairing.state is state]
+
+    async def pairing(self, pairing_id: str) -> DevicePairingRequestRecord:
+        if self._state.read(rules.any_due):
+            await self._state.transact(rules.expire_due)
+        return self._state.read(lambda unit: rules.known_pairing(unit, pairing_id))
+
+    async def approve(
+        self, pairing_id: str, *, actor: str, comparison_code: str | None = None, reason: str = ""
+    ) -> DevicePairingRequestRecord:
+        """The device gets its certificate when it next asks."""
+        return await self._decide(
+            pairing_id, PairingEvent.APPROVE, actor=actor, comparison_code=comparison_code, reason=reason
+        )
+
+    async def reject(self, pairing_id: str, *, actor: str, reason: str = "") -> DevicePairingRequestRecord:
+        return await self._decide(pairing_id, PairingEvent.REJECT, actor=actor, comparison_code=None, reason=reason)
+
+    async def _decide(
+        self, pairing_id: str, event: PairingEvent, *, actor: str, comparison_code: str | None, reason: str
+    ) -> DevicePairingRequestRecord:
+        decided = await self._state.transact(
+            lambda unit: rules.decide_pairing(
+                unit, pairing_id, event, actor=actor, comparison_code=comparison_code, reason=reason
+            )
+        )
+        self._bell.ring()
+        return decided

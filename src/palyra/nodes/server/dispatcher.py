@@ -1,0 +1,369 @@
+"""Requests on their way to devices and back: first on disk, then on the line; first on disk, then to who waits.
+
+A request is given to a device at least once and its result taken at most once. What was sent and may not have arrived
+is sent again when the device is back and does not name it; devices do nothing twice that has the same id.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from palyra.clock import MS_PER_SECOND, Clock
+from palyra.devicelink.server import connections
+from palyra.devicelink.server.connections import Connected, NodeRegistry
+from palyra.errors import PalyraError
+from palyra.identity.device import DeviceId
+from palyra.nodes.domain import requests
+from palyra.nodes.domain.capability import CapabilityWithheld
+from palyra.nodes.domain.records import CapabilityRequestRecord, DeviceCapabilityView, RequestId, RequestState
+from palyra.nodes.domain.requests import Result
+from palyra.nodes.server import request_changes
+from palyra.nodes.server.request_changes import Settled
+from palyra.nodes.store.port import NodeState
+
+# What the daemon says to a device, as values: the adapters give them the form they travel in.
+
+
+class Dispatch(msgspec.Struct, frozen=True):
+    request_id: str
+    capability: str
+    input_json: bytes
+    # How long the device may take from now on.
+    timeout_ms: int
+    max_result_bytes: int
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    request_id: str
+    reason: str
+
+
+class CertificateNews(msgspec.Struct, frozen=True):
+    """The authorities changed; a renewal brings a certificate of the new one."""
+
+    ca_bundle_pem: bytes
+    renew_now: bool
+
+
+class Goodbye(msgspec.Struct, frozen=True):
+    code: str
+    message: str
+
+
+Command = Dispatch | Cancel | CertificateNews | Goodbye
+
+
+log = logging.getLogger("palyra.nodes")
+# How often deadlines that nobody here waits for, and silence, are looked at.
+TEND_SECONDS = 1.0
+# How long an end that is already on disk may take to be told to who waits for it.
+ENDING_SECONDS = 5.0
+
+
+class Line(Protocol):
+    """One stream's way down to its device. Neither call waits."""
+
+    def send(self, command: Command) -> None: ...
+
+    def end(self, code: str, message: str) -> None:
+        """Says goodbye and closes."""
+
+    def cut(self, code: str) -> None:
+        """Closes at once, for a device that may not be here."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """``input_json`` is canonical; its digest is what was decided on."""
+
+    device_id: DeviceId
+    capability: DeviceCapabilityView
+    input_json: bytes
+    input_digest: str
+    timeout_ms: int
+    principal: str
+    call_id: str = ""
+
+
+class _Open(msgspec.Struct, eq=False):
+    connected: Connected
+    line: Line
+    # What was given to the device on this line: never the same twice.
+    given: set[str]
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        registry: NodeRegistry,
+        clock: Clock,
+        instance: str,
+        max_result_bytes: int,
+        heartbeat_timeout: float,
+        on_ended: Callable[[str], None] = lambda _state: None,
+    ) -> None:
+        """``on_ended`` is told the state that each request ended in, for a counter."""
+        self._state = state
+        self._on_ended = on_ended
+        self._registry = registry
+        self._clock = clock
+        self._instance = instance
+        self.max_result_bytes = max_result_bytes
+        self._heartbeat_timeout = heartbeat_timeout
+        self._lines: dict[DeviceId, _Open] = {}
+        self._waiting: dict[str, asyncio.Future[bytes]] = {}
+        # Requests that a device is to be given again with its next line.
+        self._returning: dict[DeviceId, tuple[str, ...]] = {}
+        self._gone: set[DeviceId] = set()
+        # Devices that may have open requests; None before the state was first read. Devices whose request is on its
+        # way to the disk, one entry for each.
+        self._asked: set[DeviceId] | None = None
+        self._entering: list[DeviceId] = []
+        self._wake = asyncio.Event()
+
+    async def invoke(self, ask: Ask) -> bytes:
+        """The output of the device, as JSON. Raises how else the request ended; cancelling it cancels the request."""
+        now = self._clock.now_ms()
+        request = CapabilityRequestRecord(
+            id=str(RequestId.new()),
+            device_id=ask.device_id,
+            capability=ask.capability.name,
+            state=RequestState.QUEUED,
+            principal=ask.principal,
+            call_id=ask.call_id,
+            input_digest=ask.input_digest,
+            idempotent=ask.capability.idempotent,
+            created_ms=now,
+            deadline_ms=now + ask.timeout_ms,
+            instance_id=self._instance,
+            input_json=ask.input_json.decode(),
+        )
+        outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[request.id] = outcome
+        try:
+            connected = ask.device_id in self._lines
+            entered = await self._enter(request, connected)
+            if connected:
+                self._give(entered)
+            elif ask.device_id in self._lines:
+                # It came while the request was being written.
+                await self._give_waiting(ask.device_id)
+            left = (request.deadline_ms - self._clock.now_ms()) / MS_PER_SECOND
+            try:
+                async with asyncio.timeout(left):
+                    # Shielded: a time that is up must not cancel what the end, if it still comes, is told to.
+                    return await asyncio.shield(outcome)
+            except TimeoutError:
+                settled = await self._state.transact(lambda unit: request_changes.time_out(unit, request.id))
+                return await self._late(settled, outcome)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._cancel(request.id))
+            raise
+        finally:
+            self._waiting.pop(request.id, None)
+            if outcome.done() and not outcome.cancelled():
+                outcome.exception()
+
+    async def _enter(self, request: CapabilityRequestRecord, connected: bool) -> CapabilityRequestRecord:
+        device_id = DeviceId(request.device_id)
+        self._entering.append(device_id)
+        try:
+            return await self._state.transact(lambda unit: request_changes.enter(unit, request, connected=connected))
+        finally:
+            self._entering.remove(device_id)
+            if self._asked is not None:
+                self._asked.add(device_id)
+
+    async def _late(self, settled: Settled, outcome: "asyncio.Future[bytes]") -> bytes:
+        if settled.error is not None:
+            self._count(settled)
+            self._tell_cancelled(settled, "the deadline passed")
+            raise settled.error
+        # Its end was on its way to the disk when the time was up: that end counts.
+        try:
+            async with asyncio.timeout(ENDING_SECONDS):
+                return await asyncio.shield(outcome)
+        except TimeoutError:
+            raise requests.RequestTimedOut("the request ended elsewhere") from None
+
+    async def _cancel(self, request_id: str) -> None:
+        settled = await self._state.transact(lambda unit: request_changes.cancel(unit, request_id))
+        if settled.error is not None:
+            self._count(settled)
+        self._tell_cancelled(settled, "the call was stopped")
+
+    def _tell_cancelled(self, settled: Settled, reason: str) -> None:
+        request = settled.request
+        if settled.error is None or request is None or request.dispatched_ms is None:
+            return
+        opened = self._lines.get(DeviceId(request.device_id))
+        if opened is not None:
+            opened.given.discard(request.id)
+            opened.line.send(Cancel(request.id, reason))
+
+    async def result(self, device_id: DeviceId, request_id: str, result: Result) -> None:
+        """Raises the refusal of a result that does not count; then nobody here hears of it."""
+        # Shielded: a device whose connection breaks now has still handed it in, and the caller must hear of it.
+        await asyncio.shield(self._settle(device_id, request_id, result))
+
+    async def _settle(self, device_id: DeviceId, request_id: str, result: Result) -> None:
+        unfit = requests.unfit_of(result, self.max_result_bytes)
+        settled = await self._state.transact(
+            lambda unit: request_changes.settle(unit, device_id, request_id, result, unfit)
+        )
+        self._answer(settled)
+        if settled.refusal is not None:
+            raise settled.refusal
+
+    async def accepted(self, device_id: DeviceId, request_id: str) -> None:
+        await self._state.transact(lambda unit: request_changes.accept(unit, device_id, request_id))
+
+    async def mediation(self, device_id: DeviceId, request_id: str) -> None:
+        await self._state.transact(lambda unit: request_changes.ask_person(unit, device_id, request_id))
+
+    async def reunite(self, device_id: DeviceId, still_open: tuple[str, ...]) -> tuple[str, ...]:
+        """For a device that registers: of the requests it names, those that no longer count."""
+        if not self._may_have_open(device_id):
+            self._returning.pop(device_id, None)
+            return still_open
+        reunion, lost = await self._state.transact(lambda unit: request_changes.reunite(unit, device_id, still_open))
+        self._returning[device_id] = tuple(request.id for request in reunion.redeliver)
+        for settled in lost:
+            self._answer(settled)
+        return reunion.abandoned
+
+    def _may_have_open(self, device_id: DeviceId) -> bool:
+        """Whether there may be requests of the device to look for. Requests are made in this process, or were left by
+        one before it; so what was true once is remembered until it is found to be over."""
+        if self._asked is None or device_id in self._asked:
+            found = self._state.read(lambda unit: {one.device_id for one in unit.requests.list() if one.open()})
+            self._asked = {DeviceId(one) for one in found} | {DeviceId(one) for one in self._entering}
+        return device_id in self._asked
+
+    def attach(self, connected: Connected, line: Line) -> bool:
+        """Whether the device was online already, with a line that this one replaces."""
+        before = self._registry.attach(connected)
+        old = self._lines.get(connected.device_id)
+        self._lines[connected.device_id] = _Open(connected, line, set())
+        self._gone.discard(connected.device_id)
+        if old is not None:
+            old.line.end(connections.REPLACED, "a newer connection of this device took over")
+        return before is not None
+
+    async def resume(self, device_id: DeviceId) -> None:
+        """Gives a device that is back what waits for it."""
+        await self._give_waiting(device_id, self._returning.pop(device_id, ()))
+
+    def detach(self, connected: Connected) -> bool:
+        """Whether the device is offline by this."""
+        opened = self._lines.get(connected.device_id)
+        if opened is not None and opened.connected is connected:
+            del self._lines[connected.device_id]
+        return self._registry.detach(connected)
+
+    def end_device(self, device_id: str, code: str) -> None:
+        """A device that may not be here any more: its line is cut at once, its requests fail soon after."""
+        opened = self._lines.get(DeviceId(device_id))
+        if opened is not None:
+            opened.line.cut(code)
+        self._returning.pop(DeviceId(device_id), None)
+        self._gone.add(DeviceId(device_id))
+        self._wake.set()
+
+    def announce(self, ca_bundle_pem: bytes, *, renew_now: bool = True) -> None:
+        for opened in self._lines.values():
+            opened.line.send(CertificateNews(ca_bundle_pem, renew_now=renew_now))
+
+    def end_all(self) -> None:
+        for opened in tuple(self._lines.values()):
+            opened.line.end(connections.STOPPING, "the daemon is stopping")
+
+    async def withheld(self, device_id: str, capability: str) -> None:
+        """What waits or runs of a capability that was just taken away is ended."""
+        error = CapabilityWithheld(f"{capability} was withheld", device=device_id, capability=capability)
+        for settled in await self._state.transact(
+            lambda unit: request_changes.fail_capability(unit, device_id, capability, error)
+        ):
+            self._tell_cancelled(settled, "the capability was withheld")
+            self._answer(settled)
+
+    async def tend(self) -> None:
+        """Looks after silence, deadlines of nobody's and devices that are gone, until it is cancelled."""
+        while True:
+            try:
+                await self.tend_once()
+            except PalyraError:
+                log.exception("devices could not be looked after; will try again")
+            interval = min(TEND_SECONDS, self._heartbeat_timeout / 4)
+            try:
+                async with asyncio.timeout(interval):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            # Not more often than a state with something wrong in it can bear.
+            self._wake.clear()
+
+    async def tend_once(self) -> None:
+        for connected in self._registry.silent(self._clock.monotonic(), self._heartbeat_timeout):
+            opened = self._lines.get(connected.device_id)
+            if opened is not None:
+                opened.line.end(connections.SILENT, "nothing was heard for too long")
+        for device_id in tuple(self._gone):
+            for settled in await self._state.transact(partial(request_changes.fail_all_of, device_id=device_id)):
+                self._answer(settled)
+            self._gone.discard(device_id)
+        now = self._clock.now_ms()
+        if self._state.read(lambda unit: bool(requests.overdue(unit.requests.list(), now))):
+            spared = frozenset(self._waiting)
+            for settled in await self._state.transact(lambda unit: request_changes.time_out_overdue(unit, spared)):
+                self._count(settled)
+                self._tell_cancelled(settled, "the deadline passed")
+
+    async def _give_waiting(self, device_id: DeviceId, again: tuple[str, ...] = ()) -> None:
+        look = self._state.read(
+            lambda unit: (
+                bool(again)
+                or any(one.device_id == device_id and one.state is RequestState.QUEUED for one in unit.requests.list())
+            )
+        )
+        if look:
+            for request in await self._state.transact(
+                lambda unit: request_changes.send_waiting(unit, device_id, again)
+            ):
+                self._give(request)
+
+    def _give(self, request: CapabilityRequestRecord) -> None:
+        """Puts a request that is on disk as dispatched on its device's line, if there is one: otherwise it is given
+        again when the device is back."""
+        opened = self._lines.get(DeviceId(request.device_id))
+        left = request.deadline_ms - self._clock.now_ms()
+        if opened is None or left <= 0 or request.id in opened.given:
+            return
+        opened.given.add(request.id)
+        opened.line.send(
+            Dispatch(request.id, request.capability, request.input_json.encode(), left, self.max_result_bytes)
+        )
+
+    def _answer(self, settled: Settled) -> None:
+        if settled.request is None:
+            return
+        self._count(settled)
+        opened = self._lines.get(DeviceId(settled.request.device_id))
+        if opened is not None:
+            opened.given.discard(settled.request.id)
+        waiter = self._waiting.get(settled.request.id)
+        if waiter is None or waiter.done():
+            return
+        if settled.error is not None:
+            waiter.set_exception(settled.error)
+        else:
+            waiter.set_result(settled.output_json)
+
+    def _count(self, settled: Settled) -> None:
+        if settled.request is not None:
+            self._on_ended(settled.request.state.value)

@@ -1,0 +1,246 @@
+"""What operators and devices do to the record of a device: register, withhold, revoke; and what is shown of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from palyra.clock import Clock, rfc3339
+from palyra.devicelink.limits import MAX_PLATFORM_CHARS, MAX_REASON_CHARS, MAX_VERSION_CHARS
+from palyra.devicelink.server.connections import CONTESTED, NodeRegistry
+from palyra.devicelink.server.peer_checks import Identities
+from palyra.identity.device import DeviceId, DeviceKind, actor_of
+from palyra.nodes.domain import capability as capabilities
+from palyra.nodes.domain.capability import accept_inventory, find_device, readable, withhold
+from palyra.nodes.domain.rate_limits import NEWS, DeviceRates
+from palyra.nodes.domain.records import CapabilityRequestRecord, DeviceCapabilityView, NodeRecord
+from palyra.nodes.server.dispatcher import Dispatcher
+from palyra.nodes.store.port import NodeState, NodeUnit
+from palyra.store.event import NewEvent
+
+# Requests shown with one device, the newest.
+MAX_SHOWN_REQUESTS = 20
+# How old what was read of the state may be when a message is judged: other processes may end a pairing too.
+RECHECK_SECONDS = 0.25
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    platform: str
+    software_version: str
+    capabilities: tuple[DeviceCapabilityView, ...]
+
+
+class NodeDesk:
+    def __init__(
+        self,
+        *,
+        state: NodeState,
+        registry: NodeRegistry,
+        dispatcher: Dispatcher,
+        identities: Callable[[], Identities],
+        clock: Clock,
+    ) -> None:
+        self._state = state
+        self._registry = registry
+        self._dispatcher = dispatcher
+        self._identities = identities
+        self._clock = clock
+        self._paired: dict[str, NodeRecord] = {}
+        self._read_at = float("-inf")
+        self._news = DeviceRates(NEWS)
+
+    def nodes(self) -> Sequence[NodeRecord]:
+        return self._state.read(lambda unit: unit.nodes.list())
+
+    def online(self) -> list[str]:
+        return list(self._registry.online())
+
+    def is_paired(self, device_id: str) -> bool:
+        """For every message of every stream: what was read a moment ago will do, but not for longer."""
+        return self._recent(device_id) is not None
+
+    def _recent(self, device_id: str) -> NodeRecord | None:
+        """The record of a paired device, read a moment ago at most. One that is not known is looked up at once: it may
+        have been paired since."""
+        now = self._clock.monotonic()
+        if device_id not in self._paired or now - self._read_at > RECHECK_SECONDS:
+            self._paired = {node.id: node for node in self.nodes() if node.revoked_ms is None}
+            self._read_at = now
+        return self._paired.get(device_id)
+
+    async def register(self, device_id: DeviceId, told: Registration) -> NodeRecord:
+        """Writes only what is new: a device that reconnects and says the same changes nothing."""
+        before = self._recent(device_id)
+        if before is None or before.registered_ms is None or not _says_the_same(before, told):
+            # Taken before the news is looked at: to judge it costs more than to send it.
+            self._news.take(device_id, self._clock.monotonic())
+        if before is not None and before.registered_ms is not None and _registered(before, told, 0) == before:
+            return before
+        try:
+            return await self._state.transact(lambda unit: self._register(unit, device_id, told))
+        finally:
+            self._forget()
+
+    def _register(self, unit: NodeUnit, device_id: DeviceId, told: Registration) -> NodeRecord:
+        before = unit.nodes.get(device_id)
+        if before is None:
+            raise capabilities.UnknownDevice("the device is not paired", device=device_id)
+        node = _registered(before, told, unit.now_ms)
+        unit.nodes.put(node)
+        unit.append(
+            _event(
+                "node.registered",
+                node.id,
+                node.name,
+                actor=_device(device_id),
+                platform=node.platform,
+                software_version=node.software_version,
+                capabilities=[one.name for one in node.capabilities],
+                withheld=list(node.withheld),
+            )
+        )
+        return node
+
+    async def connected(
+        self, device_id: DeviceId, *, generation: int, address: str, replaced: bool, takeovers: int = 0
+    ) -> None:
+        def work(unit: NodeUnit) -> None:
+            told: dict[str, Any] = {"generation": generation, "address": address, "replaced": replaced}
+            unit.append(_event("node.connected", *_names(unit, device_id), actor=_device(device_id), **told))
+            if takeovers == CONTESTED:
+                about: dict[str, Any] = {"generation": generation, "address": address, "takeovers": takeovers}
+                unit.append(_event("node.contested", *_names(unit, device_id), actor=_device(device_id), **about))
+
+        await self._state.transact(work)
+
+    async def disconnected(self, device_id: DeviceId, code: str, seconds: float) -> None:
+        def work(unit: NodeUnit) -> None:
+            told: dict[str, Any] = {"code": code, "connected_seconds": round(seconds, 3)}
+            unit.append(_event("node.disconnected", *_names(unit, device_id), actor=_device(device_id), **told))
+
+        await self._state.transact(work)
+
+    async def set_withheld(self, asked: str, name: str, *, withheld: bool, actor: str) -> NodeRecord:
+        def work(unit: NodeUnit) -> NodeRecord:
+            node = withhold(find_device(unit.nodes.list(), asked), name, withheld=withheld)
+            unit.nodes.put(node)
+            kind = "node.capability_withheld" if withheld else "node.capability_allowed"
+            unit.append(_event(kind, node.id, node.name, actor=actor, capability=name))
+            return node
+
+        node = await self._state.transact(work)
+        self._forget()
+        if withheld:
+            await self._dispatcher.withheld(node.id, name)
+        return node
+
+    async def revoke(self, asked: str, *, reason: str, actor: str) -> NodeRecord:
+        """Ends a device's access. Its certificates first: what is left to do after a crash is only the record."""
+        node = find_device(self.nodes(), asked)
+        await self._identities().revoke(DeviceId(node.id), reason=readable(reason, MAX_REASON_CHARS), actor=actor)
+        return await self.note_revoked(node.id, reason=reason, actor=actor)
+
+    async def note_revoked(self, device_id: str, *, reason: str, actor: str) -> NodeRecord:
+        def work(unit: NodeUnit) -> NodeRecord:
+            node = unit.nodes.get(device_id)
+            if node is None:
+                raise capabilities.UnknownDevice("there is no such device", device=device_id)
+            if node.revoked_ms is not None:
+                return node
+            kept = readable(reason, MAX_REASON_CHARS)
+            node = msgspec.structs.replace(node, revoked_ms=unit.now_ms, revoked_reason=kept)
+            unit.nodes.put(node)
+            unit.append(_event("node.revoked", node.id, node.name, actor=actor, reason=kept))
+            return node
+
+        node = await self._state.transact(work)
+        self._forget()
+        self._dispatcher.end_device(device_id, "identity.revoked")
+        return node
+
+    def _forget(self) -> None:
+        self._read_at = float("-inf")
+
+    def view(self, node: NodeRecord, *, requests: bool = False) -> dict[str, Any]:
+        """A device as every door shows it."""
+        connected = self._registry.get(node.id)
+        shown: dict[str, Any] = {
+            "device_id": str(node.id),
+            "name": node.name,
+            "platform": node.platform,
+            "software_version": node.software_version,
+            "state": "revoked" if node.revoked_ms is not None else "offline" if connected is None else "online",
+            "paired_at": rfc3339(node.paired_ms),
+            "connected_since": None if connected is None else rfc3339(connected.since_ms),
+            "certificate_generation": None if connected is None else connected.generation,
+            # Two parties take each other's place with one certificate: it was copied, and is to be revoked.
+            "contested": connected is not None and connected.takeovers >= CONTESTED,
+            "capabilities": [_capability_view(one) for one in node.capabilities],
+            "withheld": list(node.withheld),
+        }
+        if node.revoked_ms is not None:
+            shown |= {"revoked_at": rfc3339(node.revoked_ms), "revoked_reason": node.revoked_reason}
+        if requests:
+            all_of = self._state.read(lambda unit: [one for one in unit.requests.list() if one.device_id == node.id])
+            shown["requests"] = [_request_view(one) for one in reversed(all_of[-MAX_SHOWN_REQUESTS:])]
+        return shown
+
+    def find(self, asked: str) -> NodeRecord:
+        """Also a revoked one, by its id."""
+        nodes = self.nodes()
+        return next((node for node in nodes if node.id == asked), None) or find_device(nodes, asked)
+
+
+def _registered(node: NodeRecord, told: Registration, now_ms: int) -> NodeRecord:
+    """The record after a registration. The name is the one that was approved: a device cannot take another's."""
+    return msgspec.structs.replace(
+        node,
+        platform=readable(told.platform, MAX_PLATFORM_CHARS) or node.platform,
+        software_version=readable(told.software_version, MAX_VERSION_CHARS) or node.software_version,
+        capabilities=accept_inventory(told.capabilities, node.withheld, node.capabilities),
+        registered_ms=now_ms or node.registered_ms,
+    )
+
+
+def _says_the_same(node: NodeRecord, told: Registration) -> bool:
+    """Word for word, and so at no cost."""
+    known = {one.name: msgspec.structs.replace(one, withheld=False) for one in node.capabilities}
+    return (
+        told.platform in ("", node.platform)
+        and told.software_version in ("", node.software_version)
+        and len(told.capabilities) == len(known)
+        and all(known.get(one.name) == one for one in told.capabilities)
+    )
+
+
+def _event(kind: str, device_id: str, name: str, *, actor: str, **payload: Any) -> NewEvent:
+    return NewEvent(kind=kind, actor=actor, payload={"device_id": device_id, "name": name, **payload})
+
+
+def _names(unit: NodeUnit, device_id: DeviceId) -> tuple[str, str]:
+    node = unit.nodes.get(device_id)
+    return device_id, "" if node is None else node.name
+
+
+def _device(device_id: DeviceId) -> str:
+    return actor_of(DeviceKind.NODE, device_id)
+
+
+def _capability_view(one: DeviceCapabilityView) -> dict[str, Any]:
+    shown = msgspec.to_builtins(one)
+    schema = shown.pop("input_schema_json")
+    return {**shown, "input_schema": msgspec.json.decode(schema) if schema else None}
+
+
+def _request_view(request: CapabilityRequestRecord) -> dict[str, Any]:
+    return {
+        "request_id": str(request.id),
+        "capability": request.capability,
+        "state": request.state.value,
+        "principal": request.principal,
+        "call_id": request.call_id or None,
+        "created_at": rfc3339(request.created_ms),
+        "deadline_at": rfc3339(request.deadline_ms),
+        "ended_at": None if request.finished_ms is None else rfc3339(request.finished_ms),
+        "error": request.error_code or None,
+    }

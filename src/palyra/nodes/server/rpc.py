@@ -1,0 +1,278 @@
+"""``NodeService`` over gRPC: from messages to values and back, every call and every message through the gate."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, NoReturn
+
+from palyra.clock import Clock
+from palyra.devicelink import limits
+from palyra.devicelink.limits import MAX_CAPABILITIES
+from palyra.devicelink.server import connections
+from palyra.devicelink.server.connections import Connected, NodeRegistry
+from palyra.devicelink.server.gate import PeerGate, abort_with, turn_away
+from palyra.devicelink.server.peer_checks import CapabilityCalls
+from palyra.errors import Denied, InvalidInput, LimitExceeded, PalyraError
+from palyra.identity.device import DeviceId, DeviceKind, actor_of
+from palyra.identity.records import PeerIdentity
+from palyra.nodes.domain.rate_limits import ASKED, CONNECTIONS, DeviceRates, TooOften
+from palyra.nodes.domain.records import DeviceCapabilityView
+from palyra.nodes.domain.requests import DeviceGone, Refused, Succeeded, TooManyRequests
+from palyra.nodes.server.dispatcher import Dispatcher
+from palyra.nodes.server.node_service import NodeDesk, Registration
+from palyra.nodes.server.stream import DeviceStream, StreamEnd
+from palyra.wire.node.v1 import node_pb2
+from palyra.wire.node.v1.node_pb2_grpc import NodeServiceServicer
+
+NODES: Final = frozenset((DeviceKind.NODE,))
+_REGISTER: Final = "RegisterNode"
+_STREAM: Final = "StreamNodeEvents"
+_RESULT: Final = "ReportCapabilityResult"
+_RENEW: Final = "RenewCertificate"
+_LEAVE: Final = "RevokeDevicePairing"
+_EXECUTE: Final = "ExecuteCapability"
+
+
+class UnknownProtocol(InvalidInput):
+    code = "nodes.unknown_protocol"
+    hint = f"this daemon speaks version {limits.PROTOCOL_VERSION}: install the same release on both sides"
+
+
+class NotRegistered(InvalidInput):
+    code = "nodes.not_registered"
+    hint = "RegisterNode comes before the stream, after every connection"
+
+
+class TooMuchTold(LimitExceeded):
+    code = "nodes.too_much_told"
+    hint = "name the requests and capabilities that there are, and no more"
+
+
+class NodeService(NodeServiceServicer):
+    def __init__(
+        self,
+        *,
+        gate: PeerGate,
+        desk: NodeDesk,
+        dispatcher: Dispatcher,
+        registry: NodeRegistry,
+        execute: CapabilityCalls,
+        clock: Clock,
+        heartbeat_seconds: float,
+    ) -> None:
+        self._gate = gate
+        self._desk = desk
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._execute = execute
+        self._clock = clock
+        self._heartbeat_ms = max(1, round(heartbeat_seconds * 1000))
+        self._connections = DeviceRates(CONNECTIONS)
+        self._asking = DeviceRates(ASKED)
+        # What is being done for devices that asked: ends with the device.
+        self._executing: dict[DeviceId, set[asyncio.Task[tuple[str, bytes]]]] = {}
+        # The certificate that each device registered with last, in this process.
+        self._registered: dict[DeviceId, str] = {}
+
+    async def RegisterNode(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer = await self._gate.admit(context, NODES, request.device_id, _REGISTER)
+        try:
+            if request.protocol_version != limits.PROTOCOL_VERSION:
+                raise UnknownProtocol(f"protocol version {request.protocol_version} is not known here")
+            if len(request.open_request_ids) > limits.MAX_OPEN_REQUEST_IDS:
+                raise TooMuchTold(f"more than {limits.MAX_OPEN_REQUEST_IDS} open requests were named")
+            told = Registration(
+                platform=request.platform,
+                software_version=request.software_version,
+                capabilities=_capabilities(request.capabilities),
+            )
+            node = await self._desk.register(peer.device_id, told)
+            abandoned = await self._dispatcher.reunite(peer.device_id, tuple(request.open_request_ids))
+        except PalyraError as error:
+            await self._decline(context, error, _REGISTER, peer)
+        self._registered[peer.device_id] = peer.fingerprint
+        return node_pb2.RegisterNodeResponse(
+            protocol_version=limits.PROTOCOL_VERSION,
+            heartbeat_interval_ms=self._heartbeat_ms,
+            withheld_capabilities=node.withheld,
+            abandoned_request_ids=abandoned,
+            max_result_bytes=self._dispatcher.max_result_bytes,
+            ca_bundle_pem=self._gate.identities.ca_bundle_pem(),
+        )
+
+    async def StreamNodeEvents(self, _messages: Any, context: Any) -> None:  # noqa: N802
+        fingerprint = await self._gate.fingerprint(context, _STREAM)
+        try:
+            peer = self._gate.identities.identify(fingerprint)
+        except PalyraError as refusal:
+            await self._gate.refuse(context, refusal, _STREAM, fingerprint)
+        peer = await self._gate.admit_message(context, fingerprint, NODES, peer.device_id, _STREAM)
+        if self._registered.get(peer.device_id) != fingerprint:
+            await abort_with(context, NotRegistered("this certificate has not registered yet"))
+        try:
+            self._connections.take(peer.device_id, self._clock.monotonic())
+        except TooOften as error:
+            await self._decline(context, error, _STREAM, peer)
+        stream = DeviceStream(context)
+        connected = Connected(
+            device_id=peer.device_id,
+            fingerprint=fingerprint,
+            generation=peer.generation,
+            since_ms=self._clock.now_ms(),
+            heard=self._clock.monotonic(),
+        )
+        try:
+            replaced = self._dispatcher.attach(connected, stream)
+        except PalyraError as refusal:
+            await self._gate.refuse(context, refusal, _STREAM, fingerprint)
+        ending = StreamEnd(connections.CLOSED)
+        try:
+            # The newer certificate counts only now, so that the older one's stream was not refused meanwhile.
+            await self._gate.identities.used(peer)
+            await self._desk.connected(
+                peer.device_id,
+                generation=peer.generation,
+                address=context.peer(),
+                replaced=replaced,
+                takeovers=connected.takeovers,
+            )
+            await context.send_initial_metadata(())
+            await self._dispatcher.resume(peer.device_id)
+            ending = await stream.run(self._hearing(stream, connected))
+        finally:
+            if self._dispatcher.detach(connected):
+                seconds = (self._clock.now_ms() - connected.since_ms) / 1000
+                await asyncio.shield(self._desk.disconnected(peer.device_id, ending.code, seconds))
+        if isinstance(ending.refusal, Denied):
+            await self._gate.refuse(context, ending.refusal, _STREAM, fingerprint)
+        if ending.refusal is not None:
+            await self._decline(context, ending.refusal, _STREAM, peer)
+        if ending.cut:
+            await turn_away(context)
+
+    def _hearing(self, stream: DeviceStream, connected: Connected) -> Any:
+        check, registry, clock = self._gate.check, self._registry, self._clock
+        fingerprint, device_id = connected.fingerprint, connected.device_id
+
+        async def hear(message: Any) -> str | None:
+            check(fingerprint, NODES, message.device_id)
+            match message.WhichOneof("event"):
+                case "heartbeat":
+                    registry.heartbeat(connected, message.heartbeat.running, clock.monotonic())
+                    await stream.acknowledge(message.sequence)
+                    return None
+                case "accepted":
+                    await self._dispatcher.accepted(device_id, message.accepted.request_id)
+                case "mediation":
+                    await self._dispatcher.mediation(device_id, message.mediation.request_id)
+                case "capabilities_changed":
+                    await self._capabilities_changed(connected, message.capabilities_changed)
+                case "leaving":
+                    return connections.LEFT
+            registry.heard(connected, clock.monotonic())
+            return None
+
+        return hear
+
+    async def _capabilities_changed(self, connected: Connected, message: Any) -> None:
+        told = Registration(platform="", software_version="", capabilities=_capabilities(message.capabilities))
+        await self._desk.register(connected.device_id, told)
+
+    async def ReportCapabilityResult(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer = await self._gate.admit(context, NODES, request.device_id, _RESULT)
+        try:
+            await self._dispatcher.result(peer.device_id, request.request_id, _result(request))
+        except PalyraError as error:
+            await self._gate.note(error, _RESULT, peer.fingerprint)
+            await abort_with(context, error)
+        return node_pb2.ReportCapabilityResultResponse()
+
+    async def RenewCertificate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer = await self._gate.admit_renewal(context, NODES, request.device_id, _RENEW)
+        try:
+            issued = await self._gate.identities.renew(peer, request.csr_der, request.generation)
+        except Denied as refusal:
+            await self._gate.refuse(context, refusal, _RENEW, peer.fingerprint)
+        except PalyraError as error:
+            await abort_with(context, error)
+        return node_pb2.RenewCertificateResponse(
+            certificate_pem=issued.certificate_pem, ca_bundle_pem=issued.ca_bundle_pem, generation=issued.generation
+        )
+
+    async def RevokeDevicePairing(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer = await self._gate.admit(context, NODES, request.device_id, _LEAVE)
+        try:
+            reason = request.reason or "the device left"
+            await self._desk.revoke(peer.device_id, reason=reason, actor=actor_of(peer.kind, peer.device_id))
+        except PalyraError as error:
+            await abort_with(context, error)
+        return node_pb2.RevokeDevicePairingResponse()
+
+    async def ExecuteCapability(self, request: Any, context: Any) -> Any:  # noqa: N802
+        peer: PeerIdentity = await self._gate.admit(context, NODES, request.device_id, _EXECUTE)
+        try:
+            self._asking.take(peer.device_id, self._clock.monotonic())
+            call_id, output = await self._while_let_in(
+                peer,
+                self._execute(
+                    peer.device_id, request.target_device_id, request.capability, request.input_json, request.timeout_ms
+                ),
+            )
+        except PalyraError as error:
+            await self._decline(context, error, _EXECUTE, peer)
+        # Whoever was revoked meanwhile gets nothing of it.
+        await self._gate.admit_message(context, peer.fingerprint, NODES, request.device_id, _EXECUTE)
+        return node_pb2.ExecuteCapabilityResponse(call_id=call_id, output_json=output)
+
+    def ended(self, device_id: DeviceId, code: str) -> None:
+        """A device that is no longer let in: what is being done for it, or waits for a person's word, is stopped."""
+        for task in tuple(self._executing.get(device_id, ())):
+            task.cancel()
+
+    async def _while_let_in(
+        self, peer: PeerIdentity, work: Coroutine[Any, Any, tuple[str, bytes]]
+    ) -> tuple[str, bytes]:
+        running = self._executing.setdefault(peer.device_id, set())
+        if len(running) >= limits.MAX_EXECUTIONS_PER_DEVICE:
+            work.close()
+            raise TooManyRequests(f"{limits.MAX_EXECUTIONS_PER_DEVICE} calls for this device are running")
+        task = asyncio.create_task(work, name="for a device")
+        running.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            raise DeviceGone("the device may no longer connect", device=peer.device_id) from None
+        finally:
+            running.discard(task)
+            if not running:
+                self._executing.pop(peer.device_id, None)
+
+    async def _decline(self, context: Any, error: PalyraError, method: str, peer: PeerIdentity) -> NoReturn:
+        """An error that the device is told. One of going too far is counted among the refusals as well."""
+        if isinstance(error, TooOften | TooManyRequests):
+            await self._gate.note(error, method, peer.fingerprint)
+        await abort_with(context, error)
+
+
+def _capabilities(messages: Any) -> tuple[DeviceCapabilityView, ...]:
+    if len(messages) > MAX_CAPABILITIES:
+        raise TooMuchTold(f"a device may have {MAX_CAPABILITIES} capabilities")
+    return tuple(
+        DeviceCapabilityView(
+            name=one.name,
+            description=one.description,
+            input_schema_json=one.input_schema_json,
+            local_mediation=one.local_mediation,
+            idempotent=one.idempotent,
+        )
+        for one in messages
+    )
+
+
+def _result(request: Any) -> Succeeded | Refused:
+    if request.WhichOneof("outcome") == "output_json":
+        return Succeeded(request.output_json)
+    failure = request.failure
+    return Refused(rejected=failure.kind == "rejected", code=failure.code, message=failure.message)

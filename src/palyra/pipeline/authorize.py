@@ -1,0 +1,275 @@
+"""The second question about a tool that uses a device: ``node.invoke``, asked in addition to ``tool.execute``."""
+
+from typing import Any, Final
+
+import msgspec
+
+from palyra.errors import PalyraError, Unavailable
+from palyra.pipeline.catalog import CatalogEntry
+from palyra.pipeline.domain.budget import BudgetKind, RunBudget
+from palyra.pipeline.domain.call import (
+    CallDenied,
+    CallRecord,
+    ExecutionPlan,
+    ToolCallConfig,
+    ToolRequestContext,
+    compile_plan,
+    decide_tool_call,
+    decision_view,
+    policy_request_for,
+    tool_entity,
+)
+from palyra.pipeline.domain.spec import (
+    WORKER_EXECUTOR,
+    Arguments,
+    Asker,
+    BrowserOfCall,
+    DeviceOfCall,
+    SkillOfTool,
+    ToolSpec,
+    ToolTier,
+    Touches,
+)
+from palyra.pipeline.intake import AcceptedCall, CallRequest
+from palyra.policy.decision import Decision, Outcome, PolicyPort, strictest
+from palyra.policy.decision import Outcome as Verdict
+from palyra.policy.entities import Entity, EntityRef
+from palyra.policy.explain import grant_in_words
+from palyra.policy.request import APPROVED, ARGUMENT_BYTES, RUN, PolicyRequest
+
+NODE_INVOKE: Final = "node.invoke"
+
+
+def device_request_for(config: ToolCallConfig, context: ToolRequestContext, device: DeviceOfCall) -> PolicyRequest:
+    """``device`` in the context is the device that asks, where one does; the resource is the one that is asked."""
+    directory = config.directory
+    channel = directory.channel(context.channel)
+    asked: dict[str, Any] = {
+        APPROVED: False,
+        "channel": channel.uid,
+        "run": context.run,
+        "capability": device.capability,
+    }
+    entities = [channel]
+    if context.device:
+        asker = Entity(uid=EntityRef("Device", context.device))
+        asked["device"] = asker.uid
+        entities.append(asker)
+    return PolicyRequest(
+        principal=directory.principal(context.principal),
+        action=NODE_INVOKE,
+        resource=device.entity,
+        context=asked,
+        entities=tuple(entities),
+    )
+
+
+# The second question about a skill's tool: ``skill.execute``, asked in addition to ``tool.execute``.
+
+SKILL_EXECUTE: Final = "skill.execute"
+_FROM_MILD_TO_STRICT: Final = (Outcome.ALLOW, Outcome.NEEDS_APPROVAL, Outcome.DENY)
+
+
+def skill_request_for(
+    config: ToolCallConfig, context: ToolRequestContext, skill: SkillOfTool, arguments: Arguments
+) -> PolicyRequest:
+    directory = config.directory
+    channel = directory.channel(context.channel)
+    asked: dict[str, Any] = {
+        APPROVED: False,
+        "channel": channel.uid,
+        "workspace": config.workspace,
+        RUN: context.run,
+        "entrypoint": skill.entrypoint,
+        ARGUMENT_BYTES: len(arguments.canonical),
+    }
+    if context.session:
+        asked["session"] = context.session
+    if context.device:
+        asked["device"] = EntityRef("Device", context.device)
+    return PolicyRequest(
+        principal=directory.principal(context.principal),
+        action=SKILL_EXECUTE,
+        resource=skill.entity,
+        context=asked,
+        entities=(channel,),
+    )
+
+
+def together(first: Decision, second: Decision) -> Decision:
+    """Both have to allow: the stricter outcome speaks, and what either obliges to holds."""
+    if first.outcome is second.outcome:
+        stricter = first
+        policies, reasons = first.policies + second.policies, first.reasons + second.reasons
+    else:
+        stricter = max(first, second, key=lambda one: _FROM_MILD_TO_STRICT.index(one.outcome))
+        policies, reasons = stricter.policies, stricter.reasons
+    return Decision(
+        outcome=stricter.outcome,
+        policies=tuple(dict.fromkeys(policies)),
+        reasons=tuple(dict.fromkeys(reasons)),
+        obligations=strictest((first.obligations, second.obligations)),
+        bundle_digest=stricter.bundle_digest,
+        missing_grant=stricter.missing_grant,
+    )
+
+
+# Every question that is put to policy about one call, and what the answers come to together.
+
+WORKER_LEASE: Final = "worker.lease"
+# Policy is asked before a worker is chosen, so it is asked about the fleet.
+FLEET: Final = Entity(uid=EntityRef("Worker", "fleet"), attrs={"status": "available"})
+Answered = tuple[tuple[Decision, PolicyRequest], ...]
+
+
+def worker_request_for(config: ToolCallConfig, context: ToolRequestContext, tool: Entity) -> PolicyRequest:
+    """Asked in addition for a call that is to run on a worker."""
+    directory = config.directory
+    channel = directory.channel(context.channel)
+    asked: dict[str, Any] = {APPROVED: False, "channel": channel.uid, RUN: context.run, "tool": tool.uid}
+    return PolicyRequest(
+        principal=directory.principal(context.principal),
+        action=WORKER_LEASE,
+        resource=FLEET,
+        context=asked,
+        entities=(channel, tool),
+    )
+
+
+def _asker(config: ToolCallConfig, context: ToolRequestContext, spec: ToolSpec) -> Asker:
+    return Asker(
+        principal=context.principal,
+        channel=context.channel,
+        run=context.run,
+        directory=config.directory,
+        workspace=config.workspace,
+        tool=tool_entity(config.directory, spec),
+    )
+
+
+def decide_whole(
+    config: ToolCallConfig,
+    policy: PolicyPort,
+    context: ToolRequestContext,
+    spec: ToolSpec,
+    arguments: Arguments,
+    touches: Touches,
+    *,
+    on_worker: bool,
+) -> tuple[Decision, Answered, bool]:
+    """The decision, each question with its own answer, and whether the call runs on a worker: because its caller
+    wishes it, or because policy demands it. Raises when it would act in a browser session that is not there."""
+    browser = BrowserOfCall() if spec.browser is None else spec.browser(_asker(config, context, spec), arguments.value)
+    question = policy_request_for(config, context, spec, arguments, touches, browser.session)
+    decision = decide_tool_call(policy, question)
+    decided = [(decision, question)]
+
+    def ask(further: PolicyRequest) -> None:
+        nonlocal decision
+        answer = policy.decide(further)
+        decided.append((answer, further))
+        decision = together(decision, answer)
+
+    if spec.skill is not None:
+        ask(skill_request_for(config, context, spec.skill, arguments))
+    if spec.device is not None:
+        ask(device_request_for(config, context, spec.device(arguments.value)))
+    for further in browser.questions:
+        ask(further)
+    on_worker = on_worker or decision.obligations.place is not None
+    if on_worker:
+        ask(worker_request_for(config, context, question.resource))
+    return decision, tuple(decided), on_worker
+
+
+# From a call as a door hands it in to what was asked for: in whose frame, what policy says, and under which plan.
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that passed intake and was decided on, with the plan for it or the reason why there is none."""
+
+    record: CallRecord
+    context: ToolRequestContext
+    entry: CatalogEntry
+    arguments: Arguments
+    touches: Touches
+    plan: ExecutionPlan | None
+    denial: PalyraError | None
+    decision: dict[str, Any]
+    # Each question to policy by itself; ``decision`` is what they come to together.
+    decided: Answered
+    reserve: dict[BudgetKind, int]
+    run_budget: RunBudget
+    instance: str
+    executor: str
+
+
+class Asking:
+    def __init__(self, config: ToolCallConfig, policy: PolicyPort, instance: str) -> None:
+        self._config = config
+        self._policy = policy
+        self._instance = instance
+
+    def authorize(self, record: CallRecord, request: CallRequest, accepted: AcceptedCall) -> Asked:
+        spec, arguments = accepted.entry.spec, accepted.arguments
+        context = ToolRequestContext(
+            principal=request.principal,
+            actor=request.actor,
+            channel=request.channel,
+            run=record.run_id,
+            session=request.session,
+            device=request.device,
+        )
+        decision, decided, on_worker = decide_whole(
+            self._config,
+            self._policy,
+            context,
+            spec,
+            arguments,
+            accepted.touches,
+            on_worker=request.tier is ToolTier.WORKER,
+        )
+        shown = decision_view(decision)
+        plan: ExecutionPlan | None = None
+        denial: PalyraError | None = None
+        if decision.outcome is Verdict.DENY:
+            denial = CallDenied(
+                f"policy denies {spec.name} to {request.principal}: {', '.join(decision.reasons)}",
+                hint=None if decision.missing_grant is None else "; or ".join(grant_in_words(decision.missing_grant)),
+                policies=list(decision.policies),
+            )
+        else:
+            try:
+                plan = compile_plan(
+                    self._config,
+                    spec,
+                    arguments,
+                    decision,
+                    call_id=record.call_id,
+                    run_id=record.run_id,
+                    asked_timeout_ms=request.timeout_ms,
+                    on_worker=on_worker,
+                    principal=record.principal,
+                    channel=record.channel,
+                )
+            except Unavailable as error:
+                denial = error
+        return Asked(
+            record=msgspec.structs.replace(record, decision=shown),
+            context=context,
+            entry=accepted.entry,
+            arguments=arguments,
+            touches=accepted.touches,
+            plan=plan,
+            denial=denial,
+            decision=shown,
+            decided=decided,
+            reserve={
+                BudgetKind.CALLS: 1,
+                BudgetKind.WALL_MS: plan.timeout_ms if plan else 1,
+                **spec.reserves(arguments.value),
+            },
+            run_budget=self._config.run_budget,
+            instance=self._instance,
+            executor=WORKER_EXECUTOR if on_worker else spec.executor,
+        )

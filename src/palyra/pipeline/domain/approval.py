@@ -1,0 +1,326 @@
+"""Approvals: a person's yes, bound to exactly what will run.
+
+One table holds every transition; what is not in it is refused. ``once`` is consumed by the call it lets start, in the
+transaction that starts it; the other scopes stay approved until they expire or are withdrawn.
+"""
+
+import json
+import re
+from enum import StrEnum
+from typing import Any, Self
+
+import msgspec
+
+from palyra.canonical import canonical_json, digest_of
+from palyra.clock import rfc3339
+from palyra.errors import Denied, InvalidInput, LimitExceeded
+
+# A pattern over arguments that an operator writes: ``{"path": "docs/**", "mode": "append"}``.
+#
+# Every key of the pattern must be there and match. Strings match as globs in which ``*`` stops at ``/`` and ``**``
+# does not; a value with a ``..`` segment matches no glob. Any other JSON value must be equal. Keys the pattern does
+# not name are free, and its wording says so.
+
+MAX_PATTERN_KEYS = 32
+MAX_PATTERN_CHARS = 1024
+# A longer value is content, not a name, and matches no glob.
+MAX_MATCHED_CHARS = 4096
+
+
+class InvalidPattern(InvalidInput):
+    code = "approval.invalid_pattern"
+    hint = 'write a JSON object of argument names, such as {"path": "docs/**"}'
+
+
+class ArgumentPattern(msgspec.Struct, frozen=True):
+    fields: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def parse(cls, raw: object) -> Self:
+        if not isinstance(raw, dict) or not raw:
+            raise InvalidPattern("a pattern is a JSON object that names at least one argument")
+        if len(raw) > MAX_PATTERN_KEYS:
+            raise InvalidPattern(f"a pattern names at most {MAX_PATTERN_KEYS} arguments")
+        for key, value in raw.items():
+            if isinstance(value, str) and len(value) > MAX_PATTERN_CHARS:
+                raise InvalidPattern(f"the pattern for {key!r} is longer than {MAX_PATTERN_CHARS} characters")
+        return cls(tuple(sorted(raw.items())))
+
+    def matches(self, arguments: dict[str, Any]) -> bool:
+        return all(key in arguments and _matches(wanted, arguments[key]) for key, wanted in self.fields)
+
+    def in_words(self) -> str:
+        clauses = [
+            f"{key} matches {value}" if _is_glob(value) else f"{key} is {json.dumps(value, ensure_ascii=False)}"
+            for key, value in self.fields
+        ]
+        return "where " + " and ".join(clauses) + ", whatever its other arguments"
+
+
+def _is_glob(value: object) -> bool:
+    return isinstance(value, str) and any(mark in value for mark in "*?")
+
+
+def _matches(wanted: Any, given: Any) -> bool:
+    if isinstance(wanted, str) and _is_glob(wanted):
+        return isinstance(given, str) and ".." not in re.split(r"[/\\]", given) and _glob_matches(wanted, given)
+    return canonical_json(wanted) == canonical_json(given)
+
+
+def _glob_matches(pattern: str, text: str) -> bool:
+    """Walks all readings of the pattern at once: a regular expression could be made to backtrack without end."""
+    if len(text) > MAX_MATCHED_CHARS:
+        return False
+    tokens = re.findall(r"\*\*|\*|\?|[^*?]", pattern, re.DOTALL)
+    alive = _skip_stars(tokens, {0})
+    for char in text:
+        after: set[int] = set()
+        for at in alive:
+            if at == len(tokens):
+                continue
+            piece = tokens[at]
+            if piece == "**" or (piece == "*" and char != "/"):
+                after.add(at)
+            elif (piece == "?" and char != "/") or piece == char:
+                after.add(at + 1)
+        alive = _skip_stars(tokens, after)
+    return len(tokens) in alive
+
+
+def _skip_stars(tokens: list[str], positions: set[int]) -> set[int]:
+    """A star may match nothing: whoever stands before one may also stand behind it."""
+    reached = set(positions)
+    for at in positions:
+        while at < len(tokens) and tokens[at] in ("*", "**"):
+            at += 1
+            reached.add(at)
+    return reached
+
+
+BINDING_FORMAT = "palyra.approval.binding.v1"
+
+
+class ApprovalState(StrEnum):
+    PENDING = "pending"
+    APPROVED = "approved"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CONSUMED = "consumed"
+    WITHDRAWN = "withdrawn"
+
+
+class ApprovalEvent(StrEnum):
+    APPROVE = "approve"
+    DENY = "deny"
+    EXPIRE = "expire"
+    CONSUME = "consume"
+    WITHDRAW = "withdraw"
+
+
+TRANSITIONS: dict[tuple[ApprovalState, ApprovalEvent], ApprovalState] = {
+    (ApprovalState.PENDING, ApprovalEvent.APPROVE): ApprovalState.APPROVED,
+    (ApprovalState.PENDING, ApprovalEvent.DENY): ApprovalState.DENIED,
+    (ApprovalState.PENDING, ApprovalEvent.EXPIRE): ApprovalState.EXPIRED,
+    (ApprovalState.PENDING, ApprovalEvent.WITHDRAW): ApprovalState.WITHDRAWN,
+    (ApprovalState.APPROVED, ApprovalEvent.CONSUME): ApprovalState.CONSUMED,
+    (ApprovalState.APPROVED, ApprovalEvent.EXPIRE): ApprovalState.EXPIRED,
+    (ApprovalState.APPROVED, ApprovalEvent.WITHDRAW): ApprovalState.WITHDRAWN,
+}
+
+
+class ApprovalScope(StrEnum):
+    ONCE = "once"
+    SESSION = "session"
+    PATTERN = "pattern"
+    TIMEBOXED = "timeboxed"
+
+
+class UnknownApproval(InvalidInput):
+    code = "approval.unknown"
+    hint = "`palyra approvals list` shows what waits"
+    http_status = 404
+
+
+class AlreadyDecided(InvalidInput):
+    code = "approval.already_decided"
+    hint = "an approval is decided once; make the call again to ask anew"
+    http_status = 409
+
+
+class ApprovalExpired(InvalidInput):
+    code = "approval.expired"
+    hint = "make the call again to ask anew"
+    http_status = 409
+
+
+class SelfApproval(Denied):
+    code = "approval.self"
+    hint = "somebody other than the requester must decide"
+
+
+class ChangedCall(InvalidInput):
+    code = "approval.changed_call"
+    hint = "look at the request again: the digest you decided on is not the one that waits"
+    http_status = 409
+
+
+class ApprovalOutdated(InvalidInput):
+    code = "approval.outdated"
+    hint = (
+        "have the call made again: it is judged as things are now, and asks anew where it still has to; deny this"
+        " request, so that whoever waits for it knows"
+    )
+    http_status = 409
+
+
+class ScopeIncomplete(InvalidInput):
+    code = "approval.scope_incomplete"
+    hint = "session needs a request made in a session; pattern needs an argument pattern; only pattern takes one"
+
+
+class TooManyPending(LimitExceeded):
+    code = "approval.too_many_pending"
+    hint = "wait until a person has decided some of them"
+
+
+class ApprovalBinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a yes is bound to. Anything here that changes makes it another call."""
+
+    principal: str
+    tool: str
+    argument_digest: str
+    bundle_digest: str
+    workspace: str
+    skill: str = ""
+
+    @property
+    def digest(self) -> str:
+        return digest_of({"format": BINDING_FORMAT, **msgspec.structs.asdict(self)})
+
+
+class InForce(msgspec.Struct, frozen=True, kw_only=True):
+    """What every call of one tool is bound to at this moment. ``skill`` is None where nobody knows."""
+
+    bundle_digest: str
+    workspace: str
+    skill: str | None
+
+    def changed_since(self, binding: ApprovalBinding) -> str:
+        """Why a request with this binding covers no call that is made now, in words; or nothing."""
+        if binding.bundle_digest != self.bundle_digest:
+            return "it was asked under other policies than those now in force"
+        if binding.workspace != self.workspace:
+            return f"it was asked in the workspace {binding.workspace}, and calls work in {self.workspace} now"
+        if self.skill is not None and binding.skill != self.skill:
+            return f"it was asked of another version of {binding.tool} than the one now in use"
+        return ""
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    state: ApprovalState
+    binding: ApprovalBinding
+    session: str
+    arguments: dict[str, Any]
+    touches: dict[str, Any]
+    policies: tuple[str, ...]
+    created_ms: int
+    expires_ms: int
+    scope: ApprovalScope | None = None
+    pattern: dict[str, Any] | None = None
+    decided_ms: int | None = None
+    decided_by: str | None = None
+    reason: str = ""
+    consumed_by: str | None = None
+
+    def after(self, event: ApprovalEvent) -> ApprovalState:
+        try:
+            return TRANSITIONS[self.state, event]
+        except KeyError:
+            raise AlreadyDecided(f"this approval is {self.state.value} and cannot {event.value}", id=self.id) from None
+
+    def in_words(self) -> str:
+        """What a yes of this scope lets happen, for the person who gives it."""
+        who, tool = self.binding.principal, self.binding.tool
+        until = rfc3339(self.expires_ms)
+        match self.scope:
+            case ApprovalScope.SESSION:
+                where = f"in session {self.session} until {until}"
+                return f"{who} may make exactly this {tool} call any number of times {where}"
+            case ApprovalScope.PATTERN:
+                words = ArgumentPattern.parse(self.pattern or {}).in_words()
+                return f"{who} may call {tool} {words}, any number of times until {until}"
+            case ApprovalScope.TIMEBOXED:
+                return f"{who} may call {tool} with any arguments until {until}"
+            case _:
+                return f"{who} may make exactly this {tool} call once, until {until}"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's answer to one request."""
+
+    event: ApprovalEvent
+    by: str
+    scope: ApprovalScope = ApprovalScope.ONCE
+    pattern: dict[str, Any] | None = None
+    expires_ms: int | None = None
+    reason: str = ""
+    argument_digest: str | None = None
+    # With a yes: what it has to hold under to mean anything.
+    in_force: InForce | None = None
+
+
+def decide_approval(approval: Approval, verdict: Verdict, now_ms: int) -> Approval:
+    """The approval after the verdict, or the refusal that applies."""
+    if approval.state is ApprovalState.PENDING and now_ms >= approval.expires_ms:
+        raise ApprovalExpired(f"the request expired at {rfc3339(approval.expires_ms)}", id=approval.id)
+    state = approval.after(verdict.event)
+    if verdict.event is not ApprovalEvent.WITHDRAW and verdict.by == approval.binding.principal:
+        raise SelfApproval(f"{verdict.by} asked for this and cannot decide it", id=approval.id)
+    if verdict.argument_digest is not None and verdict.argument_digest != approval.binding.argument_digest:
+        raise ChangedCall("the request that waits has other arguments than the ones decided on", id=approval.id)
+    if verdict.event is ApprovalEvent.APPROVE:
+        if verdict.in_force is not None and (changed := verdict.in_force.changed_since(approval.binding)):
+            raise ApprovalOutdated(f"a yes to this would cover nothing: {changed}", id=approval.id)
+        _check_scope(approval, verdict)
+    return msgspec.structs.replace(
+        approval,
+        state=state,
+        scope=verdict.scope if verdict.event is ApprovalEvent.APPROVE else None,
+        pattern=verdict.pattern,
+        expires_ms=verdict.expires_ms or approval.expires_ms,
+        decided_ms=now_ms,
+        decided_by=verdict.by,
+        reason=verdict.reason,
+    )
+
+
+def _check_scope(approval: Approval, verdict: Verdict) -> None:
+    if verdict.scope is ApprovalScope.SESSION and not approval.session:
+        raise ScopeIncomplete("this request was made outside any session")
+    if (verdict.scope is ApprovalScope.PATTERN) != (verdict.pattern is not None):
+        raise ScopeIncomplete("scope and pattern do not go together")
+    if verdict.pattern is not None and not ArgumentPattern.parse(verdict.pattern).matches(approval.arguments):
+        raise ScopeIncomplete("the pattern does not even cover the call that waits")
+
+
+def covers(
+    approval: Approval, binding: ApprovalBinding, arguments: dict[str, Any], session: str, now_ms: int
+) -> ApprovalScope | None:
+    """The scope under which this approval lets that call run, or None. Every scope binds all but the arguments."""
+    bound = msgspec.structs.replace(approval.binding, argument_digest=binding.argument_digest)
+    if approval.state is not ApprovalState.APPROVED or now_ms >= approval.expires_ms or bound != binding:
+        return None
+    same_arguments = approval.binding.argument_digest == binding.argument_digest
+    match approval.scope:
+        case ApprovalScope.ONCE:
+            fits = same_arguments
+        case ApprovalScope.SESSION:
+            fits = same_arguments and session == approval.session
+        case ApprovalScope.PATTERN:
+            fits = ArgumentPattern.parse(approval.pattern or {}).matches(arguments)
+        case ApprovalScope.TIMEBOXED:
+            fits = True
+        case _:
+            fits = False
+    return approval.scope if fits else None

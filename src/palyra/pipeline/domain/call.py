@@ -1,0 +1,366 @@
+"""One tool call: who asks for what, the decision on it, the states it goes through."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from palyra import limits
+from palyra.clock import rfc3339
+from palyra.errors import Denied, ExitCode, Failed, InvalidInput, LimitExceeded, PalyraError, Unavailable
+from palyra.ids import Principal
+from palyra.pipeline.domain.budget import BudgetKind, RunBudget, Usage
+from palyra.pipeline.domain.spec import Arguments, ToolSpec, ToolTier, Touches
+from palyra.policy.decision import NO_OBLIGATIONS, Decision, Obligations, PolicyPort
+from palyra.policy.entities import Entity, EntityDirectory, EntityRef
+from palyra.policy.request import PolicyRequest, tool_request
+from palyra.store.event import NewEvent
+
+ToolDecision = Decision
+# Obligations that say where a call runs. The rest is what its executor holds it to.
+_PLACES = frozenset(("tier", "place"))
+
+
+class UnknownTool(Denied):
+    code = "tool.unknown"
+    hint = "`palyra tools list` shows the tools there are"
+
+
+class CallDenied(Denied):
+    code = "call.denied"
+    hint = "`palyra policy explain` tells more"
+
+
+class CallTimedOut(LimitExceeded):
+    code = "call.timed_out"
+    hint = "ask for less, or for a longer timeout_ms within the configured maximum"
+    http_status = 504
+
+
+class OutputTooLarge(LimitExceeded):
+    code = "call.output_too_large"
+    hint = "ask for a smaller part, or write the result to a workspace file"
+
+
+class OutputRefused(Failed):
+    code = "call.output_mismatch"
+    hint = "the tool returned something its own output schema does not allow: report it to the tool's author"
+
+
+class Unenforceable(Unavailable):
+    code = "call.unenforceable"
+    hint = "policy demands what this tool or machine cannot give; the call is refused rather than weakened"
+
+
+class TooManyCalls(LimitExceeded):
+    code = "call.too_many_at_once"
+    hint = "wait for a running call to finish, then try again"
+
+
+class Stopping(Unavailable):
+    code = "daemon.stopping"
+    hint = "try again when the daemon is back"
+
+
+class ToolFailed(Failed):
+    code = "call.tool_failed"
+    hint = "the tool's own message says why"
+    http_status = 422
+
+
+class UnknownCall(InvalidInput):
+    code = "call.unknown"
+    hint = "the id is wrong, or the call belongs to another principal"
+    http_status = 404
+
+
+class UnknownRun(InvalidInput):
+    code = "run.unknown"
+    hint = "leave run_id away to start a run, or use one that this principal started"
+    http_status = 404
+
+
+class CallState(StrEnum):
+    RUNNING = "running"
+    DENIED = "denied"
+    REFUSED = "refused"
+    NEEDS_APPROVAL = "needs_approval"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"
+
+
+FINAL_STATES = frozenset(CallState) - {CallState.RUNNING}
+
+
+class ToolCallConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The boundaries of every call of this daemon. Whether a tool, principal or channel is allowed is policy's to say,
+    over the directory built from the same settings."""
+
+    directory: EntityDirectory
+    workspace: str
+    timeout_ms: int = limits.DEFAULT_CALL_TIMEOUT_MS
+    max_timeout_ms: int = limits.MAX_CALL_TIMEOUT_MS
+    max_output_bytes: int = limits.MAX_TOOL_OUTPUT_BYTES
+    max_concurrent_calls: int = limits.MAX_CONCURRENT_CALLS
+    run_budget: RunBudget = RunBudget()
+    approval_ttl_ms: int = 900_000
+    max_approval_ttl_ms: int = 86_400_000
+
+    @property
+    def max_calls_per_run(self) -> int:
+        return self.run_budget.calls
+
+
+class ToolRequestContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, on whose connection, and in what frame."""
+
+    principal: Principal
+    actor: str
+    channel: str
+    run: str
+    session: str = ""
+    device: str = ""
+
+
+def tool_entity(directory: EntityDirectory, spec: ToolSpec) -> Entity:
+    """The tool as policies see it."""
+    return directory.tool(
+        str(spec.name),
+        frozenset(capability.value for capability in spec.metadata.capabilities),
+        spec.metadata.sensitive,
+        spec.tier.value,
+    )
+
+
+def policy_request_for(
+    config: ToolCallConfig,
+    context: ToolRequestContext,
+    spec: ToolSpec,
+    arguments: Arguments,
+    touches: Touches,
+    browser_session: Entity | None = None,
+) -> PolicyRequest:
+    """The question put to policy, made of entities rather than of answers worked out beforehand."""
+    directory = config.directory
+    return tool_request(
+        directory.principal(context.principal),
+        tool_entity(directory, spec),
+        directory.channel(context.channel),
+        workspace=config.workspace,
+        run=context.run,
+        argument_bytes=len(arguments.canonical),
+        paths=touches.paths,
+        hosts=touches.hosts,
+        session=context.session or None,
+        device=Entity(uid=EntityRef("Device", context.device)) if context.device else None,
+        skill=None if spec.skill is None else spec.skill.entity,
+        browser_session=browser_session,
+    )
+
+
+def decide_tool_call(policy: PolicyPort, request: PolicyRequest) -> ToolDecision:
+    """The verdict of policy on one call. The engine itself turns every error into a denial."""
+    return policy.decide(request)
+
+
+def decision_view(decision: ToolDecision) -> dict[str, Any]:
+    """A decision as every door shows it: only the obligations that were put, only a grant that is missing."""
+    shown: dict[str, Any] = {
+        "outcome": decision.outcome.value,
+        "policies": list(decision.policies),
+        # As plain text: the journal has a short way for what is plain already.
+        "reasons": [str(reason) for reason in decision.reasons],
+        "bundle_digest": decision.bundle_digest,
+    }
+    if decision.obligations != NO_OBLIGATIONS:
+        obligations = msgspec.structs.asdict(decision.obligations)
+        shown["obligations"] = {name: value for name, value in obligations.items() if value is not None}
+    if decision.missing_grant is not None:
+        shown["missing_grant"] = msgspec.to_builtins(decision.missing_grant)
+    return shown
+
+
+class ExecutionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision was compiled to. An executor runs with this and nothing else."""
+
+    call_id: str
+    run_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    workspace: str
+    timeout_ms: int
+    max_output_bytes: int
+    tier: ToolTier = ToolTier.BUILTIN
+    obligations: Obligations = Obligations()
+    principal: str = ""
+    channel: str = ""
+    # The digest of what was decided on: a skill's archive, or the definition of a tool of a server behind Palyra.
+    skill: str = ""
+    # Where it runs: here, or on a worker of the fleet, in the same tier of that worker's own sandbox.
+    on_worker: bool = False
+    argument_digest: str = ""
+    # Whether a person approved exactly this call, and which approval it runs under.
+    approved: bool = False
+    approval_id: str = ""
+    # What the call may use at most of the run's budgets, and what it has used of them.
+    granted: Mapping[BudgetKind, int] = {}
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor brought back: a JSON value, what was really enforced, and what was used beyond time."""
+
+    result: Any
+    receipt: tuple[dict[str, Any], ...] = ()
+    used: dict[BudgetKind, int] = {}
+    # Why the call failed all the same, where a part of its result is worth keeping.
+    error: PalyraError | None = None
+    # What the worker that ran it signed about it.
+    worker_attestation: dict[str, Any] | None = None
+
+
+def compile_plan(
+    config: ToolCallConfig,
+    spec: ToolSpec,
+    arguments: Arguments,
+    decision: ToolDecision,
+    *,
+    call_id: str,
+    run_id: str,
+    asked_timeout_ms: int | None,
+    on_worker: bool = False,
+    principal: str = "",
+    channel: str = "",
+) -> ExecutionPlan:
+    """The obligations of the decision and the settings become limits; the strictest of each wins."""
+    obligations = decision.obligations
+    if on_worker and ToolTier.WORKER not in spec.other_tiers:
+        raise Unenforceable(f"{spec.name} does not run on workers", layer="tier worker")
+    if obligations != NO_OBLIGATIONS:
+        _require_enforceable(spec, obligations)
+    timeout = min(asked_timeout_ms or config.timeout_ms, config.max_timeout_ms)
+    if obligations.timeout_ms is not None:
+        timeout = min(timeout, obligations.timeout_ms)
+    output = config.max_output_bytes
+    if obligations.max_output_bytes is not None:
+        output = min(output, obligations.max_output_bytes)
+    return ExecutionPlan(
+        call_id=call_id,
+        run_id=run_id,
+        tool=str(spec.name),
+        arguments=arguments.value,
+        workspace=config.workspace,
+        timeout_ms=timeout,
+        max_output_bytes=output,
+        tier=spec.tier if obligations.tier is None else ToolTier(obligations.tier),
+        on_worker=on_worker,
+        principal=principal,
+        channel=channel,
+        argument_digest=arguments.digest,
+        obligations=obligations,
+        skill=spec.digest,
+    )
+
+
+def _require_enforceable(spec: ToolSpec, obligations: Obligations) -> None:
+    if obligations.tier is not None and obligations.tier not in {spec.tier, *spec.other_tiers}:
+        raise Unenforceable(
+            f"policy obliges {spec.name} to run in tier {obligations.tier}, and it runs in {spec.tier.value}",
+            layer=f"tier {obligations.tier}",
+        )
+    for name in obligations.__struct_fields__:
+        if name not in _PLACES and getattr(obligations, name) is not None and name not in spec.enforceable:
+            raise Unenforceable(f"policy obliges {spec.name} to {name}, which nothing can hold it to", layer=name)
+
+
+# What the ledger keeps of a call, and the form in which every door shows it.
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True):
+    call_id: str
+    run_id: str
+    tool: str
+    principal: str
+    actor: str
+    channel: str
+    session: str = ""
+    state: CallState
+    argument_digest: str = ""
+    decision: dict[str, Any] | None = None
+    approval_id: str | None = None
+    created_ms: int
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+    receipt: list[dict[str, Any]] = []
+    attestation: dict[str, Any] | None = None
+    # What the worker that ran the call signed, where one did.
+    worker_attestation: dict[str, Any] | None = None
+
+    def view(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "call_id": self.call_id,
+            "run_id": self.run_id,
+            "tool": self.tool,
+            "principal": self.principal,
+            "status": self.state.value,
+            "decision": self.decision,
+            "result": self.result,
+            "receipt": self.receipt,
+            "attestation": self.attestation,
+            "created_at": rfc3339(self.created_ms),
+            "started_at": None if self.started_ms is None else rfc3339(self.started_ms),
+            "ended_at": None if self.ended_ms is None else rfc3339(self.ended_ms),
+            "duration_ms": None
+            if self.started_ms is None or self.ended_ms is None
+            else max(0, self.ended_ms - self.started_ms),
+            "argument_digest": self.argument_digest,
+        }
+        if self.worker_attestation is not None:
+            shown["worker_attestation"] = self.worker_attestation
+        if self.approval_id is not None:
+            shown["approval_id"] = self.approval_id
+        if self.error is not None:
+            shown["error"] = self.error
+        return shown
+
+    def exit_code(self) -> ExitCode:
+        return self._error_class().exit_code if self.error else ExitCode.DONE
+
+    def http_status(self) -> int:
+        return self._error_class().http_status if self.error else 200
+
+    def _error_class(self) -> type[PalyraError]:
+        code = (self.error or {}).get("code", "")
+        return PalyraError.registry.get(code, PalyraError)
+
+
+def call_entry(record: CallRecord, kind: str, *, by: str | None = None, **payload: Any) -> NewEvent:
+    """An entry of the journal about this call."""
+    return NewEvent(
+        kind=kind,
+        actor=by or record.actor,
+        principal=record.principal,
+        run=record.run_id,
+        call=record.call_id,
+        payload=payload,
+    )
+
+
+# What the tools' adapters need from the store, declared here by the consumer.
+
+
+class CallEnd(Protocol):
+    def call_ended(self, record: CallRecord) -> None: ...
+
+
+class CallObserver(Protocol):
+    """Watches calls from outside: counters, logs, spans."""
+
+    def watching(self, asked: CallRecord) -> AbstractContextManager[CallEnd]: ...

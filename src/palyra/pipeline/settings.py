@@ -1,0 +1,51 @@
+"""The tree of settings: sections, keys, defaults, bounds, and one line on each.
+
+The types are the single source: validation, ``palyra config show`` and the reference page are all read from them.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from palyra import limits
+from palyra.config.setting_types import Count, Millis, Patterns, describe
+
+
+class ToolsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    allowed: Annotated[Patterns, describe("Tools that policies may permit at all, as globs.")] = (
+        "echo",
+        "sleep",
+        "fs.*",
+        "process.*",
+        "http.fetch",
+        "skill.*",
+        "node.*",
+        "browser.*",
+    )
+    preapproved: Annotated[Patterns, describe("Sensitive tools that run without asking a person, as globs.")] = ()
+    timeout_ms: Annotated[Millis, describe("Deadline of a call that names none.")] = limits.DEFAULT_CALL_TIMEOUT_MS
+    max_timeout_ms: Annotated[Millis, describe("Longest deadline a call may ask for.")] = limits.MAX_CALL_TIMEOUT_MS
+    max_output_bytes: Annotated[
+        int,
+        Meta(ge=limits.KIB, le=limits.MAX_TOOL_OUTPUT_BYTES),
+        describe("Most bytes one call may return."),
+    ] = limits.MAX_TOOL_OUTPUT_BYTES
+    max_concurrent_calls: Annotated[
+        int,
+        Meta(ge=1, le=limits.MAX_CONCURRENT_CALLS),
+        describe("Calls worked on at once; the next one is told to come back."),
+    ] = limits.MAX_CONCURRENT_CALLS
+
+
+class ApprovalsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    ttl_seconds: Annotated[Count, describe("How long a request for approval waits before it is denied.")] = 900
+    max_ttl_seconds: Annotated[Count, describe("Longest life of an approval, whatever its scope.")] = 86_400
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    calls: Annotated[Count, describe("Calls in one run.")] = limits.DEFAULT_MAX_CALLS_PER_RUN
+    wall_ms: Annotated[Count, describe("Time the calls of one run may take in sum.")] = limits.DEFAULT_RUN_WALL_MS
+    egress_bytes: Annotated[Count, describe("Bytes one run may send and receive.")] = limits.DEFAULT_RUN_EGRESS_BYTES
+    wasm_fuel: Annotated[Count, describe("WebAssembly fuel one run may burn.")] = limits.DEFAULT_RUN_WASM_FUEL
+    browser_actions: Annotated[Count, describe("Browser actions in one run.")] = limits.DEFAULT_RUN_BROWSER_ACTIONS

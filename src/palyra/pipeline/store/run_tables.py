@@ -1,0 +1,155 @@
+"""Runs and their budgets in SQL. Every change is one statement that states what it expects to find."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from palyra.ids import RunId
+from palyra.pipeline.domain.budget import Account, BudgetKind, RunBudget, reserve
+from palyra.pipeline.domain.call import UnknownRun
+from palyra.store.event import NewEvent
+from palyra.store.port import Store, Transaction
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS runs (
+        run_id TEXT PRIMARY KEY, principal TEXT NOT NULL, created_ms INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS run_budgets (
+        run_id TEXT NOT NULL, kind TEXT NOT NULL, cap INTEGER NOT NULL CHECK (cap >= 0),
+        reserved INTEGER NOT NULL DEFAULT 0 CHECK (reserved >= 0), used INTEGER NOT NULL DEFAULT 0 CHECK (used >= 0),
+        PRIMARY KEY (run_id, kind)) WITHOUT ROWID""",
+)
+_KINDS = {kind.value: kind for kind in BudgetKind}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    principal: str
+    created_ms: int
+    budget: dict[BudgetKind, Account]
+
+
+def open_run(tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget) -> dict[BudgetKind, Account]:
+    tx.execute("INSERT INTO runs VALUES (?, ?, ?)", (run_id, principal, tx.now_ms))
+    accounts = budget.accounts()
+    rows = ", ".join(["(?, ?, ?)"] * len(accounts))
+    tx.execute(
+        f"INSERT INTO run_budgets (run_id, kind, cap) VALUES {rows}",  # noqa: S608 - question marks
+        [field for kind, account in accounts.items() for field in (run_id, kind.value, account.cap)],
+    )
+    tx.append(
+        NewEvent(
+            kind="run.opened",
+            actor=actor,
+            principal=principal,
+            run=run_id,
+            payload={"budget": msgspec.to_builtins(budget)},
+        )
+    )
+    return accounts
+
+
+def ensure_run(
+    tx: Transaction, run_id: str, principal: str, actor: str, budget: RunBudget
+) -> dict[BudgetKind, Account]:
+    """The run is this principal's, or is opened for it now. Somebody else's run looks like a missing one."""
+    rows = tx.execute(
+        "SELECT principal, kind, cap, reserved, used FROM runs JOIN run_budgets USING (run_id) WHERE run_id = ?",
+        (run_id,),
+    )
+    if not rows:
+        return open_run(tx, run_id, principal, actor, budget)
+    if rows[0][0] != principal:
+        raise UnknownRun(f"{principal} has no run {run_id}")
+    return {_KINDS[kind]: Account(cap=cap, reserved=reserved, used=used) for _, kind, cap, reserved, used in rows}
+
+
+def is_anothers(tx: Transaction, run_id: str, principal: str) -> bool:
+    """Whether there is such a run, and it is not this principal's."""
+    rows = tx.execute("SELECT principal FROM runs WHERE run_id = ?", (run_id,))
+    return bool(rows) and rows[0][0] != principal
+
+
+def owners_of(store: Store, run_ids: Sequence[str]) -> dict[str, str]:
+    """Whose runs these are; those that there are not are left out."""
+    marks = ", ".join("?" * len(run_ids))
+    rows = store.read(f"SELECT run_id, principal FROM runs WHERE run_id IN ({marks})", run_ids)  # noqa: S608 - question marks
+    return {row[0]: row[1] for row in rows}
+
+
+def reserve_budget(
+    tx: Transaction,
+    run_id: str,
+    asked: Mapping[BudgetKind, int],
+    accounts: Mapping[BudgetKind, Account] | None = None,
+) -> dict[BudgetKind, int]:
+    """``accounts`` are those of the run as this transaction has just read them."""
+    granted = reserve(_accounts(tx, run_id) if accounts is None else accounts, asked)
+    which = _amounts(len(granted))
+    tx.execute(
+        f"UPDATE run_budgets SET reserved = reserved + {which} WHERE run_id = ?",  # noqa: S608
+        (*_pairs(granted), run_id),
+    )
+    return granted
+
+
+def settle_budget(
+    tx: Transaction, run_id: str, reserved: Mapping[BudgetKind, int], used: Mapping[BudgetKind, int]
+) -> None:
+    """Gives back what was reserved and books what was used: nothing, for a call that a crash cut off."""
+    if not reserved:
+        return
+    which = _amounts(len(reserved))
+    booked = {kind: used.get(kind, 0) for kind in reserved}
+    tx.execute(
+        f"UPDATE run_budgets SET reserved = reserved - {which}, used = used + {which} WHERE run_id = ?",  # noqa: S608
+        (*_pairs(reserved), *_pairs(booked), run_id),
+    )
+
+
+@lru_cache(maxsize=len(BudgetKind))
+def _amounts(kinds: int) -> str:
+    """Question marks for an amount by its kind. One statement changes all of a run's accounts, most of them by nothing:
+    to look for those that change takes longer."""
+    return f"CASE kind{' WHEN ? THEN ?' * kinds} ELSE 0 END"
+
+
+def _pairs(amounts: Mapping[BudgetKind, int]) -> list[str | int]:
+    return [part for kind, amount in amounts.items() for part in (_NAMES[kind], amount)]
+
+
+def give_back(
+    tx: Transaction, run_id: str, kind: BudgetKind, amount: int, *, call: str, principal: str, actor: str
+) -> None:
+    """Takes off what an ended call was charged and what it had left running did not use in the end."""
+    if tx.execute(
+        "UPDATE run_budgets SET used = used - ? WHERE run_id = ? AND kind = ? AND used >= ? RETURNING used",
+        (amount, run_id, kind.value, amount),
+    ):
+        tx.append(
+            NewEvent(
+                kind="run.budget_returned",
+                actor=actor,
+                principal=principal,
+                run=run_id,
+                call=call,
+                payload={"budget": kind.value, "amount": amount},
+            )
+        )
+
+
+def read_run(store: Store, run_id: RunId, principal: str | None) -> Run:
+    rows = store.read("SELECT principal, created_ms FROM runs WHERE run_id = ?", (str(run_id),))
+    if not rows or (principal is not None and rows[0][0] != principal):
+        raise UnknownRun(f"there is no run {run_id} for this principal")
+    accounts = store.read("SELECT kind, cap, reserved, used FROM run_budgets WHERE run_id = ?", (str(run_id),))
+    return Run(run_id=str(run_id), principal=rows[0][0], created_ms=rows[0][1], budget=_as_accounts(accounts))
+
+
+def _accounts(tx: Transaction, run_id: str) -> dict[BudgetKind, Account]:
+    return _as_accounts(tx.execute("SELECT kind, cap, reserved, used FROM run_budgets WHERE run_id = ?", (run_id,)))
+
+
+def _as_accounts(rows: list[tuple[str, int, int, int]]) -> dict[BudgetKind, Account]:
+    return {_KINDS[kind]: Account(cap=cap, reserved=reserved, used=used) for kind, cap, reserved, used in rows}

@@ -1,1 +1,0 @@
-"""Escape attempts that are made inside the real sandbox, and the judgement of what came of them."""

@@ -1,0 +1,155 @@
+"""What an agent asks to have run, parsed once. The words of the command line are never changed after this."""
+
+import base64
+import binascii
+import re
+from typing import Any, Final
+
+import msgspec
+
+from palyra.sandbox import limits
+from palyra.sandbox.domain.outcome import InvalidCommand
+from palyra.workspace.path import shown
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FIELDS: Final = frozenset(
+    {
+        "command",
+        "args",
+        "cwd",
+        "env",
+        "requested_egress_hosts",
+        "timeout_ms",
+        "stdin",
+        "stdin_encoding",
+        "background",
+    }
+)
+
+
+class ProcessCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """Text may hold bytes that are not UTF-8 as lone surrogates, as Python's own file names do."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    cwd: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    requested_egress_hosts: tuple[str, ...] = ()
+    timeout_ms: int | None = None
+    stdin: bytes = b""
+    background: bool = False
+    # The reading end of a pipe that somebody of this process fills while the program runs. No caller can name one.
+    live_input: int | None = None
+
+    @property
+    def known_input(self) -> bytes | None:
+        """What the program will read; None where nobody knows before it runs."""
+        return self.stdin if self.live_input is None else None
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.command, *self.args)
+
+
+def encode_word(word: str) -> bytes:
+    """The bytes that the program is given for a word."""
+    return word.encode("utf-8", "surrogateescape")
+
+
+def excerpt(text: str) -> str:
+    """A word of the command line in one line of harmless text, short enough for a refusal."""
+    cut = text[: limits.MAX_SHOWN_CHARS]
+    return shown(cut) + ("…" if len(cut) < len(text) else "")
+
+
+def parse_command(arguments: dict[str, Any]) -> ProcessCommand:
+    """Refuses unknown fields, wrong types, NUL, what is too long, and text that has no bytes."""
+    for name in arguments:
+        if name not in _FIELDS:
+            raise InvalidCommand(f"there is no field {excerpt(str(name))!r}", field=excerpt(str(name)))
+    return ProcessCommand(
+        command=_word(arguments.get("command"), "command", limits.MAX_COMMAND_BYTES, empty=False),
+        args=_words(arguments.get("args", []), "args", limits.MAX_ARGUMENTS, limits.MAX_ARGUMENT_BYTES),
+        cwd=_cwd(arguments.get("cwd")),
+        env=_environment(arguments.get("env", {})),
+        requested_egress_hosts=_words(
+            arguments.get("requested_egress_hosts", []),
+            "requested_egress_hosts",
+            limits.MAX_REQUESTED_HOSTS,
+            limits.MAX_ARGUMENT_BYTES,
+        ),
+        timeout_ms=_timeout(arguments.get("timeout_ms")),
+        stdin=_stdin(arguments.get("stdin", ""), arguments.get("stdin_encoding", "utf-8")),
+        background=_flag(arguments.get("background", False), "background"),
+    )
+
+
+def _word(value: Any, field: str, most: int, *, empty: bool = True) -> str:
+    if not isinstance(value, str):
+        raise InvalidCommand(f"{field} must be a string", field=field)
+    if not value and not empty:
+        raise InvalidCommand(f"{field} is empty", field=field)
+    if "\0" in value:
+        raise InvalidCommand(f"{field} has a NUL character", field=field)
+    try:
+        size = len(encode_word(value))
+    except UnicodeEncodeError:
+        raise InvalidCommand(f"{field} is not valid Unicode", field=field) from None
+    if size > most:
+        raise InvalidCommand(f"{field} has {size} bytes; at most {most} are taken", field=field, limit=most)
+    return value
+
+
+def _words(value: Any, field: str, most: int, most_bytes: int) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise InvalidCommand(f"{field} must be a list of strings", field=field)
+    if len(value) > most:
+        raise InvalidCommand(f"{field} has {len(value)} entries; at most {most} are taken", field=field, limit=most)
+    return tuple(_word(word, f"{field}[{position}]", most_bytes) for position, word in enumerate(value))
+
+
+def _cwd(value: Any) -> str | None:
+    return None if value is None else _word(value, "cwd", limits.MAX_CWD_BYTES, empty=False)
+
+
+def _environment(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise InvalidCommand("env must be an object of strings", field="env")
+    if len(value) > limits.MAX_ENVIRONMENT_VARIABLES:
+        most = limits.MAX_ENVIRONMENT_VARIABLES
+        raise InvalidCommand(f"env has {len(value)} variables; at most {most} are taken", field="env", limit=most)
+    variables = []
+    for name, content in value.items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name) or len(name) > limits.MAX_ENVIRONMENT_NAME_BYTES:
+            raise InvalidCommand(f"{excerpt(str(name))!r} is not the name of a variable", field="env")
+        variables.append((name, _word(content, f"env.{name}", limits.MAX_GUARDED_VALUE_BYTES)))
+    return tuple(variables)
+
+
+def _timeout(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limits.MAX_TIMEOUT_MS:
+        raise InvalidCommand(f"timeout_ms must be a number from 1 to {limits.MAX_TIMEOUT_MS}", field="timeout_ms")
+    return value
+
+
+def _stdin(value: Any, encoding: Any) -> bytes:
+    if encoding not in ("utf-8", "base64"):
+        raise InvalidCommand("stdin_encoding must be utf-8 or base64", field="stdin_encoding")
+    if not isinstance(value, str):
+        raise InvalidCommand("stdin must be a string", field="stdin")
+    try:
+        data = base64.b64decode(value.encode(), validate=True) if encoding == "base64" else encode_word(value)
+    except (binascii.Error, UnicodeEncodeError):
+        raise InvalidCommand(f"stdin is not {encoding}", field="stdin") from None
+    if len(data) > limits.MAX_STDIN_BYTES:
+        most = limits.MAX_STDIN_BYTES
+        raise InvalidCommand(f"stdin has {len(data)} bytes; at most {most} are taken", field="stdin", limit=most)
+    return data
+
+
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidCommand(f"{field} must be true or false", field=field)
+    return value

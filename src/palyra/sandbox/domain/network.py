@@ -1,0 +1,223 @@
+"""What a sandbox with allowed hosts needs in its own network, and whether it was seen there.
+
+Pure. A strict sandbox has nothing but a loopback of its own. With hosts allowed, sockets that listen on it are opened
+from outside before the program starts, and served from outside: a resolver, a proxy for those that ask for one, and
+every allowed port on every address of 127.0.0.0/8. All else in that network leads nowhere.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from palyra.egress.domain.rules import HostRule
+from palyra.errors import InvalidInput, PalyraError
+from palyra.sandbox import limits
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile, SandboxTier
+from palyra.sandbox.domain.receipt import Layer, ReceiptLine, unsupported
+
+EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  every address of the sandbox's own loopback, and there is no other
+LOOPBACK: Final = "127.0.0.1"
+_RESERVED: Final = frozenset({limits.DOOR_DNS_PORT, limits.DOOR_PROXY_PORT})
+
+# The variables by which programs find another bundle of certificates than the system's.
+CA_VARIABLES: Final = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+
+_SHOWN_CHARS: Final = 80
+_SHOWN_FAULTS: Final = 3
+_SHOWN_HOSTS: Final = 3
+
+
+class BadDoor(InvalidInput):
+    code = "sandbox.bad_door"
+    hint = f"allow at most {limits.MAX_DOOR_PORTS} ports, and neither {limits.DOOR_DNS_PORT} nor {limits.DOOR_PROXY_PORT}: those serve the sandbox itself"  # noqa: E501
+
+
+class HostsNeedTierC(InvalidInput):
+    """No machine would do: the tier and the hosts do not go together."""
+
+    code = "sandbox.hosts_need_tier_c"
+    hint = (
+        "run it in tier c, which opens just these hosts (`--tier c`, sandbox.tier); or allow none in tier b, which runs"
+        " without them (`--allow-host`, sandbox.allowed_hosts)"
+    )
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message, hint=hint, **{"kind": "invalid_input", **details})
+
+
+class ListenerKind(StrEnum):
+    TRANSPARENT = "transparent"
+    DNS_UDP = "dns_udp"
+    DNS_TCP = "dns_tcp"
+    PROXY = "proxy"
+
+
+class ListenerPlan(msgspec.Struct, frozen=True):
+    """One socket to open in the sandbox's network."""
+
+    kind: ListenerKind
+    address: str
+    port: int
+
+    @property
+    def is_udp(self) -> bool:
+        return self.kind is ListenerKind.DNS_UDP
+
+
+class DoorPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """``ports`` are those that any allowed host may be reached at; which host at which is judged by who serves them."""
+
+    ports: tuple[int, ...]
+    dns_port: int = limits.DOOR_DNS_PORT
+    proxy_port: int = limits.DOOR_PROXY_PORT
+
+    def listeners(self) -> tuple[ListenerPlan, ...]:
+        """Bound without SO_REUSEADDR and SO_REUSEPORT: no program, of the same user either, can bind over them."""
+        return (
+            *(ListenerPlan(ListenerKind.TRANSPARENT, EVERY_ADDRESS, port) for port in self.ports),
+            ListenerPlan(ListenerKind.DNS_UDP, LOOPBACK, self.dns_port),
+            ListenerPlan(ListenerKind.DNS_TCP, LOOPBACK, self.dns_port),
+            ListenerPlan(ListenerKind.PROXY, LOOPBACK, self.proxy_port),
+        )
+
+
+class ListenerSeen(msgspec.Struct, frozen=True):
+    """What a socket that came back says of itself. ``namespace`` is the network that the kernel knows it to be in."""
+
+    plan: ListenerPlan
+    address: str
+    port: int
+    listening: bool
+    shared: bool
+    namespace: int
+
+
+class NetworkSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """Read while the sandbox waits: its sockets, whether its loopback is up, and any way out of it."""
+
+    listeners: tuple[ListenerSeen, ...]
+    loopback_up: bool
+    routes: tuple[str, ...]
+
+
+class DoorUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What went through a door, said by who served it.
+
+    ``refusals`` are the first, as plain values with at least a code; ``refused`` counts all, ``violations`` the grave.
+    """
+
+    connections: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    credential_uses: int = 0
+    refused: int = 0
+    violations: int = 0
+    refusals: tuple[dict[str, Any], ...] = ()
+
+
+def door_plan(profile: SandboxProfile) -> DoorPlan | None:
+    """None where the profile needs no door: no host is allowed, or the network is not shut in the first place."""
+    if profile.egress is not EgressEnforcementMode.STRICT or not profile.allowed_egress_hosts:
+        return None
+    ports: set[int] = set()
+    for raw in profile.allowed_egress_hosts:
+        rule = HostRule.parse(raw)
+        ports.update(rule.ports)
+    if taken := sorted(ports & _RESERVED):
+        raise BadDoor(f"port {taken[0]} cannot be allowed", port=taken[0])
+    if len(ports) > limits.MAX_DOOR_PORTS:
+        raise BadDoor(f"{len(ports)} different ports are allowed", ports=len(ports))
+    return DoorPlan(ports=tuple(sorted(ports)))
+
+
+def named_by_arguments(profile: SandboxProfile) -> tuple[str, ...]:
+    """The rules for hosts in arguments: the allowed ones and, behind a door, the proxy that the sandbox itself has."""
+    plan = door_plan(profile)
+    own = () if plan is None else (f"{LOOPBACK}:{plan.proxy_port}", f"localhost:{plan.proxy_port}")
+    return (*profile.allowed_egress_hosts, *own)
+
+
+def refuse_unserved(profile: SandboxProfile, *, served: bool) -> None:
+    """Raises where hosts are allowed and nothing could let just those through: not in this tier, or not here."""
+    if door_plan(profile) is None:
+        return
+    if profile.tier is SandboxTier.B:
+        raise HostsNeedTierC(
+            "tier b has no network of its own that could be opened to some hosts, and sandbox.allowed_hosts or"
+            f" --allow-host names {_named(profile.allowed_egress_hosts)}"
+        )
+    if not served:
+        raise _unserved(profile, "nothing here serves the allowed hosts: this runner was given no egress door")
+
+
+def _named(hosts: tuple[str, ...]) -> str:
+    more = len(hosts) - _SHOWN_HOSTS
+    return ", ".join(hosts[:_SHOWN_HOSTS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _unserved(profile: SandboxProfile, why: str) -> PalyraError:
+    return unsupported([ReceiptLine(layer=Layer.EGRESS, asked=asked_of(profile), got=why, held=False)])
+
+
+def asked_of(profile: SandboxProfile) -> str:
+    hosts = profile.allowed_egress_hosts
+    return f"{profile.egress.value}, {len(hosts)} allowed hosts" if hosts else profile.egress.value
+
+
+def judge_network(plan: DoorPlan, seen: NetworkSeen | None, *, namespace: int, interfaces: Iterable[str]) -> list[str]:
+    """Everything that is not as it must be before the program may start; an empty list is what is wanted."""
+    if seen is None:
+        return ["no socket was opened in it"]
+    wrong = [f"an interface {name}" for name in interfaces if name != "lo"]
+    wrong += [f"a route {route}" for route in seen.routes]
+    if not seen.loopback_up:
+        wrong.append("its loopback is down")
+    if [each.plan for each in seen.listeners] != list(plan.listeners()):
+        wrong.append("other sockets than planned were opened")
+    for each in seen.listeners:
+        wanted = each.plan
+        if (each.address, each.port) != (wanted.address, wanted.port):
+            wrong.append(f"{shown(wanted)} listens at {each.address}:{each.port}")
+        if each.listening is wanted.is_udp:
+            wrong.append(f"{shown(wanted)} does not listen")
+        if each.shared:
+            wrong.append(f"{shown(wanted)} can be bound over")
+        if each.namespace != namespace:
+            wrong.append(f"{shown(wanted)} is in net:[{each.namespace}]")
+    return wrong
+
+
+def network_text(plan: DoorPlan, wrong: list[str]) -> str:
+    if wrong:
+        return "; ".join(wrong[:_SHOWN_FAULTS])
+    return f"only lo, no route, and sockets of ours: {', '.join(map(shown, plan.listeners()))}"
+
+
+def shown(listener: ListenerPlan) -> str:
+    return f"{listener.kind} {listener.address}:{listener.port}"
+
+
+def used_line(line: ReceiptLine, usage: DoorUsage | None) -> ReceiptLine:
+    """The line after the call. ``usage`` None: the door did not close as it should."""
+    if usage is None:
+        got = f"{line.got}; the door did not close in time and was cut"
+        return ReceiptLine(layer=line.layer, asked=line.asked, got=got, held=False)
+    said = [f"{usage.connections} connections, {usage.bytes_up} bytes up, {usage.bytes_down} down"]
+    if usage.credential_uses:
+        said.append(f"{usage.credential_uses} credentials added")
+    if usage.refusals:
+        named = [_refusal_text(each) for each in usage.refusals[: limits.MAX_REPORTED_REFUSALS]]
+        said.append(f"{max(usage.refused, len(usage.refusals))} refused ({', '.join(named)})")
+    return ReceiptLine(layer=line.layer, asked=line.asked, got=f"{line.got}; {'; '.join(said)}", held=line.held)
+
+
+def _refusal_text(refusal: dict[str, Any]) -> str:
+    where = ":".join(str(refusal[name])[:_SHOWN_CHARS] for name in ("host", "port") if refusal.get(name))
+    return f"{refusal.get('code', 'refused')} {where}".strip()
+
+
+def ca_environment(path: str) -> tuple[tuple[str, str], ...]:
+    """For a profile's ``env``: lets the usual programs trust the bundle at this path of the sandbox."""
+    return tuple((name, path) for name in CA_VARIABLES)

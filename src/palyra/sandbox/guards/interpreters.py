@@ -1,0 +1,225 @@
+"""Programs that run whatever text they are handed, and every name under which they hide.
+
+A denied interpreter is no wall around what a program may do: the sandbox is. It keeps an agent's calls legible, one
+program and its arguments, so that policy and people can judge them.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from palyra.sandbox.domain.command import ProcessCommand, excerpt
+from palyra.sandbox.domain.outcome import InterpreterDenied
+from palyra.sandbox.guards.executables import SYSTEM_ROOTS, ResolvedExecutable, base_name, is_beneath
+from palyra.sandbox.guards.program_runner_table import RUNNERS
+from palyra.sandbox.guards.program_runners import ASKS_FOR_HELP, Finding, Runner, runner_finding
+
+_SHELLS: Final = """
+    sh bash dash ash hush zsh fish ksh mksh lksh pdksh oksh loksh csh tcsh rc es yash posh elvish nu nushell xonsh osh
+    oil ysh scsh sash mrsh gash rbash rksh rzsh git-shell pwsh powershell cmd
+"""
+_LANGUAGES: Final = """
+    python pypy ipython jython micropython circuitpython graalpy pythonw py pdb pydoc bpython ptpython
+    node nodejs deno bun js qjs quickjs d8 rhino jjs gjs njs duk mujs iojs electron tsx ts-node hermes mongosh
+    mongo ruby irb erb jruby mruby mirb truffleruby perl perl6 raku rakudo moar parrot prename perldoc suidperl
+    php php-cgi php-fpm phpdbg hhvm phar lua luajit luatex texlua luahbtex luau moon resty tarantool
+    awk gawk mawk nawk bwk original-awk goawk frawk pgawk igawk tclsh wish jimsh expect expectk itclsh tclkit
+    osascript automator wscript cscript mshta r rscript littler julia octave octave-cli scilab matlab gnuplot maxima
+    guile racket mzscheme gracket scheme mit-scheme chez petite chibi-scheme csi gsi gosh bigloo kawa sbcl clisp ecl
+    ccl abcl gcl newlisp picolisp clojure clj bb hy
+    java jshell scala kotlin groovy groovysh dotnet csharp fsi fsharpi mono erl escript elixir iex gleam
+    ghci runghc runhaskell ghc hugs ocaml ocamlrun utop sml poly mosml
+    sage swipl prolog gprolog yap gforth pforth factor rexx regina oorexx rebol gst pike slsh
+    m4 gm4 dc swift dart tcc cling wine wine64 wasmtime wasmer wasm3 iwasm wasmedge
+"""
+INTERPRETERS: Final = frozenset((_SHELLS + _LANGUAGES).split())
+
+# Texts that are in the program itself and hardly anywhere else: they find a copy that was changed by a byte, which no
+# digest does. Only files outside the system's directories are searched for them.
+CONTENT_MARKS: Final[dict[bytes, str]] = {
+    b"BusyBox v": "busybox",
+    b"GNU bash, version %s": "bash",
+    b"PYTHONDONTWRITEBYTECODE": "python",
+    b"NODE_PENDING_DEPRECATION": "node",
+    b"PERL5OPT": "perl",
+    b"RUBYGEMS_GEMDEPS": "ruby",
+    b"$LuaVersion: Lua": "lua",
+    b"PHP_INI_SCAN_DIR": "php",
+    b"ZDOTDIR": "zsh",
+    b"AWKLIBPATH": "gawk",
+    b"mawk %s": "mawk",
+    b"TCL_LIBRARY": "tclsh",
+    b"toybox-": "toybox",
+}
+
+# Scripts of the distribution that do one fixed thing with files, which people use as if they were programs. Any other
+# script is as good as its interpreter: who writes the script chooses what runs.
+_FIXED_SCRIPTS: Final = """
+    egrep fgrep gunzip uncompress zcat zcmp zdiff zegrep zfgrep zgrep bzcmp bzdiff bzgrep xzcmp xzdiff xzgrep
+    which which.debianutils
+"""
+FIXED_SCRIPTS: Final = frozenset(_FIXED_SCRIPTS.split())
+
+# Most calls are of a few programs, and each is judged by all of its names.
+MAX_REMEMBERED_NAMES: Final = 1024
+
+_VERSION: Final = re.compile(r"[-._]?v?\d.*$")
+# Debian's and others' ways to tell builds of one program apart.
+_BUILD: Final = re.compile(
+    r"([-._+](static|dbg|debug|nox|minimal|tiny|small|full|basic|default|nopie|embed|jit|cli|any|system|portable|bin|pie))+$"
+)
+_EXTENSION: Final = re.compile(r"\.(exe|com|bat|cmd|bin|real|distrib|orig|wrapped|old)$")
+_LOADER: Final = re.compile(r"ld(-linux.*|-musl-.*|64)?(-[\d.]+)?\.so(\.\d+)*|ld-[\d.]+\.so|ld\.so|rtld|dyld")
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
+def plain_name(name: str) -> str:
+    """A program's name without case, a login shell's dash and an extension that says nothing."""
+    plain = name.strip().lstrip("-").casefold().removeprefix(".")
+    while _EXTENSION.search(plain):
+        plain = _EXTENSION.sub("", plain)
+    return plain.removesuffix("-wrapped")
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
+def interpreter_named(name: str) -> str | None:
+    """The interpreter that a program of this name is: ``python`` for ``python3.11-dbg`` and for ``Python.EXE``."""
+    plain = plain_name(name)
+    # perl6 is a name of its own; python3.11-dbg loses its version, bash-static and vim.tiny their build.
+    for guess in (plain, _BUILD.sub("", plain), _VERSION.sub("", plain), _BUILD.sub("", _VERSION.sub("", plain))):
+        # R4.2 is R; r2 is another program.
+        if guess in INTERPRETERS and (len(guess) > 1 or guess == plain or "." in plain):
+            return guess
+    return None
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
+def is_dynamic_loader(name: str) -> bool:
+    """The loader runs the program that it is given as an argument."""
+    return _LOADER.fullmatch(plain_name(name)) is not None
+
+
+def is_fixed_script(found: ResolvedExecutable) -> bool:
+    """Whether a ``#!`` file is one of the distribution's own that are as good as a program."""
+    name = found.real.rpartition("/")[2]
+    return name in FIXED_SCRIPTS and found.on_path and any(is_beneath(found.real, root) for root in SYSTEM_ROOTS)
+
+
+# Whether a command line runs a program of the caller's choosing: an interpreter, or a program that runs programs.
+#
+# A program is judged by every name it goes by, so that a link, a copy or an applet is judged as what it really is.
+
+_RUNNER_VERSION: Final = re.compile(r"[-.]?\d[\d.]*([-.](posix|win32|basic|tiny|nox|gtk3|small))?$")
+_MULTI_CALL: Final = frozenset({"busybox", "toybox", "coreutils"})
+# Programs of their own whose names begin so.
+_NOT_OF_GIT: Final = frozenset({"git-lfs", "git-shell", "git-crypt", "git-annex", "git-absorb"})
+_BY_NAME: Final[dict[str, Runner]] = {name: runner for runner in RUNNERS for name in runner.names}
+
+
+def finding_in(
+    names: tuple[str, ...],
+    args: tuple[str, ...],
+    stdin: bytes | None = b"",
+    *,
+    marks: frozenset[str] = frozenset(),
+    invented: frozenset[str] = frozenset(),
+) -> Finding | None:
+    """Whether a program that goes by these names would run another one with these arguments and this input.
+
+    The first name is the one it is called by. ``marks`` are programs that its content betrays. ``invented`` are names
+    that somebody gave to a program of their own: ./task is not the task runner, though ./python3 is refused.
+    """
+    multi_call = next(filter(None, map(_multi_call, (*names, *marks))), None)
+    if multi_call is not None:
+        # Every applet is the same file, so only the name it is called by says which one this is.
+        if found := _multi_call_finding(multi_call, names[0], args, stdin):
+            return found
+        names = ()
+    if names and names[0].startswith("git-") and names[0] not in _NOT_OF_GIT:
+        names, args = ("git", *names[1:]), (names[0].removeprefix("git-"), *args)
+    for name in (*names, *sorted(marks - _MULTI_CALL)):
+        if found := _finding_by_name(name, args, stdin, invented=name in invented):
+            return found
+    return None
+
+
+def _finding_by_name(name: str, args: tuple[str, ...], stdin: bytes | None, *, invented: bool) -> Finding | None:
+    if interpreter := interpreter_named(name):
+        return Finding(program=interpreter, why=f"{interpreter} runs whatever text it is given")
+    if is_dynamic_loader(name):
+        if args in ASKS_FOR_HELP or args == ("--list-diagnostics",):
+            return None
+        return Finding(program=name, why="the dynamic loader runs the program it is given", position=_first(args))
+    runner = None if invented else runner_named(name)
+    return None if runner is None else runner_finding(runner, name, args, stdin)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
+def runner_named(name: str) -> Runner | None:
+    """The entry for a name in any spelling: ``x86_64-linux-gnu-gcc-12``, ``vim.basic`` and ``GIT.exe`` too."""
+    plain = plain_name(name)
+    for guess in (plain, _RUNNER_VERSION.sub("", plain), plain.partition(".")[0], _stem(name)):
+        if guess in _BY_NAME:
+            return _BY_NAME[guess]
+    return None
+
+
+def _stem(name: str) -> str:
+    """Without a version and without the machine that a cross compiler is for."""
+    return _RUNNER_VERSION.sub("", plain_name(name)).rpartition("-")[2]
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_NAMES)
+def _multi_call(name: str) -> str | None:
+    """``busybox`` for busybox, busybox.static, busybox-static and busybox1.36: it looks at how its name begins."""
+    plain = plain_name(name)
+    return next((binary for binary in _MULTI_CALL if re.fullmatch(rf"{binary}([-._\d].*)?", plain)), None)
+
+
+def _first(args: tuple[str, ...]) -> int | None:
+    return 0 if args else None
+
+
+def _multi_call_finding(binary: str, typed: str, args: tuple[str, ...], stdin: bytes | None) -> Finding | None:
+    """One binary that is many programs: called by its own name, the first argument says which."""
+    if _multi_call(typed) is None:
+        applet, rest = typed, args
+    elif not args or args[0] in ("--list", "--list-full", "--help", "--version"):
+        return None
+    else:
+        applet, rest = args[0].rpartition("=")[2] if args[0].startswith("--") else args[0], args[1:]
+        if args[0].startswith("--") and not args[0].startswith("--coreutils-prog"):
+            return Finding(program=binary, why=f"{binary} is many programs in one", position=0)
+    if _multi_call(applet) is not None:
+        return Finding(program=binary, why=f"{binary} runs its applets, shells among them", position=0)
+    return finding_in((applet.rpartition("/")[2],), rest, stdin)
+
+
+# Refuses a command whose program is an interpreter, a script, or a program that is asked to run another one.
+
+
+def refuse_interpreter(found: ResolvedExecutable, command: ProcessCommand) -> None:
+    """Decides on the file behind the command, not on its spelling."""
+    typed = excerpt(command.command)
+    real = excerpt(found.real)
+    invented = frozenset(found.names) - found.twins if found.in_workspace else frozenset()
+    finding = finding_in(found.names, command.args, command.known_input, marks=found.marks, invented=invented)
+    if finding is not None:
+        where = "command" if finding.position is None else f"args[{finding.position}]"
+        disguised = "" if base_name(command.command) == base_name(found.real) else f" ({real})"
+        asked = "" if finding.position is None else f": {excerpt(command.args[finding.position])!r}"
+        raise InterpreterDenied(
+            f"{typed!r}{disguised} is refused: {excerpt(finding.why)}{asked}",
+            argument=where,
+            program=excerpt(finding.program),
+            path=real,
+        )
+    if found.shebang is not None and not is_fixed_script(found):
+        raise InterpreterDenied(
+            f"{typed!r} is a script for {excerpt(found.shebang)!r}", argument="command", program="#!", path=real
+        )
+    if found.shebang is None and not found.native:
+        # A shell would take it for a script, and a registered handler for whatever it handles.
+        raise InterpreterDenied(
+            f"{typed!r} is neither a program nor a script that says what runs it", argument="command", path=real
+        )

@@ -1,0 +1,248 @@
+"""Every path that an argument names must lie in the workspace, after all links and ``..`` are followed.
+
+The kernel enforces the same in Tier C; this check gives a clear refusal before anything runs. Readable besides the
+workspace are a few devices with a fixed meaning and the system's own directories, /usr above all: compilers are told
+-I/usr/include, and inside the sandbox nobody can write there. No argument is ever changed.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from palyra.sandbox.domain.command import ProcessCommand, excerpt
+from palyra.sandbox.domain.outcome import InvalidCommand, WorkspaceScopeDenied
+from palyra.sandbox.guards.executables import SYSTEM_ROOTS, Kind, PathLook, base_name, is_beneath, join, walk
+from palyra.sandbox.guards.interpreters import plain_name
+from palyra.sandbox.guards.text_arguments import code_places, text_places
+from palyra.sandbox.limits import MAX_ARGUMENT_NESTING, MAX_CLUSTERED_LETTERS
+
+# The paths that one word of a command line may name, in every spelling that programs understand.
+#
+# ``--opt=path``, ``-Cpath``, ``k=path``, ``@file``, ``a:b:c``, ``-Wl,-rpath,/x`` and ``file:`` URLs are taken apart.
+# Nothing is rewritten: these are readings of a word, and all of them are judged. A reading that is a plain relative
+# name does no harm, it lies beneath the working directory; so ``origin/main``, ``text/html`` and ``1/2/2026`` pass.
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?(.*)", re.DOTALL)
+_FILE_SCHEMES: Final = frozenset({"file", "unix", "local", "fd", "path"})
+_KEY: Final = re.compile(r"(--?)?[A-Za-z0-9_.+\[\]-]+(:[A-Za-z0-9_.-]+)?=")
+_LETTERS: Final = re.compile(r"-[A-Za-z0-9]+(?=/)")
+_BEFORE_URL: Final = re.compile(r"(.*[=,\s])?[A-Za-z][A-Za-z0-9+.-]*", re.DOTALL)
+_QUOTES: Final = "\"'`"
+_HOME: Final = re.compile(r"~[A-Za-z0-9_.-]*(/|$)")
+
+
+class NamedPath(msgspec.Struct, frozen=True):
+    """``guess`` marks a reading that is unlikely: it counts only where its first name is really there."""
+
+    text: str
+    guess: bool = False
+
+
+class RemoteFile(msgspec.Struct, frozen=True):
+    """A ``file:`` URL that names another machine."""
+
+    text: str
+
+
+Named = NamedPath | RemoteFile
+
+
+def named_paths(word: str) -> tuple[Named, ...]:
+    """All readings of a word, breadth first, so that a piece that occurs often is taken apart once."""
+    named: dict[Named, None] = {}
+    seen = {word}
+    level = [word]
+    for _ in range(MAX_ARGUMENT_NESTING):
+        below: dict[str, None] = {}
+        for piece in level:
+            for reading in _readings(piece):
+                if isinstance(reading, str):
+                    below[reading] = None
+                else:
+                    named[reading] = None
+        level = [piece for piece in below if piece and piece not in seen]
+        seen.update(level)
+    return tuple(named)
+
+
+def _readings(word: str) -> Iterator[Named | str]:
+    """What a word names, and the shorter words in it."""
+    if not word:
+        return
+    if word[0] in _QUOTES:
+        yield word.strip(_QUOTES)
+    if found := _URL.fullmatch(word):
+        scheme, slashes, rest = found.groups()
+        if scheme.lower().rpartition("+")[2] in _FILE_SCHEMES:
+            yield from _file_url(rest, authority=bool(slashes))
+            return
+        # A URL with a host names nothing on this machine; without one (unix:///run/x) the rest is a path.
+        if slashes:
+            yield NamedPath(word, guess=True)
+            if rest.startswith("/"):
+                yield NamedPath("/" + _decoded(rest).lstrip("/"))
+            return
+    if word.startswith("-"):
+        yield from _option(word)
+    else:
+        yield NamedPath(word)
+    if word.startswith("@"):
+        yield word[1:]
+    if found := _KEY.match(word):
+        yield word[found.end() :]
+    for pieces in (_colon_pieces(word), word.split(",")):
+        if len(pieces) > 1:
+            yield from pieces
+
+
+def _colon_pieces(word: str) -> list[str]:
+    """Split at colons, but for those of URLs: /usr/bin://etc is a list, a=https://x is none."""
+    pieces: list[str] = []
+    for piece in word.split(":"):
+        if pieces and piece.startswith("//") and _BEFORE_URL.fullmatch(pieces[-1]):
+            pieces[-1] += ":" + piece
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+def _option(word: str) -> Iterator[Named | str]:
+    if word.startswith("--"):
+        # Some programs take a path glued to a long option.
+        if "/" in word and "=" not in word:
+            yield NamedPath(word[2:])
+        return
+    # -C/etc, -C../x, -C~/x, -f@list: the value starts right after the letter.
+    if word[2:3] != "-":
+        yield word[2:]
+    if found := _LETTERS.match(word):
+        yield NamedPath(word[found.end() :], guess=len(found.group()) > len("-x"))
+    letters = word[1 : MAX_CLUSTERED_LETTERS + 1]
+    for index, letter in enumerate(letters[1:], start=3):
+        if not letter.isalnum():
+            rest = word[index - 1 :]
+            if rest.startswith(("..", "~")):
+                yield NamedPath(rest)
+            break
+        # -xzfNAME: any of these may be NAME, and NAME may be a link that leads out.
+        yield NamedPath(word[index - 1 :])
+
+
+def _file_url(rest: str, *, authority: bool) -> Iterator[Named]:
+    path = re.split(r"[?#]", rest, maxsplit=1)[0]
+    if authority:
+        host, slash, tail = path.replace("\\", "/").partition("/")
+        if _decoded(host).lower() not in ("", "localhost", "127.0.0.1", "::1", "[::1]", "."):
+            yield RemoteFile(host)
+        path = slash + tail
+    # With and without decoding: programs differ, and a doubly encoded name is decoded once by each of them.
+    for reading in (path, _decoded(path), _decoded(_decoded(path))):
+        yield NamedPath(reading or "/")
+
+
+def _decoded(text: str) -> str:
+    return (
+        unquote_to_bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape").replace("\0", "")
+    )
+
+
+def names_home(path: str) -> bool:
+    """Programs that expand ``~`` themselves would leave the workspace; a file called ``~`` is nothing one needs."""
+    return _HOME.match(path) is not None and ("/" in path or path == "~")
+
+
+DEVICES: Final = frozenset(
+    {"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"}
+)
+# In their arguments host:path is a path on another machine.
+_TAKES_REMOTE_PATHS: Final = frozenset({"scp", "rsync", "git", "ssh"})
+_REMOTE: Final = re.compile(r"([A-Za-z0-9_.-]+@)?(?!-)([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(?!//).*", re.DOTALL)
+
+
+def resolve_cwd(cwd: str | None, workspace_root: str, resolver: PathLook) -> str:
+    """The working directory, absolute: the workspace itself, or a directory in it. It is returned as written."""
+    root = walk(workspace_root, resolver)
+    wanted = workspace_root if cwd is None else join(workspace_root, cwd)
+    walked = root if cwd is None else walk(wanted, resolver)
+    if walked.kind is Kind.MAGIC or not is_beneath(walked.real, root.real):
+        raise WorkspaceScopeDenied(
+            f"the working directory {excerpt(wanted)} leads out of the workspace",
+            argument="cwd",
+            path=excerpt(walked.real),
+        )
+    if walked.kind is not Kind.DIRECTORY:
+        raise InvalidCommand(f"the working directory {excerpt(wanted)} is no directory", argument="cwd")
+    return walked.real
+
+
+def validate_argument_workspace_scope(
+    command: ProcessCommand,
+    workspace_root: str,
+    cwd: str,
+    resolver: PathLook,
+    readable_roots: tuple[str, ...] = SYSTEM_ROOTS,
+) -> None:
+    """Raises ``WorkspaceScopeDenied`` naming the first argument that leads out, and where it leads."""
+    if not command.args:
+        return
+    scope = _Scope(walk(workspace_root, resolver).real, cwd, resolver, readable_roots)
+    text = text_places(command.command, command.args)
+    texts = text.texts | code_places(command.command, command.args)
+    for position, path in text.files:
+        scope.refuse(position, path, NamedPath(path))
+    remote = plain_name(base_name(command.command)) in _TAKES_REMOTE_PATHS
+    for position, word in enumerate(command.args):
+        # What starts with @ is read from a file even where text is taken.
+        if position in texts and not word.startswith("@"):
+            continue
+        if remote and _REMOTE.fullmatch(word):
+            scope.refuse(position, word, NamedPath(word))
+            continue
+        for named in named_paths(word):
+            if isinstance(named, RemoteFile):
+                raise _denied(position, word, f"names a file of the machine {excerpt(named.text)}", named.text)
+            scope.refuse(position, word, named)
+
+
+class _Scope:
+    def __init__(self, root: str, cwd: str, resolver: PathLook, readable_roots: tuple[str, ...]) -> None:
+        self.root = root
+        self.cwd = cwd
+        self.resolver = resolver
+        self.readable_roots = readable_roots
+
+    def refuse(self, position: int, word: str, named: NamedPath) -> None:
+        path = named.text
+        if path in DEVICES:
+            return
+        if names_home(path):
+            raise _denied(position, word, "names a home directory", path)
+        walked = walk(join(self.cwd, path), self.resolver, ends=DEVICES)
+        if walked.kind is Kind.MAGIC:
+            raise _denied(
+                position, word, f"leads to {excerpt(walked.real)}, which is another file for every process", walked.real
+            )
+        if walked.kind in (Kind.LOOP, Kind.UNREADABLE):
+            raise _denied(position, word, f"cannot be followed beyond {excerpt(walked.real)}", walked.real)
+        if is_beneath(walked.real, self.root) or walked.real in DEVICES:
+            return
+        if any(is_beneath(walked.real, root) for root in self.readable_roots):
+            return
+        if named.guess and self._is_not_there(path):
+            return
+        raise _denied(position, word, f"leads to {excerpt(walked.real)}, outside the workspace", walked.real)
+
+    def _is_not_there(self, path: str) -> bool:
+        """-Iinclude/sys is a directory of the workspace unless / has a directory sys, and https://x a URL unless there
+        is a directory of that name."""
+        first = path.lstrip("/").partition("/")[0]
+        return self.resolver.look(join("/" if path.startswith("/") else self.cwd, first)).kind is Kind.MISSING
+
+
+def _denied(position: int, word: str, what: str, path: str) -> WorkspaceScopeDenied:
+    return WorkspaceScopeDenied(
+        f"args[{position}] {excerpt(word)!r} {what}", argument=f"args[{position}]", path=excerpt(path)
+    )

@@ -1,0 +1,247 @@
+"""The daemon's end of one keeper, and the started program it stands for."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import platform
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from palyra.sandbox.domain.launch_spec import Applied, Exit, LaunchFailed, LaunchSpec
+from palyra.sandbox.launch.plan_encoding import Step
+from palyra.sandbox.launch.start_plan import NOTHING_AHEAD, Preparation, StartPlan, plan_from_memory_file
+from palyra.sandbox.launch.supervisor import wire
+from palyra.sandbox.launch.supervisor.native_code import BUFFER_BYTES
+
+PACKET_BYTES: Final = 1024
+_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class KeeperEnd:
+    """A keeper that has not been used yet, or whose program is running: the daemon's two sockets to it."""
+
+    def __init__(self, pid: int, control: socket.socket, orders: socket.socket) -> None:
+        self.pid = pid
+        self.program = 0
+        self.control = control
+        self.orders = orders
+        self.plan: StartPlan | None = None
+        # What the waiting process was told to do ahead, and when.
+        self.native = False
+        self.prepared = NOTHING_AHEAD
+        self.prepared_at = 0.0
+        # The control groups that the keeper ends with the program, as it was told last.
+        self.groups: tuple[str, ...] = ()
+        # Whether somebody listens to the orders' socket, and so closes it.
+        self.confirming = False
+        self.failure: LaunchFailed | None = None
+        # Called when the keeper has said how its program ended.
+        self.listeners: list[Callable[[object], None]] = []
+
+    def greeted(self) -> bool:
+        """Takes the greeting. False when the keeper ended instead, or is of another release."""
+        try:
+            tag, version, native, self.program = wire.HELLO.unpack(self.control.recv(PACKET_BYTES))
+        except (OSError, struct.error):
+            return False
+        self.native = bool(native)
+        return bool(tag == wire.HELLO_TAG and version == wire.VERSION)
+
+    def waits(self) -> bool:
+        """Whether an unused keeper is still there. It says nothing until its program ended, or it did."""
+        try:
+            self.control.recv(PACKET_BYTES, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def tell(self, message: bytes) -> None:
+        """A keeper that is gone has nothing left to be told."""
+        with contextlib.suppress(OSError):
+            self.control.send(message, socket.MSG_NOSIGNAL)
+
+    def tell_groups(self, procs: tuple[str, ...]) -> None:
+        """Which control groups end with the program, if that is another thing than it knows. Told before they are
+        needed, it does not take the processor from a program that starts."""
+        if procs != self.groups:
+            self.groups = procs
+            self.tell(wire.GROUPS_TAG + b"\0".join(os.fsencode(path) for path in procs))
+
+    def heard(self) -> bytes:
+        """One message. A keeper that ended without reading our last one, which came as its program ended, makes the
+        kernel report that once, ahead of the message the keeper sent before it ended."""
+        try:
+            return self.control.recv(PACKET_BYTES)
+        except ConnectionResetError:
+            return self.control.recv(PACKET_BYTES)
+
+    def close(self) -> None:
+        self.orders.close()
+        self.control.close()
+
+    def hear_start(self) -> bool:
+        """Reads what came instead of a successful exec. True when there is nothing more to hear."""
+        try:
+            while message := self.orders.recv(PACKET_BYTES):
+                index, number = wire.FAILED.unpack(message)
+                if self.plan is not None and 0 <= index < len(self.plan.steps):
+                    self.failure = failure_of(self.plan.steps[index], number)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def failure_of(step: Step, number: int) -> LaunchFailed:
+    return LaunchFailed(
+        f"the program was not started, {step.stage.value} failed: {os.strerror(number)}"
+        + (f" ({step.subject})" if step.subject else ""),
+        stage=step.stage.value,
+        errno=number,
+        call=step.call,
+        subject=step.subject,
+    )
+
+
+class Child:
+    """A program that was started. ``wait`` and ``kill`` return when nothing of its tree is left."""
+
+    def __init__(self, keeper: KeeperEnd, applied: Applied, ended: "asyncio.Future[Exit]") -> None:
+        self.pid = keeper.program
+        self.applied = applied
+        self._keeper = keeper
+        self._ended = ended
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._ended)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.done()
+
+    def when_ended(self, do: Callable[[object], None]) -> None:
+        """Calls it, with something of no interest, when the program has ended; once or twice. The first time without
+        a turn of the loop between."""
+        self._ended.add_done_callback(do)
+        self._keeper.listeners.append(do)
+
+    def forget(self, do: Callable[[object], None]) -> None:
+        self._ended.remove_done_callback(do)
+        self._keeper.listeners.remove(do)
+
+    @property
+    def failure(self) -> LaunchFailed | None:
+        """Why it was never started, if that is how it ended."""
+        if not self._ended.done() or self._ended.cancelled():
+            return None
+        problem = self._ended.exception()
+        return problem if isinstance(problem, LaunchFailed) else None
+
+    async def kill(self) -> Exit:
+        """SIGKILL to the whole tree, however it hides."""
+        self._tell(wire.KILL_TAG)
+        return await self.wait()
+
+    def confirmed(self) -> None:
+        """Something else showed that it was started: nothing more comes through the socket of its orders."""
+        self._keeper.orders.close()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the program itself, not to its descendants. Does nothing once it has ended."""
+        self._tell(wire.SIGNAL.pack(wire.SIGNAL_TAG, number))
+
+    def _tell(self, message: bytes) -> None:
+        if not self._ended.done():
+            self._keeper.tell(message)
+
+
+def send_order(
+    orders: socket.socket,
+    spec: LaunchSpec,
+    plan: Callable[[bool], StartPlan],
+    descriptors: tuple[int, ...],
+    prepared: Preparation = NOTHING_AHEAD,
+) -> StartPlan:
+    """Sends the plan and its descriptors. A long plan goes as a memory file, which shifts the others by one."""
+    made: list[int] = []
+    try:
+        for _, content in spec.data_fds:
+            made.append(_memory_file(content))
+        start = plan(False)
+        order = start.encoded
+        if len(order) > wire.INLINE_ORDER_BYTES:
+            start = plan(True)
+            order = plan_from_memory_file(platform.machine(), len(start.encoded), BUFFER_BYTES, prepared=prepared)
+            made.append(_memory_file(start.encoded))
+            descriptors = (made[-1], *descriptors, *made[:-1])
+        else:
+            descriptors = (*descriptors, *made)
+        socket.send_fds(orders, [order], descriptors, socket.MSG_NOSIGNAL)
+        return start
+    finally:
+        for descriptor in made:
+            os.close(descriptor)
+
+
+def _memory_file(content: bytes) -> int:
+    """A sealed file in memory, to be read from its beginning."""
+    descriptor = os.memfd_create("palyra", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    return descriptor
+
+
+async def closed_by_exec(loop: asyncio.AbstractEventLoop, keeper: KeeperEnd) -> None:
+    """Waits until exec, or a failed step, closed the socket of the orders."""
+    closed: asyncio.Future[None] = loop.create_future()
+
+    def read() -> None:
+        if keeper.hear_start() and not closed.done():
+            closed.set_result(None)
+
+    keeper.confirming = True
+    orders = keeper.orders.fileno()
+    loop.add_reader(orders, read)
+    try:
+        await closed
+    finally:
+        loop.remove_reader(orders)
+        keeper.orders.close()
+
+
+def applied_by(spec: LaunchSpec, abi: int) -> Applied:
+    """Every step of the plan had to succeed, or the program would not run."""
+    return Applied(
+        no_new_privs=spec.no_new_privs,
+        capabilities_dropped=spec.drop_capabilities,
+        seccomp=spec.seccomp is not None,
+        landlock_abi=abi,
+        rlimits=len(spec.rlimits),
+        cgroups=len(spec.cgroup_procs),
+    )
+
+
+def exit_of(message: bytes) -> Exit:
+    _, status, *used, orphans, survivors = wire.DONE.unpack(message)
+    usage: dict[str, float] = {
+        "user_seconds": used[0] + used[1] / 1_000_000,
+        "system_seconds": used[2] + used[3] / 1_000_000,
+        **{name: used[place] for name, place in wire.RUSAGE_COUNTERS.items()},
+    }
+    died = os.WIFSIGNALED(status)
+    return Exit(
+        exit_code=None if died else os.waitstatus_to_exitcode(status),
+        signal=os.WTERMSIG(status) if died else None,
+        rusage=usage,
+        orphans_killed=orphans,
+        survivors=survivors,
+    )

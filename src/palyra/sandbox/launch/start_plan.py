@@ -1,0 +1,362 @@
+"""A launch as a list of system calls.
+
+``plan_start`` turns a ``LaunchSpec`` into the exact calls that the waiting process makes, in order, with their
+arguments in memory beside them: a value that can be read, compared and tested without starting anything. Two executors
+carry it out: ``native_start.s`` where it can be used, and ``exec_child`` in Python elsewhere. Neither decides anything.
+
+The waiting process holds descriptors 0, 1, 2 and the one its orders come through, and no other. So the numbers that
+later calls return are known in advance: the descriptors that came with the order start at 3, an opened file gets the
+lowest free number.
+"""
+
+import errno
+import struct
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from palyra.sandbox.domain.launch_spec import BadLaunch, LandlockRules, LaunchSpec, LaunchStage
+from palyra.sandbox.launch.plan_encoding import HEADER_WORDS, RECORD_WORDS, RESTART, VERSION, WORD, Segment, Step
+from palyra.sandbox.launch.read_only_host import DESCRIPTORS, hold_read_only
+from palyra.sandbox.layers import landlock as landlock_rights
+from palyra.sandbox.layers.syscall_table import SYSCALLS
+
+FIRST_RECEIVED: Final = 3
+_STANDARD: Final = 3
+# Received descriptors go here first when some have places of their own, so that none overwrites another.
+_MOVED: Final = 64
+# What a process that waits in a sandbox says first. A failure is longer.
+PRESENT: Final = b"here"
+
+
+# posix_spawn leaves the two signals that the C library keeps to itself ignored.
+_C_LIBRARY_SIGNALS: Final = (32, 33)
+_SIGACTION_BYTES: Final = 32
+_SIGNAL_SET_BYTES: Final = 8
+
+_AT_FDCWD: Final = (1 << 64) - 100
+_O_WRONLY: Final = 0o1
+_O_CLOEXEC: Final = 0o2000000
+_O_PATH: Final = 0o10000000
+_F_SETFD: Final = 2
+_FD_CLOEXEC: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_SECCOMP_MODE_FILTER: Final = 2
+_BPF_INSTRUCTION_BYTES: Final = 8
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_HIGHEST_CAPABILITY: Final = 63
+_MSG_CMSG_CLOEXEC: Final = 0x40000000
+_RULE_PATH_BENEATH: Final = 1
+_RULE_NET_PORT: Final = 2
+
+
+class StartPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """``encoded`` is what is sent. ``steps`` says what each record is, so that a failure can be named."""
+
+    encoded: bytes
+    steps: tuple[Step, ...]
+
+
+class Preparation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a waiting process did ahead of its order."""
+
+    landlock: LandlockRules | None = None
+    seccomp: bytes | None = None
+    # The control groups that it is in. Entering one makes the kernel wait for every processor: ten milliseconds.
+    cgroup_procs: tuple[str, ...] = ()
+
+    @property
+    def descriptors(self) -> int:
+        """How many numbers it takes before those that come with the order."""
+        return int(self.landlock is not None)
+
+    def serves(self, spec: LaunchSpec) -> bool:
+        """Whether a launch can follow it. A ruleset can be ignored, a filter cannot."""
+        return self.seccomp is None or (self.seccomp == spec.seccomp and spec.no_new_privs)
+
+
+NOTHING_AHEAD: Final = Preparation()
+
+
+def plan_start(
+    spec: LaunchSpec,
+    *,
+    machine: str,
+    landlock_abi: int,
+    rlimits: tuple[tuple[int, int, int], ...],
+    orders: int,
+    in_memory_file: bool = False,
+    prepared: Preparation = NOTHING_AHEAD,
+) -> StartPlan:
+    """``rlimits`` are the spec's in the kernel's numbers. ``prepared`` is what the waiting process has already done
+    of ``plan_preparation``. Descriptors come in this order: the memory file of a long order, the standard ones,
+    ``spec.pass_fds``, one for each of ``spec.data_fds``."""
+    if machine not in SYSCALLS:
+        raise BadLaunch(f"programs cannot be started on {machine}", machine=machine)
+    if not prepared.serves(spec):
+        raise BadLaunch("the waiting process is under another filter than the program is to have")
+    planned = _plan_again if spec.read_only_host is not None else _plan
+    return planned(spec, machine, landlock_abi, rlimits, orders, in_memory_file, prepared)
+
+
+def _plan(
+    spec: LaunchSpec,
+    machine: str,
+    landlock_abi: int,
+    rlimits: tuple[tuple[int, int, int], ...],
+    orders: int,
+    in_memory_file: bool,
+    prepared: Preparation,
+) -> StartPlan:
+    # A prepared ruleset stays open at the first number, used or not, until exec closes it.
+    first = FIRST_RECEIVED + prepared.descriptors + int(in_memory_file)
+    targets = (0, 1, 2, *spec.pass_fds, *(number for number, _ in spec.data_fds))
+    groups = () if prepared.cgroup_procs == spec.cgroup_procs else spec.cgroup_procs
+    plan = Segment(SYSCALLS[machine])
+    plan.append(_beginning(machine, first, orders, targets, groups, spec.new_session, spec.umask))
+    if spec.read_only_host is not None:
+        # After the control groups, whose files must be written, and before the working directory is looked up.
+        hold_read_only(plan, spec.read_only_host, _free_numbers(first, targets, DESCRIPTORS))
+    where = spec.cwd.decode("utf-8", "backslashreplace")
+    plan.add(LaunchStage.WORKING_DIRECTORY, "chdir", plan.text(spec.cwd), subject=where)
+    if spec.no_new_privs:
+        plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
+    if spec.landlock is not None:
+        free, second_free = _free_numbers(first, targets, 2)
+        if prepared.landlock is not None and prepared.landlock == preparation_of(spec).landlock:
+            _allow_writing(plan, spec.landlock, landlock_abi, machine, FIRST_RECEIVED, free)
+        else:
+            _allow_reading(plan, spec.landlock, landlock_abi, machine, free, second_free)
+            _allow_writing(plan, spec.landlock, landlock_abi, machine, free, second_free)
+    names = tuple(limit.name for limit in spec.rlimits)
+    seccomp = spec.seccomp if prepared.seccomp is None else None
+    plan.append(_limits(machine, rlimits, names, spec.drop_capabilities, seccomp))
+    argv, env = plan.strings(spec.argv), plan.strings([name + b"=" + value for name, value in spec.env])
+    shown = spec.program.decode("utf-8", "backslashreplace")
+    plan.add(LaunchStage.EXEC, "execve", plan.text(spec.program), argv, env, subject=shown)
+    return StartPlan(encoded=plan.encode(), steps=tuple(plan.steps))
+
+
+# The builders of sandboxes: one kind for each profile in use, each in one of a few groups, whatever is to run in them.
+_plan_again = lru_cache(maxsize=32)(_plan)
+
+
+@lru_cache(maxsize=64)
+def _beginning(
+    machine: str,
+    first: int,
+    orders: int,
+    targets: tuple[int, ...],
+    cgroups: tuple[str, ...],
+    new_session: bool,
+    umask: int,
+) -> Segment:
+    plan = Segment(SYSCALLS[machine])
+    _place_descriptors(plan, targets, first, orders)
+    for path in cgroups:
+        _enter_cgroup(plan, path, _free_numbers(first, targets, 1)[0])
+    if new_session:
+        plan.add(LaunchStage.SESSION, "setsid")
+    default = plan.keep(bytes(_SIGACTION_BYTES))
+    for number in _C_LIBRARY_SIGNALS:
+        plan.add(LaunchStage.SESSION, "rt_sigaction", number, default, 0, _SIGNAL_SET_BYTES)
+    plan.add(LaunchStage.SESSION, "umask", umask)
+    return plan
+
+
+@lru_cache(maxsize=64)
+def _limits(
+    machine: str,
+    rlimits: tuple[tuple[int, int, int], ...],
+    names: tuple[str, ...],
+    drop_capabilities: bool,
+    seccomp: bytes | None,
+) -> Segment:
+    plan = Segment(SYSCALLS[machine])
+    for (number, soft, hard), name in zip(rlimits, names, strict=True):
+        value = plan.keep(struct.pack("<QQ", soft, hard))
+        plan.add(LaunchStage.RLIMITS, "prlimit64", 0, number, value, subject=name)
+    if drop_capabilities:
+        _drop_capabilities(plan)
+    if seccomp is not None:
+        _filter(plan, seccomp)
+    return plan
+
+
+def preparation_of(spec: LaunchSpec) -> Preparation:
+    """The part of a launch that the next one will probably share, and that a waiting process can do ahead."""
+    rules = spec.landlock
+    return Preparation(
+        landlock=None
+        if rules is None
+        else LandlockRules(
+            read=rules.read,
+            devices=rules.devices,
+            connect_tcp=None if rules.connect_tcp is None else (),
+            bind_tcp=None if rules.bind_tcp is None else (),
+            scope_signals=rules.scope_signals,
+            scope_abstract_sockets=rules.scope_abstract_sockets,
+            least_abi=rules.least_abi,
+        ),
+        seccomp=spec.seccomp if spec.no_new_privs else None,
+    )
+
+
+def plan_preparation(ahead: Preparation, *, machine: str, landlock_abi: int, orders: int, message: int) -> bytes:
+    """Enters its groups, makes the ruleset of what may be read, installs the filter, and waits for the real order with
+    ``message``.
+
+    The ruleset is one more descriptor; an order that has no use for it ignores it. The filter cannot be taken off
+    again: only orders that want it may follow.
+    """
+    plan = Segment(SYSCALLS[machine])
+    for path in ahead.cgroup_procs:
+        _enter_cgroup(plan, path, FIRST_RECEIVED)
+    if ahead.landlock is not None:
+        _allow_reading(plan, ahead.landlock, landlock_abi, machine, FIRST_RECEIVED, FIRST_RECEIVED + 1)
+    if ahead.seccomp is not None:
+        plan.add(LaunchStage.NO_NEW_PRIVS, "prctl", _PR_SET_NO_NEW_PRIVS, 1)
+        _filter(plan, ahead.seccomp)
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = RESTART
+    return plan.encode()
+
+
+def plan_announcement(machine: str, *, orders: int, message: int, closed: tuple[int, ...] = ()) -> bytes:
+    """For a process that waits in a sandbox: says that it is there, and waits for the next order with ``message``."""
+    plan = Segment(SYSCALLS[machine])
+    for descriptor in closed:
+        plan.add(LaunchStage.DESCRIPTORS, "close", descriptor)
+    plan.add(LaunchStage.RECEIVE, "write", orders, plan.keep(PRESENT), len(PRESENT))
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = RESTART
+    return plan.encode()
+
+
+def plan_hiding(machine: str, *, orders: int, message: int) -> bytes:
+    """Nobody of the same user reads or traces it from now on, until exec; it waits for the next order."""
+    plan = Segment(SYSCALLS[machine])
+    plan.add(LaunchStage.RECEIVE, "prctl", _PR_SET_DUMPABLE, 0)
+    plan.add(LaunchStage.RECEIVE, "recvmsg", orders, message, _MSG_CMSG_CLOEXEC)
+    plan.words[-1] = RESTART
+    return plan.encode()
+
+
+def plan_from_memory_file(machine: str, size: int, buffer_bytes: int, *, prepared: Preparation) -> bytes:
+    """The short order that makes the waiting process read a long one from the first descriptor it received."""
+    if size > buffer_bytes:
+        raise BadLaunch("the arguments and the environment are longer than any program can take", errno=errno.E2BIG)
+    words = [VERSION, 1, WORD * (HEADER_WORDS + RECORD_WORDS), WORD * HEADER_WORDS]
+    words += [SYSCALLS[machine]["pread64"], FIRST_RECEIVED + prepared.descriptors, 0, size, 0, 0, 0, RESTART]
+    words.append(WORD * (HEADER_WORDS + 2))
+    return struct.pack(f"<{len(words)}Q", *words)
+
+
+def _place_descriptors(plan: Segment, targets: tuple[int, ...], first: int, orders: int) -> None:
+    """Everything that came is closed by exec, except what is put in its place."""
+    stage = LaunchStage.DESCRIPTORS
+    plan.add(stage, "fcntl", orders, _F_SETFD, _FD_CLOEXEC)
+    moved = first
+    if len(targets) > _STANDARD:
+        moved = _MOVED
+        for place in range(len(targets)):
+            plan.add(stage, "dup3", first + place, _MOVED + place, _O_CLOEXEC)
+            plan.add(stage, "close", first + place)
+    for place, target in enumerate(targets):
+        plan.add(stage, "dup3", moved + place, target, 0, subject=str(target))
+
+
+def _free_numbers(first: int, targets: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The lowest numbers that are free once the descriptors are placed."""
+    if len(targets) == _STANDARD:
+        return tuple(range(first + _STANDARD, first + _STANDARD + count))
+    moved = range(_MOVED, _MOVED + len(targets))
+    taken = {*targets, *range(FIRST_RECEIVED, first), *moved}
+    return tuple(number for number in range(FIRST_RECEIVED, moved.stop + count) if number not in taken)[:count]
+
+
+def _enter_cgroup(plan: Segment, path: str, free: int) -> None:
+    stage = LaunchStage.CGROUP
+    name = plan.text(path.encode("utf-8", "surrogateescape"))
+    plan.add(stage, "openat", _AT_FDCWD, name, _O_WRONLY | _O_CLOEXEC, subject=path)
+    plan.add(stage, "write", free, plan.keep(b"0"), 1, subject=path)
+    plan.add(stage, "close", free)
+
+
+def _allow_reading(plan: Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
+    if abi < max(rules.least_abi, 1):
+        raise BadLaunch(f"this kernel has Landlock ABI {abi}, {max(rules.least_abi, 1)} is required", abi=abi)
+    fs = landlock_rights.fs_handled(abi)
+    net, scoped = landlock_rights.net_handled(rules, abi), landlock_rights.scope_handled(rules, abi)
+    attributes = plan.keep(struct.pack("<QQQ", fs, net, scoped))
+    size = landlock_rights.ruleset_attribute_bytes(abi)
+    plan.add(LaunchStage.LANDLOCK, "landlock_create_ruleset", attributes, size, 0)
+    # What a program may read hardly differs between calls, and is most of the plan.
+    plan.append(_allow_paths_cached(machine, rules.read, landlock_rights.READING & fs, ruleset, beneath))
+    plan.append(_allow_paths_cached(machine, rules.devices, landlock_rights.DEVICE & fs, ruleset, beneath))
+
+
+def _allow_writing(plan: Segment, rules: LandlockRules, abi: int, machine: str, ruleset: int, beneath: int) -> None:
+    stage = LaunchStage.LANDLOCK
+    rights = landlock_rights.WRITING & landlock_rights.fs_handled(abi)
+    net = landlock_rights.net_handled(rules, abi)
+    plan.append(_allow_paths(machine, rules.write, rights, ruleset, beneath, optional=False))
+    for ports, right in (
+        (rules.connect_tcp, landlock_rights.Net.CONNECT_TCP),
+        (rules.bind_tcp, landlock_rights.Net.BIND_TCP),
+    ):
+        for port in ports or ():
+            if net & right:
+                rule = plan.keep(struct.pack("<QQ", right, port))
+                plan.add(stage, "landlock_add_rule", ruleset, _RULE_NET_PORT, rule, 0, subject=f"port {port}")
+    plan.add(stage, "landlock_restrict_self", ruleset, 0)
+    plan.add(stage, "close", ruleset)
+
+
+@lru_cache(maxsize=64)
+def _allow_paths_cached(machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int) -> Segment:
+    return _allow_paths(machine, paths, rights, ruleset, beneath, optional=True)
+
+
+def _allow_paths(
+    machine: str, paths: tuple[str, ...], rights: int, ruleset: int, beneath: int, *, optional: bool
+) -> Segment:
+    """struct landlock_path_beneath_attr is packed: the rights, then the descriptor. There is one for a directory and
+    one for anything else, on which the kernel refuses the rights that only directories have."""
+    plan = Segment(SYSCALLS[machine])
+    stage = LaunchStage.LANDLOCK
+    whole = plan.keep(struct.pack("<Qi", rights, beneath))
+    single = plan.keep(struct.pack("<Qi", rights & landlock_rights.ON_FILES, beneath))
+    add, kind = "landlock_add_rule", _RULE_PATH_BENEATH
+    for path in paths:
+        name = plan.text(path.encode("utf-8", "surrogateescape"))
+        flags = _O_PATH | _O_CLOEXEC
+        plan.add(stage, "openat", _AT_FDCWD, name, flags, subject=path, on_error=4 if optional else 0)
+        plan.add(stage, add, ruleset, kind, whole, 0, subject=path, on_error=1, on_success=2)
+        plan.add(stage, add, ruleset, kind, single, 0, subject=path)
+        plan.add(stage, "close", beneath)
+    return plan
+
+
+def _drop_capabilities(plan: Segment) -> None:
+    """Lowering the bounding set needs a capability of its own; who lacks it has nothing that exec could give back
+    under no_new_privs, so those failures are passed over. The last call may not fail."""
+    stage = LaunchStage.CAPABILITIES
+    for capability in range(_HIGHEST_CAPABILITY + 1):
+        plan.add(stage, "prctl", _PR_CAPBSET_DROP, capability, on_error=1)
+    plan.add(stage, "prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, on_error=1)
+    header = plan.keep(struct.pack("<II", _CAPABILITY_VERSION_3, 0))
+    plan.add(stage, "capset", header, plan.keep(bytes(24)))
+
+
+def _filter(plan: Segment, program: bytes) -> None:
+    instructions = plan.keep(program)
+    described = plan.keep(struct.pack("<QQ", len(program) // _BPF_INSTRUCTION_BYTES, 0))
+    plan.data_pointers.append((described.offset + WORD, instructions.offset))
+    plan.add(LaunchStage.SECCOMP, "prctl", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described)

@@ -1,0 +1,387 @@
+"""The zygote and its keepers. Standard library only, so that starting it takes milliseconds and forking it less.
+
+The zygote is started once by the daemon, holds nothing, and forks keepers ahead of need. A keeper serves one program:
+it has already started the process that will become it (``exec_child``), and watches it. It ends the program's whole
+tree when the program exits, when told to, or when the daemon or the zygote goes away, and says ``done`` only when no
+descendant is left. Both are child subreapers: what escapes a keeper that was killed falls to the zygote, which ends
+it. Neither holds secrets, and neither can be traced or read through /proc by a program of the same user.
+"""
+
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from palyra.sandbox import native_watch
+from palyra.sandbox.launch.supervisor import descendants, exec_child, native_code, wire
+from palyra.sandbox.layers import linux_calls
+
+_KILL_FILES = ((b"pids.max", b"0"), (b"cgroup.kill", b"1"))
+_SIGNAL_INFO_BYTES = 128
+_MICROSECONDS = 1_000_000
+_NO_CORE_BYTES = 1
+_AFTER_YOU_SECONDS = 0.002
+# How long what a program left behind may take to end by itself.
+_REST_SECONDS = 0.003
+# A keeper that cannot be made for want of processes or memory is tried again by the daemon's next order.
+_FAILED_KEEPER = 1
+
+
+def _reset_signals() -> None:
+    """Nothing the daemon ignored or blocked reaches a program. Python's own ignored signals go back to default too."""
+    for number in signal.valid_signals():
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            try:
+                signal.signal(number, signal.SIG_DFL)
+            except (OSError, ValueError):
+                continue
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _leave_no_core() -> None:
+    """For all that is started from here: a waiting process may be under its filter, which lets nobody change this
+    limit, before it is told its own limits. See ``resource_limits``."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    most = _NO_CORE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _NO_CORE_BYTES)
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+
+
+def _wake_on_child_exit() -> int:
+    """A descriptor that becomes readable when a child dies."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    return linux_calls.signal_descriptor(signal.SIGCHLD)
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        os.read(descriptor, _SIGNAL_INFO_BYTES)
+    except BlockingIOError:
+        return
+
+
+class Keeper:
+    """One program's guardian, in its own process and its own session."""
+
+    def __init__(self, daemon: socket.socket, zygote_lives: int, child_died: int) -> None:
+        self._daemon = daemon
+        self._program = 0
+        self._child_died = child_died
+        self._groups: list[bytes] = []
+        self._status: int | None = None
+        self._usage = (0,) * wire.USAGE_NUMBERS
+        self._orphans = 0
+        self._childless = False
+        self._native: native_watch.Watch | None = None
+        self._told = False
+        self._descriptors = (daemon.fileno(), zygote_lives, child_died)
+        self._poll = select.poll()
+        self._poll.register(daemon, select.POLLIN)
+        self._poll.register(zygote_lives, select.POLLIN)
+        self._poll.register(child_died, select.POLLIN)
+
+    def rehearse(self) -> None:
+        """Goes once through what will be done when the program ends.
+
+        A forked process shares its memory with its parent until it writes to it, and Python writes wherever it reads.
+        This takes those page faults while nobody waits.
+        """
+        os.kill(os.getpid(), signal.SIGCHLD)
+        for _ in self._poll.poll(0):
+            _drain(self._child_died)
+            self._collect()
+        self._wait_for_rest(0)
+        # That was so, and is not when the program has been started.
+        self._childless = False
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with here, there:
+            here.send(self._done_message(0), socket.MSG_NOSIGNAL)
+
+    def greet(self, program: int, native: bool) -> None:
+        self._program = program
+        hello = wire.HELLO.pack(wire.HELLO_TAG, wire.VERSION, native, program)
+        self._daemon.send(hello, socket.MSG_NOSIGNAL)
+
+    def watch(self) -> None:
+        """Until the program has ended or must end. Orphans that die meanwhile are collected: they count as pids."""
+        daemon = self._daemon.fileno()
+        while self._status is None:
+            if self._ended_unassisted():
+                return
+            for descriptor, _ in self._poll.poll():
+                if descriptor == self._child_died:
+                    self._collect()
+                    if self._status is None:
+                        # A signal that comes between is not lost: it makes the descriptor readable again.
+                        _drain(descriptor)
+                        self._collect()
+                elif descriptor == daemon:
+                    if not self._obey():
+                        return
+                else:  # the zygote is gone
+                    return
+
+    def watch_natively(self, address: int) -> None:
+        """From the next ``watch`` on. Call it when the program is known."""
+        pauses = {"rest": _REST_SECONDS, "after_you": _AFTER_YOU_SECONDS}
+        self._native = native_watch.Watch(address, self._descriptors, self._program, **pauses)
+
+    def _ended_unassisted(self) -> bool:
+        """Waits, where that can be done natively. True when the program has ended: then all is done and said, or what
+        it left behind is still to be ended. False when there is something else to do."""
+        if self._native is None:
+            return False
+        self._told = self._native.told()
+        ended, self._childless, status, usage = self._native.collected()
+        if ended:
+            self._status, self._usage = status, usage
+        return ended
+
+    def _collect(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless = True
+                return
+            if pid == 0:
+                return
+            if pid == self._program:
+                self._status, self._usage = status, _as_counted(usage)
+
+    def _obey(self) -> bool:
+        """One message of the daemon. False when it wants the end, or is gone."""
+        try:
+            message = self._daemon.recv(65536)
+        except OSError:
+            return False
+        tag = message[:1]
+        if tag == wire.SIGNAL_TAG:
+            _, number = wire.SIGNAL.unpack(message)
+            try:
+                os.kill(self._program, number)
+            except OSError:
+                return True
+            return True
+        if tag == wire.GROUPS_TAG:
+            self._groups = [os.path.dirname(path) for path in message[1:].split(b"\0") if path]
+            return True
+        return False
+
+    def end_tree(self) -> int:
+        """Ends everything. The control groups come first: they stop a tree that forks faster than it can be walked."""
+        if self._status is not None and not self._childless:
+            self._wait_for_rest(_REST_SECONDS)
+        if self._childless:
+            return 0
+        for group in self._groups:
+            for name, content in _KILL_FILES:
+                _write_if_there(os.path.join(group, name), content)
+        if self._status is None:
+            self._kill_program()
+        ended, survivors = descendants.end_all()
+        self._orphans += ended
+        return survivors
+
+    def _wait_for_rest(self, seconds: float) -> None:
+        """A sandbox's first process ends right after its last: to see that is cheaper than to end it."""
+        until = time.monotonic() + seconds
+        self._collect()
+        while not self._childless and (left := until - time.monotonic()) > 0:
+            signal.sigtimedwait({signal.SIGCHLD}, left)
+            self._collect()
+
+    def _kill_program(self) -> None:
+        """The program first and by itself, so that its status and usage are kept apart from its descendants'."""
+        try:
+            os.kill(self._program, signal.SIGKILL)
+        except PermissionError:
+            return
+        while self._status is None:
+            _, self._status, usage = os.wait4(self._program, 0)
+            self._usage = _as_counted(usage)
+
+    def say_done(self, survivors: int) -> None:
+        if self._told:
+            return
+        try:
+            self._daemon.send(self._done_message(survivors), socket.MSG_NOSIGNAL)
+        except OSError:
+            return
+
+    def _done_message(self, survivors: int) -> bytes:
+        status = self._status if self._status is not None else int(signal.SIGKILL)
+        return wire.DONE.pack(wire.DONE_TAG, status, *self._usage, self._orphans, survivors)
+
+
+def _as_counted(usage: resource.struct_rusage) -> tuple[int, ...]:
+    """As the kernel tells it: seconds and microseconds, then the counters."""
+    times = (divmod(round(seconds * _MICROSECONDS), _MICROSECONDS) for seconds in usage[:2])
+    return (*(number for time in times for number in time), *map(int, usage[2:]))
+
+
+def _write_if_there(path: bytes, content: bytes) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, content)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _run_keeper(
+    daemon: socket.socket, orders: socket.socket, zygote_lives: int, image: int | None, watch: int | None
+) -> None:
+    os.setsid()
+    linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
+    linux_calls.name_this_process(b"palyra-keeper")
+    keeper = Keeper(daemon, zygote_lives, _wake_on_child_exit())
+    if watch is None:
+        keeper.rehearse()
+    program = exec_child.start_waiting(orders, image)
+    orders.close()
+    try:
+        keeper.greet(program, image is not None)
+        if watch is not None:
+            keeper.watch_natively(watch)
+        keeper.watch()
+    finally:
+        keeper.say_done(keeper.end_tree())
+    # Giving back this process's memory takes longer than anything it did; the daemon that was just woken goes first.
+    time.sleep(_AFTER_YOU_SECONDS)
+
+
+class Zygote:
+    """Forks keepers when asked, and ends what a killed keeper leaves behind."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._keepers: dict[int, float] = {}
+        self._lost: set[int] = set()
+        self._child_died = _wake_on_child_exit()
+        self._image = native_code.open_image()
+        self._watch = native_watch.open_watch()
+        # Keepers hold the other end: it closes when this process is gone, however it went.
+        self._lives_read, self._lives_write = os.pipe2(os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._child_died, select.POLLIN)
+        while True:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._child_died:
+                    _drain(descriptor)
+                    self._collect()
+                elif not self._obey():
+                    self._outlive_keepers()
+                    return
+
+    def _obey(self) -> bool:
+        try:
+            message = self._control.recv(64)
+        except OSError:
+            return False
+        if not message:
+            return False
+        _, count = wire.WANT.unpack(message)
+        for _ in range(count):
+            try:
+                self._make_keeper()
+            except OSError as problem:
+                self._tell(wire.REFUSED.pack(wire.REFUSED_TAG, problem.errno or 0))
+        return True
+
+    def _make_keeper(self) -> None:
+        kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC
+        daemon, keeper_end = socket.socketpair(socket.AF_UNIX, kind)
+        orders, program_end = socket.socketpair(socket.AF_UNIX, kind)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._in_keeper((daemon, orders), keeper_end, program_end)
+            self._keepers[pid] = time.monotonic()
+            self._tell(wire.MADE.pack(wire.MADE_TAG, pid), (daemon.fileno(), orders.fileno()))
+        finally:
+            for end in (daemon, keeper_end, orders, program_end):
+                end.close()
+
+    def _in_keeper(
+        self, others: tuple[socket.socket, socket.socket], daemon: socket.socket, orders: socket.socket
+    ) -> None:
+        status = _FAILED_KEEPER
+        try:
+            for end in others:
+                end.close()
+            self._control.close()
+            os.close(self._lives_write)
+            os.close(self._child_died)
+            _run_keeper(daemon, orders, self._lives_read, self._image, self._watch)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _tell(self, message: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        try:
+            if descriptors:
+                socket.send_fds(self._control, [message], descriptors, socket.MSG_NOSIGNAL)
+            else:
+                self._control.send(message, socket.MSG_NOSIGNAL)
+        except OSError:  # the daemon is gone: the next read of the control socket says so
+            return
+
+    def _collect(self) -> None:
+        """Reaps. After the violent death of a keeper, ends every child that is not a keeper: they were its."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if self._keepers.pop(pid, None) is not None and status != 0:
+                self._lost.add(pid)
+        if self._lost:
+            met, refused = descendants.kill_children(frozenset(self._keepers))
+            if met > refused:
+                # Their deaths come back here as SIGCHLD; what they leave is then ours and is met in the next round.
+                return
+            for pid in self._lost:
+                self._tell(wire.SWEPT.pack(wire.SWEPT_TAG, pid))
+            self._lost.clear()
+
+    def _outlive_keepers(self) -> None:
+        """The daemon is gone. Each keeper has seen it too and ends its tree; whatever is left over is ended here."""
+        self._control.close()
+        while self._keepers:
+            select.select([self._child_died], [], [], 1.0)
+            _drain(self._child_died)
+            self._collect()
+        descendants.end_all()
+
+
+def main(arguments: list[str], exit_process: Callable[[int], object] = os._exit) -> None:
+    control = socket.socket(fileno=int(arguments[0]))
+    _reset_signals()
+    linux_calls.prctl(linux_calls.PR_SET_CHILD_SUBREAPER, 1)
+    linux_calls.prctl(linux_calls.PR_SET_DUMPABLE, 0)
+    linux_calls.name_this_process(b"palyra-zygote")
+    _leave_no_core()
+    os.chdir("/")
+    # A collection would touch, and so copy, every page a fork shares.
+    gc.disable()
+    gc.freeze()
+    Zygote(control).serve()
+    exit_process(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,232 @@
+"""Turns the protected names of a workspace into mounts whose destinations exist, hold no link, and are known by inode.
+
+bubblewrap before 0.12 creates a missing mount point through links in the workspace, on the host (CVE-2026-87766). So it
+is never given a destination beneath the workspace that was not just resolved here with RESOLVE_NO_SYMLINKS; and before
+the program may start, each one is compared with the inode that was seen (``readback``).
+"""
+
+import errno
+import os
+import stat
+from typing import Final
+
+import msgspec
+
+from palyra.errors import Unavailable
+from palyra.sandbox import limits
+from palyra.sandbox.domain.facts import (
+    Identity,
+    Kind,
+    Names,
+    ProtectedMount,
+    TooManyProtected,
+    WorkspaceFacts,
+    fold,
+    with_ancestors,
+)
+from palyra.sandbox.domain.profile import BadProfile, SandboxProfile
+from palyra.sandbox.layers.protected_patterns import machine_of
+from palyra.sandbox.layers.tree_walk import DIRECTORY, Descent
+from palyra.sandbox.layers.workspace_scan import NO_LINKS, Survey, open_names, survey
+from palyra.workspace.openat2 import RESOLVE_BENEATH, held, openat2
+from palyra.workspace.path import decode_name, shown
+
+# Other names of protected files: hard links, through which a file could be changed past the mount on its first name.
+#
+# A file in a protected directory counts as protected. Whoever has none with a second name, as almost everybody, pays
+# for a look into the protected directories; else the workspace is walked once more, for the numbers of those files.
+
+
+def with_second_names(workspace: int, seen: Survey, *, most: int | None = None) -> Survey:
+    """The survey with the other names that protected files have in the workspace. What is looked at for them counts as
+    its entries too; each of the two looks ends after ``most``."""
+    bound = limits.MAX_SURVEYED_ENTRIES if most is None else most
+    inside = _Inside(bound)
+    for names, each in seen.found.items():
+        if each.kind is Kind.DIRECTORY or each.links > 1:
+            inside.look(workspace, names)
+    for names in seen.real_places:
+        inside.look(workspace, names)
+    if not inside.linked:
+        return _told(seen, inside)
+    finder = _Finder(inside.linked, frozenset({*seen.found, *seen.real_places}), seen.unseen | inside.unseen, bound)
+    finder.walk(os.open(b".", DIRECTORY, dir_fd=workspace), (), None)
+    return msgspec.structs.replace(_told(_told(seen, inside), finder), second_names=frozenset(finder.names))
+
+
+def _told(seen: Survey, walked: Descent[None]) -> Survey:
+    """What was not looked through for names is as good as not looked through."""
+    return msgspec.structs.replace(
+        seen,
+        entries=seen.entries + walked.entries,
+        unseen=seen.unseen | walked.unseen,
+        shortfall=walked.shortfall or seen.shortfall,
+    )
+
+
+class _Inside(Descent[None]):
+    """The files with several names among protected ones and in protected directories."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.linked: set[Identity] = set()
+
+    def look(self, workspace: int, names: Names) -> None:
+        try:
+            with held(open_names(workspace, names, os.O_PATH | os.O_NOFOLLOW)) as place:
+                status = os.fstat(place)
+                if not stat.S_ISDIR(status.st_mode):
+                    if status.st_nlink > 1:
+                        self.linked.add(Identity(status.st_dev, status.st_ino))
+                    return
+                directory = os.open(b".", DIRECTORY, dir_fd=place)
+        except OSError:
+            # Gone, or closed to us: the mount on it shows what it is.
+            return
+        self.walk(directory, names, None)
+
+    def children(self, directory: int, names: list[bytes], state: None) -> list[tuple[bytes, None]]:
+        enter: list[tuple[bytes, None]] = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not self.counted(names):
+                    return []
+                if entry.is_dir(follow_symlinks=False):
+                    enter.append((os.fsencode(entry.name), None))
+                elif entry.is_file(follow_symlinks=False) and (identity := _with_links(entry.name, directory)):
+                    self.linked.add(identity)
+        return enter
+
+
+class _Finder(Descent[None]):
+    """Names outside the protected ones whose files are among those wanted."""
+
+    def __init__(
+        self, wanted: set[Identity], protected: frozenset[Names], without: frozenset[Names], most: int
+    ) -> None:
+        super().__init__(most, without | protected)
+        self._wanted = wanted
+        self._inodes = {each.inode for each in wanted}
+        self._protected = protected
+        self.names: set[Names] = set()
+
+    def children(self, directory: int, names: list[bytes], state: None) -> list[tuple[bytes, None]]:
+        enter: list[tuple[bytes, None]] = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if not self.counted(names):
+                    return []
+                if entry.is_dir(follow_symlinks=False):
+                    enter.append((os.fsencode(entry.name), None))
+                elif entry.inode() in self._inodes and _with_links(entry.name, directory) in self._wanted:
+                    path = (*names, os.fsencode(entry.name))
+                    if path not in self._protected:
+                        self.entries += len(names)
+                        self.names.add(path)
+        return enter
+
+
+def _with_links(name: str, directory: int) -> Identity | None:
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return None
+    return Identity(status.st_dev, status.st_ino) if status.st_nlink > 1 else None
+
+
+_LOOK: Final = os.O_PATH | os.O_NOFOLLOW
+# An absolute path leads nowhere but beneath the top, and needs no directory to start from.
+_FROM_THE_TOP: Final = NO_LINKS & ~RESOLVE_BENEATH
+_NOWHERE: Final = -1
+
+
+class WorkspaceMoved(Unavailable):
+    code = "sandbox.workspace_moved"
+    hint = "something renamed or replaced directories of the workspace while the sandbox was prepared; try again"
+
+
+class TooManyForNow(Exception):
+    """The workspace holds more than the caller wanted to look at just now."""
+
+
+def open_workspace_root(path: str) -> int:
+    """A descriptor of the root. A link on the way is refused: bubblewrap mounts by path and must mean the same."""
+    try:
+        return openat2(_NOWHERE, b"/" + os.fsencode(path), os.O_RDONLY | os.O_DIRECTORY, resolve=_FROM_THE_TOP)
+    except OSError as error:
+        hint = f"use its real path: {os.path.realpath(path)}" if error.errno == errno.ELOOP else None
+        raise BadProfile(f"the workspace {shown(path)} cannot be opened: {error.strerror}", hint=hint) from error
+
+
+def look(root: int, names: Names) -> Identity:
+    """The inode at a path that passes no link. Raises ``sandbox.workspace_moved`` where there is none any more."""
+    try:
+        with held(open_names(root, names, _LOOK)) as opened:
+            status = os.fstat(opened)
+    except OSError as error:
+        said = shown(decode_name(b"/".join(names)))
+        raise WorkspaceMoved(f"{said} changed while the sandbox was prepared: {error.strerror}", path=said) from error
+    return Identity(status.st_dev, status.st_ino)
+
+
+def facts_of(root: int, profile: SandboxProfile, seen: Survey) -> WorkspaceFacts:
+    """Facts about an open workspace, from what a survey of it has found."""
+    status = os.fstat(root)
+    there = {names for names, each in seen.found.items() if each.kind is not Kind.LINK}
+    exact = there | seen.real_places | seen.second_names
+    protected = fold(frozenset(_mountable(profile, names) for names in exact | seen.unseen))
+    if () in protected:
+        raise TooManyProtected(f"the workspace cannot be looked through: {seen.shortfall}")
+    mounts = tuple(
+        ProtectedMount(
+            names=names,
+            identity=look(root, names),
+            read_only=names in protected,
+            reason=_reason(names, seen, in_full=names in protected, asked=names in exact),
+        )
+        for names in sorted(with_ancestors(protected))
+    )
+    return WorkspaceFacts(
+        root=os.fsencode(profile.workspace_root),
+        identity=Identity(status.st_dev, status.st_ino),
+        mounts=() if profile.read_only else mounts,
+        watched_links=sum(each.kind is Kind.LINK for each in seen.found.values()),
+        second_names=len(seen.second_names),
+        shortfall=seen.shortfall,
+        unseen=len(seen.unseen),
+    )
+
+
+def _mountable(profile: SandboxProfile, names: Names) -> Names:
+    """The name itself, or where its path is too long for a mount the lowest directory above it whose path is not."""
+    left = limits.MAX_MOUNT_PATH_BYTES - len(os.fsencode(profile.workspace_root))
+    for place, name in enumerate(names[: limits.MAX_MOUNT_DEPTH]):
+        left -= len(name) + 1
+        if left < 0:
+            return names[:place]
+    return names[: limits.MAX_MOUNT_DEPTH]
+
+
+def gather_workspace(profile: SandboxProfile, *, most: int | None = None) -> tuple[WorkspaceFacts, Survey]:
+    """Looks at the workspace as it is now. The survey is kept, to be compared with one after the call."""
+    with held(open_workspace_root(profile.workspace_root)) as root:
+        seen = survey(root, machine_of(profile.protected_names), most=most)
+        if most is None or seen.entries <= most:
+            seen = with_second_names(root, seen, most=most)
+        if most is not None and seen.entries > most:
+            raise TooManyForNow
+        return facts_of(root, profile, seen), seen
+
+
+def _reason(names: Names, seen: Survey, *, in_full: bool, asked: bool) -> str:
+    if not in_full:
+        return "a mount, so that the protected name beneath it cannot be renamed away"
+    if names in seen.unseen:
+        return f"not looked through to its end: {seen.shortfall}"
+    if not asked:
+        return "holds more protected names than can be mounted one by one"
+    if names in seen.found:
+        return f"protected by {shown(seen.found[names].pattern)}"
+    if names in seen.second_names:
+        return "another name of a protected file"
+    return "where a link with a protected name leads"

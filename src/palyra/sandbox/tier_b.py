@@ -1,0 +1,158 @@
+"""The plan of a limited process (Tier B): what the keeper applies before it starts the program.
+
+No namespace, so the program sees the host's processes and network. Files are confined by Landlock where the kernel has
+it; the receipt says what was got.
+"""
+
+from typing import Final
+
+from palyra.sandbox.domain.launch_spec import Applied, LandlockRules, LaunchSpec, ordinary_rlimits
+from palyra.sandbox.domain.plan import SYSTEM_PATH
+from palyra.sandbox.domain.profile import EgressEnforcementMode, SandboxProfile
+from palyra.sandbox.domain.receipt import Layer, Receipt, ReceiptLine
+from palyra.sandbox.layers.landlock import Net, net_handled
+
+# What ordinary programs need to start and to speak their language. Nothing of another person's is in it.
+SYSTEM_PATHS: Final = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/localtime",
+    # Git does not start where it is there and cannot be read.
+    "/etc/gitconfig",
+    "/etc/ssl",
+    "/etc/ca-certificates",
+    "/proc/self",
+    "/proc/meminfo",
+    "/proc/cpuinfo",
+    "/proc/stat",
+    "/sys/devices/system/cpu",
+)
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+
+
+def limited_environment(profile: SandboxProfile, home: str) -> tuple[tuple[str, str], ...]:
+    """The whole environment of the program, sorted. Nothing of the daemon's own is in it."""
+    roots = "".join(f"{root}/bin:" for root in profile.tool_roots)
+    base = {
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "PATH": roots + SYSTEM_PATH,
+        "TERM": "dumb",
+        "TMPDIR": home,
+    }
+    return tuple(sorted({**base, **dict(profile.env)}.items()))
+
+
+def limited_spec(
+    profile: SandboxProfile,
+    argv: tuple[bytes, ...],
+    executable: bytes,
+    *,
+    cwd: str,
+    home: str,
+    seccomp: bytes | None,
+    tasks_of_user: int,
+    memory_by_cgroup: bool,
+    cgroup_procs: tuple[str, ...],
+    landlock: bool,
+) -> LaunchSpec:
+    """``home`` is a folder made for this one call; it and the workspace are all the program may write."""
+    limits = profile.limits
+    write = (home,) if profile.read_only else (profile.workspace_root, home)
+    read = (*SYSTEM_PATHS, *profile.tool_roots, *((profile.workspace_root,) if profile.read_only else ()))
+    # A profile that lets no host through can have TCP taken away here too; UDP is beyond Landlock.
+    closed = () if profile.egress is EgressEnforcementMode.STRICT else None
+    return LaunchSpec(
+        argv=argv,
+        executable=executable,
+        env=tuple((name.encode(), value.encode()) for name, value in limited_environment(profile, home)),
+        cwd=cwd.encode("utf-8", "surrogateescape"),
+        rlimits=ordinary_rlimits(
+            cpu_seconds=limits.cpu_seconds,
+            memory_bytes=None if memory_by_cgroup else limits.memory_bytes,
+            pids=limits.pids,
+            open_files=limits.open_files,
+            file_bytes=limits.file_bytes,
+            tasks_of_user=tasks_of_user,
+        ),
+        no_new_privs=True,
+        # Root's program is root only by name: it keeps no power over what is not its own.
+        drop_capabilities=True,
+        seccomp=seccomp,
+        landlock=LandlockRules(read=read, write=write, devices=DEVICES, connect_tcp=closed, bind_tcp=closed)
+        if landlock
+        else None,
+        new_session=True,
+        cgroup_procs=cgroup_procs,
+    )
+
+
+def limited_receipt(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> Receipt:
+    """What the process itself reported at the moment of exec."""
+
+    def line(layer: Layer, asked: str, got: str, held: bool) -> ReceiptLine:
+        return ReceiptLine(layer=layer, asked=asked, got=got, held=held)
+
+    where = "the workspace read-only" if profile.read_only else "the workspace"
+    lines = [
+        line(Layer.NO_NEW_PRIVS, "no new privileges", f"NoNewPrivs {int(applied.no_new_privs)}", applied.no_new_privs),
+        line(
+            Layer.CAPABILITIES,
+            "none in any set",
+            "all dropped" if applied.capabilities_dropped else "kept",
+            applied.capabilities_dropped,
+        ),
+        line(Layer.SECCOMP, "our filter", "filter in force" if applied.seccomp else "no filter", applied.seccomp),
+        line(
+            Layer.RLIMITS,
+            ", ".join(f"{limit.name} {limit.soft}" for limit in spec.rlimits),
+            f"{applied.rlimits} limits set",
+            applied.rlimits == len(spec.rlimits),
+        ),
+        line(
+            Layer.LANDLOCK,
+            f"files: {where}, a private folder, and the system read-only",
+            f"Landlock ABI {applied.landlock_abi}" if applied.landlock_abi else "the kernel has no Landlock",
+            applied.landlock_abi > 0,
+        ),
+        line(
+            Layer.WORKSPACE,
+            f"writes only in {where} and a private folder",
+            "by Landlock" if applied.landlock_abi else "by file permissions only",
+            applied.landlock_abi > 0,
+        ),
+        _egress(profile, spec, applied),
+        line(Layer.ENVIRONMENT, f"{len(spec.env)} variables", f"{len(spec.env)} variables, none inherited", True),
+        line(Layer.NEW_SESSION, "a session of its own", "setsid in the keeper", spec.new_session),
+    ]
+    return Receipt.of(lines)
+
+
+# What Tier B cannot hold on any machine, and where it can be had.
+FIXES: Final = {
+    Layer.EGRESS: "Tier B shares the host's network on every machine: oblige the call to tier c as well, or set"
+    ' sandbox.tier to "c"'
+}
+
+
+def _egress(profile: SandboxProfile, spec: LaunchSpec, applied: Applied) -> ReceiptLine:
+    """Only a network of its own holds strict egress. A call that must have it requires this layer, or Tier C."""
+    mode = profile.egress
+    got = "the host's network; arguments are judged before the start"
+    if spec.landlock is not None and net_handled(spec.landlock, applied.landlock_abi) & Net.CONNECT_TCP:
+        got = "the host's network with TCP closed by Landlock; UDP is open"
+    return ReceiptLine(layer=Layer.EGRESS, asked=mode.value, got=got, held=mode is not EgressEnforcementMode.STRICT)

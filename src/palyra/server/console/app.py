@@ -1,0 +1,343 @@
+"""The console as one ASGI application."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palyra.errors import Denied, InternalError, LimitExceeded, PalyraError
+from palyra.server.console import actions
+from palyra.server.console.actions import LoginBody, hand_out, perform
+from palyra.server.console.errors import (
+    NoSuchPage,
+    NotLoggedIn,
+    RoleMissing,
+    TooManyPagesOpen,
+    answer_problem,
+    problem_of,
+)
+from palyra.server.console.limits import KEEP_ALIVE_SECONDS, MAX_LISTENERS
+from palyra.server.console.page import LIVE_HEADER, Download, Listing, Page, Role, Section, Visit, Write, authenticate
+from palyra.server.console.pages import (
+    access,
+    approvals,
+    browser,
+    calls,
+    devices,
+    egress,
+    journal,
+    overview,
+    policy,
+    skills,
+)
+from palyra.server.console.pages import access as vault
+from palyra.server.console.pages import overview as doctor
+from palyra.server.console.rendering import Assets, environment, query_of
+from palyra.server.console.security import FORGED, check_origin
+from palyra.server.console.services import Console
+from palyra.server.context import News
+from palyra.server.http.envelope import MethodRefused, answer
+from palyra.server.http.openapi import DescribedRoute
+from palyra.server.http.route_schema import RouteShape
+
+# News for open pages: what kind of thing was recorded, as server-sent events. The page then fetches itself anew.
+#
+# Nothing of an event but its kind and the ids it concerns goes out, so that a stream shows nobody more than their
+# pages.
+
+# Events after which somebody's session may be over.
+_SESSION_ENDERS = ("console.logged_out", "credential.revoked", "policy.swapped")
+
+
+async def follow(console: Console, request: Request) -> Response:
+    visit = await authenticate(console, request, by_person=False)
+    visit.require(Role.VIEWER)
+    if console.listeners >= MAX_LISTENERS:
+        raise TooManyPagesOpen(f"{console.listeners} pages are open")
+    return StreamingResponse(
+        _news(console, request), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _news(console: Console, request: Request) -> AsyncIterator[bytes]:
+    console.listeners += 1
+    try:
+        with console.store.subscribe() as news, console.service.streaming(news):
+            yield b"event: ready\ndata: {}\n\n"
+            while True:
+                said = await _next(news)
+                if said is None:
+                    yield b"event: stopping\ndata: {}\n\n"
+                    return
+                if said.kind in _SESSION_ENDERS or said.kind == "":
+                    try:
+                        await authenticate(console, request, by_person=False)
+                    except Denied:
+                        yield b"event: over\ndata: {}\n\n"
+                        return
+                yield b": still here\n\n" if said.kind == "" else _line(said)
+    finally:
+        console.listeners -= 1
+
+
+class Heard(msgspec.Struct, frozen=True):
+    kind: str
+    seq: int = 0
+    run: str = ""
+    call: str = ""
+
+
+async def _next(news: News) -> Heard | None:
+    """The next thing that happened; no kind when nothing did for a while, ``lost`` when too much did."""
+    try:
+        async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+            event = await anext(news)
+            return Heard(event.kind, event.seq, event.run, event.call)
+    except TimeoutError:
+        return Heard("")
+    except LimitExceeded:
+        return Heard("lost")
+    except StopAsyncIteration:
+        return None
+
+
+def _line(said: Heard) -> bytes:
+    return b"event: news\nid: %d\ndata: %s\n\n" % (said.seq, msgspec.json.encode(said))
+
+
+# Every section of the console, in the order of its menu. A new page is one more line here.
+
+SECTIONS: tuple[Section, ...] = (
+    overview.SECTION,
+    approvals.SECTION,
+    calls.SECTION,
+    journal.SECTION,
+    policy.SECTION,
+    skills.SECTION,
+    devices.SECTION,
+    browser.SECTION,
+    vault.VAULT_SECTION,
+    egress.SECTION,
+    access.SECTION,
+    doctor.DOCTOR_SECTION,
+)
+
+
+log = logging.getLogger("palyra.console")
+
+Handler = Callable[[Request], Awaitable[Response]]
+JSON_PREFIX = "/console/v1/"
+# No script, style, frame, font or connection but our own, and none of them inline.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types palyra"
+)
+SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-security-policy", CONTENT_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), clipboard-read=()"),
+)
+
+
+_TITLES: dict[type[PalyraError], str] = {RoleMissing: "Not for you", NoSuchPage: "No such page"}
+# Of other errors, by their status: what is missing or over is no failure.
+_TITLES_BY_STATUS: dict[int, str] = {HTTPStatus.NOT_FOUND: "Not there", HTTPStatus.GONE: "That is over"}
+
+
+class ConsoleApp:
+    """Routes of all sections, each behind the same guard."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._assets = Assets.load()
+        self._templates = environment(self._assets)
+        self.pages = [page for section in SECTIONS for page in section.pages]
+        self.listings = [listing for section in SECTIONS for listing in section.listings]
+        self.writes = [write for section in SECTIONS for write in section.writes]
+        self.downloads = [download for section in SECTIONS for download in section.downloads]
+
+    def routes(self) -> Sequence[Route]:
+        found = [Route(page.path, self._guarded(self._page(page))) for page in self.pages]
+        found += [Route(each.path, self._guarded(self._listing(each))) for each in self.listings]
+        found += [Route(write.path, self._guarded(self._write(write)), methods=[write.method]) for write in self.writes]
+        found += [Route(each.path, self._guarded(self._download(each))) for each in self.downloads]
+        found += [
+            Route("/login", self._guarded(self._login_page)),
+            Route("/console/v1/session", self._guarded(self._with_console(actions.log_in)), methods=["POST"]),
+            Route("/console/v1/session", self._guarded(self._with_console(actions.log_out)), methods=["DELETE"]),
+            Route("/console/v1/session", self._guarded(self._with_console(actions.show_session))),
+            Route("/console/v1/events", self._guarded(self._with_console(follow))),
+            Route("/static/{digest}/{name}", self._guarded(self._assets.serve)),
+        ]
+        return found
+
+    async def not_found(self, request: Request, _: Exception) -> Response:
+        return self._refusal(request, NoSuchPage(f"there is nothing at {request.url.path[:128]}"))
+
+    async def wrong_method(self, request: Request, error: Exception) -> Response:
+        refusal = self._refusal(request, MethodRefused(f"{request.method} is not for {request.url.path[:128]}"))
+        refusal.headers.update(getattr(error, "headers", None) or {})
+        return refusal
+
+    def _page(self, page: Page) -> Handler:
+        async def handle(request: Request) -> Response:
+            visit = await authenticate(self._console, request)
+            visit.require(page.role)
+            shown = await page.show(self._console, visit)
+            shown |= {"page": page, "title": shown.get("title", page.title), "counts": await self._console.counts()}
+            return self._render(page.template, visit, **shown)
+
+        return handle
+
+    def _listing(self, listing: Listing) -> Handler:
+        async def handle(request: Request) -> Response:
+            visit = await authenticate(self._console, request)
+            visit.require(listing.role)
+            return answer(await listing.show(self._console, visit))
+
+        return handle
+
+    def _write(self, write: Write) -> Handler:
+        async def handle(request: Request) -> Response:
+            return await perform(self._console, write, request)
+
+        return handle
+
+    def _download(self, download: Download) -> Handler:
+        async def handle(request: Request) -> Response:
+            return await hand_out(self._console, download, request)
+
+        return handle
+
+    def _with_console(self, endpoint: Callable[[Console, Request], Awaitable[Response]]) -> Handler:
+        async def handle(request: Request) -> Response:
+            return await endpoint(self._console, request)
+
+        return handle
+
+    async def _login_page(self, request: Request) -> Response:
+        try:
+            await authenticate(self._console, request)
+        except PalyraError:
+            return self._page_of("login.html", title="Log in", page=None)
+        return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+
+    def _render(self, template: str, visit: Visit, **shown: Any) -> Response:
+        given = dict(visit.request.query_params)
+        return self._page_of(
+            template,
+            visit=visit,
+            csrf=visit.secret.csrf(),
+            menu=[page for page in self.pages if page.menu],
+            query=lambda **changes: query_of(given, **changes),
+            **shown,
+        )
+
+    def _page_of(self, template: str, *, http_status: int = HTTPStatus.OK, **shown: Any) -> Response:
+        text = self._templates.get_template(template).render(**shown)
+        return HTMLResponse(text, http_status, headers={"Cache-Control": "no-store"})
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """Every request: from one of our own pages; and every error as its document, or as a page."""
+
+        async def respond(request: Request) -> Response:
+            try:
+                own = f"{request.url.scheme}://{request.headers.get('host', '')}"
+                check_origin(request.method, own, request.headers)
+                return await handler(request)
+            except PalyraError as error:
+                refusal = self._refusal(request, error)
+                if isinstance(error, FORGED):
+                    # After the answer, which has nothing to wait for.
+                    note = self._console.forgeries.note
+                    site = request.headers.get("origin", "")
+                    refusal.background = BackgroundTask(note, error.code, request.method, request.url.path, site)
+                return refusal
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception:
+                log.exception("%s %s broke", request.method, request.url.path)
+                hint = "this is a fault in Palyra; the daemon's log has the details"
+                return self._refusal(request, InternalError("the page broke inside Palyra", hint=hint))
+
+        return respond
+
+    def _refusal(self, request: Request, error: PalyraError) -> Response:
+        path = request.url.path
+        if LIVE_HEADER in request.headers and error.http_status in _TITLES_BY_STATUS:
+            # A page that asks by itself for what is no more: an answer, and nothing that a browser complains about.
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        if path.startswith(JSON_PREFIX) or "text/html" not in request.headers.get("accept", ""):
+            return answer_problem(error)
+        if isinstance(error, NotLoggedIn) and request.method == "GET":
+            return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+        return self._page_of(
+            "problem.html",
+            http_status=error.http_status,
+            title=_TITLES.get(type(error)) or _TITLES_BY_STATUS.get(error.http_status, "That did not work"),
+            problem=problem_of(error),
+            page=None,
+        )
+
+
+class SecurityHeaders:
+    """Puts the same headers on every answer, whatever made it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def create_console_app(console: Console) -> ASGIApp:
+    made = ConsoleApp(console)
+    app = Starlette(routes=made.routes(), exception_handlers={404: made.not_found, 405: made.wrong_method})
+    app.router.redirect_slashes = False
+    return SecurityHeaders(app)
+
+
+# The console's JSON routes as ``/openapi.json`` shows them, made from what its sections offer.
+
+_SESSION = "/console/v1/session"
+
+
+def described_routes() -> Iterator[DescribedRoute]:
+    for section in SECTIONS:
+        for listing in section.listings:
+            yield _route("GET", listing.path, f"Lists what the page shows; for the role {listing.role.value}.")
+        for write in section.writes:
+            told = f"{write.name}, recorded before and after; for the role {write.role.value}. Needs the CSRF header."
+            yield _route(write.method, write.path, told, body=write.body, body_rules=write.body_rules)
+        for download in section.downloads:
+            told = f"{download.name}, recorded; for the role {download.role.value}."
+            yield _route("GET", download.path, told, answers=download.answers)
+    yield _route("POST", _SESSION, "Opens a web session for a token.", body=LoginBody, access="open", status=201)
+    yield _route("GET", _SESSION, "The web session as it stands.")
+    yield _route("DELETE", _SESSION, "Ends the web session.")
+    yield _route("GET", "/console/v1/events", "What happens, as it happens.", answers="events")
+
+
+def _route(method: str, path: str, summary: str, **shape: Any) -> DescribedRoute:
+    words = path.replace("{", "").replace("}", "").strip("/").replace("/", "_").replace("-", "_")
+    told = RouteShape(**{"summary": summary, "access": "session", "refuses": "problem", **shape})
+    return DescribedRoute(method=method, path=path, name=f"{method.lower()}_{words}", shape=told)

@@ -1,0 +1,189 @@
+"""Which words of a value differ from those of another. A person decides by what is marked, so nothing that differs goes
+unmarked, and what is marked can be seen: characters without a shape are written out."""
+
+import re
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import takewhile
+from typing import Any, Final
+
+import msgspec
+
+from palyra.canonical import canonical_json
+from palyra.pipeline.domain.approval import Approval
+from palyra.server.console.limits import MAX_SHOWN_CHARS
+
+# Words between the first and the last difference that are set against each other: that takes their square, and an agent
+# chooses them.
+MAX_COMPARED: Final = 400
+# Below this share of words in common, what is left between the marks tells nothing.
+LEAST_IN_COMMON: Final = 0.3
+# A space, a sign of ASCII by itself, or a run of anything else: what has no shape stays with the word that it hides in.
+_WORD: Final = re.compile(r"\s+|[!-/:-@\[-^`{-~]|[^\s!-/:-@\[-^`{-~]+")
+
+
+class Piece(msgspec.Struct, frozen=True):
+    text: str
+    changed: bool
+
+
+Pieces = tuple[Piece, ...]
+
+
+class Comparison:
+    """Of all values of one call: they share what may be compared. A value beyond that is marked from its first
+    difference to its last."""
+
+    def __init__(self, words: int = MAX_COMPARED) -> None:
+        self._left = words
+
+    def of(self, before: str, after: str) -> tuple[Pieces, Pieces]:
+        """Both values in pieces, in their order. Where they have little in common, each is one piece."""
+        old, new = _WORD.findall(before), _WORD.findall(after)
+        head = _alike(old, new)
+        tail = _alike(old[head:][::-1], new[head:][::-1])
+        blocks = [(0, 0, head), *self._between(old, new, head, tail), (len(old) - tail, len(new) - tail, tail)]
+        same_old = {at + more for at, _, size in blocks for more in range(size)}
+        same_new = {at + more for _, at, size in blocks for more in range(size)}
+        kept = _shown([old[at] for at in same_old])
+        if kept < LEAST_IN_COMMON * min(_shown(old), _shown(new)):
+            same_old, same_new = set(), set()
+        return _pieces(old, same_old), _pieces(new, same_new)
+
+    def _between(self, old: list[str], new: list[str], head: int, tail: int) -> list[tuple[int, int, int]]:
+        """What both have between what they begin and end with. A space alone between differences belongs to them."""
+        was, now = old[head : len(old) - tail], new[head : len(new) - tail]
+        cost = max(len(was), len(now))
+        if cost > self._left or not was or not now:
+            return []
+        self._left -= cost
+        found = SequenceMatcher(None, was, now, autojunk=False).get_matching_blocks()
+        return [(head + at, head + there, size) for at, there, size in found if _shown(was[at : at + size])]
+
+
+def visible(text: str) -> str:
+    """With a sign for each character that would not be seen on a coloured ground."""
+    if text.isspace():
+        text = text.replace(" ", "␣").replace("\n", "↵\n")
+    else:
+        lines = text.rstrip("\n")
+        text = lines + "↵\n" * (len(text) - len(lines))
+    return "".join(char if char.isprintable() or char in "\n\t" else f"\\u{{{ord(char):x}}}" for char in text)
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _shown(words: list[str]) -> int:
+    return sum(len(word) for word in words if word.strip())
+
+
+def _pieces(words: list[str], same: set[int]) -> Pieces:
+    made: list[tuple[list[str], bool]] = []
+    for at, word in enumerate(words):
+        changed = at not in same
+        if made and made[-1][1] is changed:
+            made[-1][0].append(word)
+        else:
+            made.append(([word], changed))
+    return tuple(Piece(visible("".join(part)) if changed else "".join(part), changed) for part, changed in made)
+
+
+# How the arguments of one call differ from those of another, leaf by leaf.
+
+# Arguments may be large and deep; what a person reads of them is not.
+MAX_LEAVES = 400
+
+
+class Change(StrEnum):
+    SAME = "same"
+    CHANGED = "changed"
+    ADDED = "added"
+    GONE = "gone"
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    change: Change
+    place: str
+    before: str = ""
+    after: str = ""
+    # The same in pieces, where a person looks at it: what was changed is marked.
+    was: Pieces = ()
+    now: Pieces = ()
+
+
+class Nearest(msgspec.Struct, frozen=True, kw_only=True):
+    """The approved call that is most like the one that waits, and what is different."""
+
+    approval: Approval
+    lines: tuple[Line, ...]
+
+    @property
+    def changes(self) -> int:
+        return sum(1 for line in self.lines if line.change is not Change.SAME)
+
+
+def nearest(waiting: Approval, approved: Iterable[Approval]) -> Nearest | None:
+    """The first among equals: the newest, when they come newest first. What differs is marked in it."""
+    compared = [
+        Nearest(approval=each, lines=difference(each.arguments, waiting.arguments))
+        for each in approved
+        if each.id != waiting.id
+    ]
+    found = min(compared, key=lambda one: one.changes, default=None)
+    return None if found is None else msgspec.structs.replace(found, lines=_marked(found.lines))
+
+
+def _marked(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    comparison = Comparison()
+
+    def marked(line: Line) -> Line:
+        match line.change:
+            case Change.SAME:
+                return line
+            case Change.CHANGED:
+                was, now = comparison.of(line.before[:MAX_SHOWN_CHARS], line.after[:MAX_SHOWN_CHARS])
+            case _:
+                was, now = _whole(line.before), _whole(line.after)
+        if not any(piece.changed for piece in (*was, *now)):
+            # They differ only past what is shown.
+            was, now = _whole(line.before), _whole(line.after)
+        return msgspec.structs.replace(line, was=was + _rest(line.before), now=now + _rest(line.after))
+
+    return tuple(map(marked, lines))
+
+
+def _whole(text: str) -> Pieces:
+    return (Piece(visible(text[:MAX_SHOWN_CHARS]), True),) if text else ()
+
+
+def _rest(text: str) -> Pieces:
+    more = len(text) - MAX_SHOWN_CHARS
+    return (Piece(f"\n… {more} more characters", False),) if more > 0 else ()
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[Line, ...]:
+    old, new = dict(_leaves(before)), dict(_leaves(after))
+    return tuple(_line(place, old, new) for place in {**new, **old})[:MAX_LEAVES]
+
+
+def _line(place: str, old: dict[str, str], new: dict[str, str]) -> Line:
+    if place not in old:
+        return Line(change=Change.ADDED, place=place, after=new[place])
+    if place not in new:
+        return Line(change=Change.GONE, place=place, before=old[place])
+    change = Change.SAME if old[place] == new[place] else Change.CHANGED
+    return Line(change=change, place=place, before=old[place], after=new[place])
+
+
+def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list) and value:
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{place}[{number}]")
+    else:
+        yield place, value if isinstance(value, str) else canonical_json(value).decode()

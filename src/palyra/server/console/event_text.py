@@ -1,0 +1,358 @@
+"""What journal entries are told with: what payloads say most, codes in words, ids and instants as pages show them."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from palyra.store.event import Event
+
+# Keys of payloads that say the most, the first that is there first.
+_TELLING: Final = (
+    *("error", "refusal", "reason", "meaning", "outcome", "state", "target", "tool", "skill_id", "name", "ref"),
+    *("version", "action", "count", "errors", "address", "text", "code", "capability", "publisher", "kind"),
+    *("worker_id", "device_id"),
+)
+_MOST = 3
+_STAMP: Final = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d\.\d+Z")
+_ULID: Final = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{18}([0-9A-HJKMNP-TV-Z]{8})\b")
+_SHA256: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+# How the text of a download begins: its id and its digest, which the list of downloads has.
+_OF_A_DOWNLOAD: Final = re.compile(r"^\S{26} [0-9a-f]{64} ")
+REASONS: Final = {
+    "policy.permitted": "a policy permits it",
+    "policy.forbidden": "a policy forbids it",
+    "policy.no_permit": "no policy permits it",
+    "policy.approval_required": "a policy asks for a person's yes",
+}
+
+Said = Mapping[str, Any]
+
+
+def said_in_session(event: Said) -> str:
+    """An entry of a browser session's own log."""
+    text = _OF_A_DOWNLOAD.sub("", str(event.get("text") or ""))
+    return short_ids(text).replace("content_disagrees", "content disagrees")
+
+
+def code_of(event: Event) -> str:
+    """The code that stands behind the words, where there is one: what reference, metrics and the API call it."""
+    payload = event.payload_value()
+    match payload:
+        case {"error": {"code": str(code)}} | {"refusal": {"code": str(code)}} | {"refusal": {"kind": str(code)}}:
+            return code
+        case {"code": str(code)} if code:
+            return code
+        case {"outcome": "deny", "reasons": [str(code), *_]}:
+            return code
+        case {"action": str(action)} if event.kind.startswith("console."):
+            return action
+        case _:
+            return ""
+
+
+def in_words(code: str) -> str:
+    """``egress.host_not_allowed`` where nobody has said it in a sentence."""
+    return REASONS.get(code) or code.rpartition(".")[2].replace("_", " ")
+
+
+def short_ids(text: str) -> str:
+    """As the pages show them: the end of an id, the beginning of a digest, an instant to the minute."""
+    return _STAMP.sub(r"\1 \2 UTC", _SHA256.sub(r"\1", _ULID.sub(r"\1", text)))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    return f"{'no' if number == 0 else format(number, ',')} {one if number == 1 else many or one + 's'}"
+
+
+def joined(*parts: Any) -> str:
+    return " · ".join(str(part) for part in parts if part)
+
+
+def place(target: Any) -> str:
+    match target:
+        case {"host": str(host), "port": int(port), **more}:
+            scheme = more.get("scheme")
+            return f"{scheme}://{host}:{port}" if scheme else f"{host}:{port}" if port else host
+        case _:
+            return str(target or "")
+
+
+def why(payload: Said) -> str:
+    """What went wrong, in its own sentence if it has one."""
+    match payload:
+        case {"error": {"message": str(said)}} | {"refusal": {"detail": str(said)}} | {"message": str(said)} if said:
+            return said
+        case {"error": {"code": str(code)}} | {"refusal": {"code": str(code)}} | {"refusal": {"kind": str(code)}}:
+            return in_words(code)
+        case {"code": str(code)}:
+            return in_words(code)
+        case _:
+            return ""
+
+
+def most_telling(payload: Said) -> str:
+    parts = [part for key in _TELLING if (part := _part(key, payload.get(key)))]
+    return " · ".join(parts[:_MOST])
+
+
+def _part(key: str, value: Any) -> str:
+    if value is None or value in ("", {}, []):
+        return ""
+    if key in ("error", "refusal") and isinstance(value, dict):
+        return why({key: value})
+    match value:
+        case {"host": str(), "port": int()}:
+            return place(value)
+        case list() | tuple():
+            return ", ".join(str(each) for each in value[:_MOST])
+        case dict():
+            return ", ".join(f"{name} {each}" for name, each in list(value.items())[:_MOST])
+        case str():
+            return in_words(value) if key in ("outcome", "state", "kind", "code") else value
+        case _:
+            return f"{key} {value}"
+
+
+# One line on what a journal entry says, for lists. The whole entry is a click away, and so is its code.
+
+_LONGEST = 160
+# What a person did on a page, by the name that the record has for it.
+_ACTIONS: Final = {
+    "approval.decide": "answering a request",
+    "browser.change": "changing a browser session",
+    "browser.download": "changing a download",
+    "browser.operate": "operating a browser",
+    "browser.profile": "changing a browser profile",
+    "browser.profiles": "accepting older browser profiles",
+    "browser.watch": "watching a browser",
+    "call.cancel": "stopping a call",
+    "call.save": "saving a call",
+    "doctor.examine": "examining this machine",
+    "journal.export": "exporting the journal",
+    "journal.verify": "verifying the journal",
+    "node.change": "changing a device",
+    "pairing.decide": "answering a device",
+    "pairing.make_code": "making a pairing code",
+    "pairing.withdraw_code": "taking a pairing code back",
+    "skill.discard": "giving a candidate up",
+    "skill.scaffold": "writing a skill's scaffold",
+    "skill.status": "changing a skill",
+    "token.create": "making a token",
+    "token.revoke": "revoking a token",
+    "worker.change": "changing a worker",
+}
+
+
+def said(event: Event) -> str:
+    payload = event.payload_value()
+    if not isinstance(payload, dict):
+        return str(payload)[:_LONGEST]
+    own = SENTENCES.get(event.kind)
+    words = own(payload) if own is not None else most_telling(payload)
+    return short_ids(words)[:_LONGEST]
+
+
+def _with_tool(words: str) -> Callable[[Said], str]:
+    return lambda payload: joined(payload.get("reason"), f"{payload.get('tool', 'a call')} {words}")
+
+
+def _call(words: str) -> Callable[[Said], str]:
+    return lambda payload: f"{payload.get('tool', 'a call')} {words}"
+
+
+def _decided(payload: Said) -> str:
+    tool, reasons = payload.get("tool", "a call"), payload.get("reasons") or ()
+    match payload.get("outcome"):
+        case "allow":
+            return f"{tool} is allowed"
+        case "needs_approval":
+            return f"{tool} needs a person's yes"
+        case "deny":
+            return f"{tool} is denied{f': {in_words(str(reasons[0]))}' if reasons else ''}"
+        case _:
+            return most_telling(payload)
+
+
+def _finished(payload: Said) -> str:
+    ended = f"{payload.get('tool', 'a call')} {in_words(str(payload.get('state', 'ended')))}"
+    return f"{ended}: {reason}" if (reason := why(payload)) else ended
+
+
+def _of_tool(payload: Said) -> str:
+    tool, reason = str(payload.get("tool", "a call")), why(payload) or "refused"
+    return reason if tool in reason else f"{tool}: {reason}"
+
+
+def _refused_way_out(payload: Said) -> str:
+    where, reason = place(payload.get("refusal")), why(payload)
+    told = reason if where.partition(":")[0] in reason else f"{where}: {reason}"
+    return joined(told, payload.get("tool"))
+
+
+def _skill(words: str) -> Callable[[Said], str]:
+    def told(payload: Said) -> str:
+        version = f"{payload.get('skill_id', 'a skill')} {payload.get('version', '')}".strip()
+        return joined(f"{version} {words}", payload.get("reason"))
+
+    return told
+
+
+def _audited(payload: Said) -> str:
+    findings = counted(int(payload.get("errors") or 0), "error"), counted(int(payload.get("warnings") or 0), "warning")
+    return joined(f"{payload.get('skill_id', '')} {payload.get('version', '')}".strip(), ", ".join(findings))
+
+
+def _publisher(words: str) -> Callable[[Said], str]:
+    return lambda payload: f"a key of {payload.get('publisher', 'a publisher')} {words}"
+
+
+def _run_opened(payload: Said) -> str:
+    budget = payload.get("budget")
+    calls = budget.get("calls") if isinstance(budget, dict) else None
+    return f"up to {counted(calls, 'call')}" if isinstance(calls, int) else "without a bound of its own"
+
+
+def _token(payload: Said) -> str:
+    scopes = payload.get("scopes") or ()
+    return joined(payload.get("label"), f"may {' and '.join(str(each) for each in scopes)}" if scopes else "")
+
+
+def _secret(words: str) -> Callable[[Said], str]:
+    def told(payload: Said) -> str:
+        ref, version = payload.get("ref", "a secret"), payload.get("version")
+        return f"{ref}{f', version {version},' if version else ''} {words}"
+
+    return told
+
+
+def _secret_used(payload: Said) -> str:
+    for_whom = payload.get("host") or payload.get("tool") or payload.get("purpose")
+    return f"{payload.get('ref', 'a secret')} was used{f' for {for_whom}' if for_whom else ''}"
+
+
+def _session_opened(payload: Said) -> str:
+    return f"may reach {', '.join(str(each) for each in payload.get('hosts') or ()) or 'nothing'}"
+
+
+def _action(ending: str) -> Callable[[Said], str]:
+    def told(payload: Said) -> str:
+        name = str(payload.get("action", ""))
+        did = joined(_ACTIONS.get(name, name), payload.get("target"))
+        return f"{did}: {why(payload) or ending}"
+
+    return told
+
+
+def _named(words: str) -> Callable[[Said], str]:
+    def told(payload: Said) -> str:
+        reason = payload.get("reason") or why(payload)
+        return joined(f"{payload.get('name') or 'a device'} {words}", reason)
+
+    return told
+
+
+def _peer_refused(payload: Said) -> str:
+    return joined(f"{payload.get('method', 'a connection')}: {why(payload)}", _times(payload))
+
+
+def _request_refused(payload: Said) -> str:
+    asked = f"{payload.get('method', 'a request')} {payload.get('path', '')}".strip()
+    site = payload.get("site")
+    return joined(f"{asked}{f' from {site}' if site else ''}: {why(payload)}", _times(payload))
+
+
+def _times(payload: Said) -> str:
+    count = int(payload.get("count") or 1)
+    return f"{count:,} times" if count > 1 else ""
+
+
+def _code_made(payload: Said) -> str:
+    how = {"qr": "a QR code", "pin": "a PIN"}.get(str(payload.get("method")), "a code")
+    return f"{how} for a {payload.get('kind', 'device')}"
+
+
+def _bad_tokens(payload: Said) -> str:
+    return f"{counted(int(payload.get('count') or 1), 'request')} with no token or a bad one"
+
+
+def _policies_rejected(payload: Said) -> str:
+    errors = payload.get("errors") or [why(payload)]
+    return str(errors[0]).partition("\n")[0]
+
+
+def _of_browser(payload: Said) -> str:
+    return said_in_session(payload) or why(payload)
+
+
+def _credential_used(payload: Said) -> str:
+    ref, where = payload.get("secret_ref", "a secret"), place(payload.get("target"))
+    return joined(f"{ref} was put on a request to {where or 'a host'}", payload.get("tool"))
+
+
+SENTENCES: Final[dict[str, Callable[[Said], str]]] = {
+    "call.requested": _call("was asked for"),
+    "call.decided": _decided,
+    "call.started": _call("starts"),
+    "call.finished": _finished,
+    "call.refused": _of_tool,
+    "call.abandoned": _call("was given up: its process died"),
+    "approval.requested": _with_tool("waits for a person"),
+    "approval.consumed": _with_tool("starts: this was its one yes"),
+    "approval.approved": lambda payload: joined(payload.get("reason"), payload.get("meaning")),
+    "approval.denied": _with_tool("may not"),
+    "approval.expired": _with_tool("was not answered in time"),
+    "run.opened": _run_opened,
+    "credential.created": _token,
+    "credential.revoked": _token,
+    "credential.rejected": _bad_tokens,
+    "console.action_failed": _action("it failed"),
+    "console.action_requested": _action("begins"),
+    "console.action_done": _action("done"),
+    "console.request_refused": _request_refused,
+    "console.logged_in": lambda payload: f"as {payload.get('role', 'somebody')}",
+    "pairing.code_created": _code_made,
+    "policy.rejected": _policies_rejected,
+    "policy.swapped": lambda payload: f"{payload.get('new', '')} instead of {payload.get('old', '')}",
+    "vault.created": lambda payload: f"its key is kept in: {payload.get('key_source', 'unknown')}",
+    "vault.secret_put": _secret("is in force"),
+    "vault.secret_deleted": _secret("was destroyed"),
+    "vault.secret_used": _secret_used,
+    "vault.use_denied": lambda payload: f"{payload.get('ref', 'a secret')} was not given out: {why(payload)}",
+    "skill.ingested": _skill("was read, and its signature verified"),
+    "skill.audited": _audited,
+    "skill.quarantined": _skill("waits for a person"),
+    "skill.approved": _skill("is in use"),
+    "skill.superseded": _skill("is not in use any more"),
+    "skill.disabled": _skill("was stopped"),
+    "skill.enabled": _skill("runs again"),
+    "skill.rolled_back": _skill("is in use again"),
+    "skill.failed": _skill("is kept out"),
+    "skill.removed": _skill("was removed"),
+    "skill.refused": lambda payload: f"an archive was not let in: {why(payload)}",
+    "skill.publisher_added": _publisher("is trusted"),
+    "skill.publisher_pinned": _publisher("was pinned"),
+    "skill.publisher_removed": _publisher("is not trusted any more"),
+    "skill.key_unreadable": _publisher("cannot be read, and counts for nothing"),
+    "skill.key_rotated": _publisher("took the place of the one before"),
+    "lease.refused": _of_tool,
+    "lease.result_refused": _of_tool,
+    "node.connected": _named("is connected"),
+    "node.disconnected": _named("is offline"),
+    "node.registered": _named("told what it can do"),
+    "node.peer_refused": _peer_refused,
+    "worker.attested": _named("showed what it is"),
+    "worker.attestation_refused": _named("is not what is demanded"),
+    "egress.connected": lambda payload: joined(f"reached {place(payload.get('target'))}", payload.get("tool")),
+    "egress.closed": lambda payload: joined(
+        f"{place(payload.get('target'))} closed: {in_words(str(payload.get('reason') or 'done'))}", payload.get("tool")
+    ),
+    "egress.refused": _refused_way_out,
+    "egress.credential_used": _credential_used,
+    "browser.session_opened": _session_opened,
+    "browser.downloaded": _of_browser,
+    "browser.download_released": _of_browser,
+    "browser.download_deleted": _of_browser,
+    "browser.egress_refused": _of_browser,
+    "browser.profiles_folder_rolled_back": lambda _: "the profiles of all browsers are an older copy",
+    "daemon.started": lambda payload: f"policies {payload.get('bundle_digest', '')}",
+}

@@ -1,0 +1,180 @@
+"""What a module of ``pages`` hands to the application: its page, what it lists as JSON, and what can be done on it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.errors import Denied
+from palyra.ids import Principal
+from palyra.server.access import Caller
+from palyra.server.console.errors import BadQuery, NotLoggedIn, RoleMissing
+from palyra.server.console.limits import MAX_SEARCH_CHARS
+from palyra.server.console.security import ConsoleSession, SessionSecret
+from palyra.server.console.tables import find_session, note_use, token_of
+
+if TYPE_CHECKING:
+    from palyra.server.console.services import Console
+
+# What a person may do on the console, as policy says. Each role includes those before it.
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"
+    """See the pages."""
+    OPERATOR = "operator"
+    """Decide approvals, skills, devices, workers and browsers; verify and hand out the journal."""
+    ADMIN = "admin"
+    """Make and end tokens."""
+
+
+ACTION_OF: dict[Role, str] = {
+    Role.VIEWER: "console.view",
+    Role.OPERATOR: "console.operate",
+    Role.ADMIN: "console.administer",
+}
+HIGHEST_FIRST = (Role.ADMIN, Role.OPERATOR, Role.VIEWER)
+
+
+def includes(role: Role, wanted: Role) -> bool:
+    return HIGHEST_FIRST.index(role) <= HIGHEST_FIRST.index(wanted)
+
+
+# One request of a person who is logged in: who it is, with which role, and what they ask for.
+
+# A page that fetches itself anew says so: that a tab is open does not mean that somebody sits before it.
+LIVE_HEADER = "palyra-live"
+
+
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    request: Request
+    session: ConsoleSession
+    secret: SessionSecret
+    caller: Caller
+    role: Role
+
+    def require(self, role: Role) -> None:
+        if not includes(self.role, role):
+            raise RoleMissing(f"{self.caller.principal} is {self.role.value} here, and this needs {role.value}")
+
+    def may(self, role: str) -> bool:
+        return includes(self.role, Role(role))
+
+    def path(self, name: str) -> str:
+        value: str = self.request.path_params[name]
+        return value
+
+    def query(self, name: str) -> str:
+        """What stands in the address for ``name``; empty for nothing."""
+        value = self.request.query_params.get(name, "").strip()
+        if len(value) > MAX_SEARCH_CHARS:
+            raise BadQuery(f"{name} is longer than {MAX_SEARCH_CHARS} characters")
+        return value
+
+    def number(self, name: str) -> int | None:
+        raw = self.query(name)
+        if not raw:
+            return None
+        if not (raw.isascii() and raw.isdigit() and len(raw) < 16):
+            raise BadQuery(f"{name} is not a number")
+        return int(raw)
+
+
+async def authenticate(console: "Console", request: Request, *, by_person: bool = True) -> Visit:
+    """The visit behind a request, or ``NotLoggedIn``. What a page does by itself does not prolong the session."""
+    now_ms = console.service.clock.now_ms()
+    secret = SessionSecret.from_cookies(request.headers.get("cookie", ""))
+    session = find_session(console.store, secret, now_ms)
+    if session is None:
+        raise NotLoggedIn("this needs a login")
+    try:
+        token = token_of(console.store, session, now_ms)
+    except Denied as error:
+        raise NotLoggedIn(error.message) from error
+    caller = Caller(token=token, principal=Principal.parse(token.principal))
+    role = role_of(console, caller)
+    if by_person and LIVE_HEADER not in request.headers and session.needs_note(now_ms):
+        await console.store.transact(lambda tx: note_use(tx, secret))
+    return Visit(request=request, session=session, secret=secret, caller=caller, role=role)
+
+
+def role_of(console: "Console", caller: Caller) -> Role:
+    """The highest role that policy gives, asked each time: a policy that changes counts at once."""
+    refusal: Denied | None = None
+    for role in HIGHEST_FIRST:
+        try:
+            console.service.require_console(caller, ACTION_OF[role])
+            return role
+        except Denied as error:
+            refusal = error
+    raise RoleMissing(f"{caller.principal} has no role on the console: {refusal}")
+
+
+Show = Callable[["Console", "Visit"], Awaitable[dict[str, Any]]]
+Act = Callable[["Console", "Visit", Any], Awaitable[Any]]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """``show`` returns what the template needs. ``live`` are beginnings of the kinds of journal events after which the
+    page is fetched anew, and ``menu`` is its word in the menu; a page about one thing has none and names the ``above``
+    it belongs to."""
+
+    path: str
+    template: str
+    title: str
+    show: Show
+    menu: str = ""
+    icon: str = ""
+    above: str = ""
+    live: tuple[str, ...] = ()
+    role: Role = Role.VIEWER
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """The same as JSON, under ``/console/v1``."""
+
+    path: str
+    show: Show
+    role: Role = Role.VIEWER
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a person does. ``name`` is the word for it in the journal; ``body`` the shape of its JSON.
+
+    It is recorded before ``act`` is called, and what came of it afterwards. An answer that is ``shown_once`` is not
+    kept for whoever asks again under the same Idempotency-Key.
+    """
+
+    path: str
+    name: str
+    act: Act
+    body: type[msgspec.Struct]
+    # What the description says of the body beyond its fields.
+    body_rules: Mapping[str, Any] = {}
+    method: str = "POST"
+    role: Role = Role.OPERATOR
+    shown_once: bool = False
+    # Fields of the body that the journal does not keep: what a person types into a page may be a password.
+    hides: tuple[str, ...] = ()
+
+
+class Download(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, or a stream of events. It is recorded like something done, since what is in it leaves the machine."""
+
+    path: str
+    name: str
+    make: Callable[["Console", "Visit"], Awaitable[Response]]
+    role: Role = Role.OPERATOR
+    answers: Literal["file", "events"] = "file"
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one module offers."""
+
+    pages: tuple[Page, ...] = ()
+    listings: tuple[Listing, ...] = ()
+    writes: tuple[Write, ...] = ()
+    downloads: tuple[Download, ...] = ()

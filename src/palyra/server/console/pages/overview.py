@@ -1,0 +1,221 @@
+"""Overview: what runs, what waits for a person, what was refused, whether all is well, and what is left of budgets."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from palyra.clock import rfc3339
+from palyra.ids import instant_of, ulid_at
+from palyra.journal.search import EventQuery, search_events
+from palyra.pipeline.domain.approval import Approval, ApprovalState
+from palyra.pipeline.domain.call import CallRecord, CallState
+from palyra.pipeline.store.approval_tables import list_approvals
+from palyra.pipeline.store.call_tables import count_by_time, list_runs, running_calls, unusual_calls
+from palyra.pipeline.store.run_tables import Run
+from palyra.server.console.errors import Busy
+from palyra.server.console.page import Listing, Page, Section, Visit, Write
+from palyra.server.console.services import Console
+from palyra.server.console.svg import Bar
+from palyra.store.event import Event
+
+# Doctor: what this machine can enforce, as it was last examined.
+
+
+class ExamineBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything is looked at: there is nothing to choose."""
+
+
+async def show_doctor(console: Console, _visit: Visit) -> dict[str, Any]:
+    examined = console.examined
+    return {
+        "at_ms": None if examined is None else examined[0],
+        "report": None if examined is None else examined[1],
+        "busy": console.examining.locked(),
+        "status": await asyncio.to_thread(console.service.status),
+        "missing": console.service.ready(),
+    }
+
+
+async def show_doctor_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
+    if console.examined is None:
+        return {"examined_at": None, "checks": []}
+    at_ms, report = console.examined
+    return {"examined_at": rfc3339(at_ms), "checks": msgspec.to_builtins(report.checks)}
+
+
+async def examine_machine(console: Console, visit: Visit, _body: ExamineBody) -> dict[str, Any]:
+    if console.examining.locked():
+        raise Busy("the machine is being examined already")
+    async with console.examining:
+        report = await asyncio.to_thread(console.machine.examine)
+        console.examined = (console.service.clock.now_ms(), report)
+    return await show_doctor_as_json(console, visit)
+
+
+DOCTOR_SECTION = Section(
+    pages=(
+        Page(
+            path="/doctor",
+            template="doctor.html",
+            title="Doctor",
+            menu="Doctor",
+            icon="doctor",
+            show=show_doctor,
+            live=("console.action_",),
+        ),
+    ),
+    listings=(Listing(path="/console/v1/doctor", show=show_doctor_as_json),),
+    writes=(Write(path="/console/v1/doctor/examine", name="doctor.examine", act=examine_machine, body=ExamineBody),),
+)
+
+
+ROWS = 6
+GIST_CHARS = 120
+HOURS = 24
+MS_PER_HOUR = 3_600_000
+# Calls that the chart counts at most: what a busy day has beyond them makes it no truer.
+COUNTED = 50_000
+REFUSED = (CallState.DENIED, CallState.REFUSED)
+# What an operator wants to hear of even though no call of theirs failed.
+TROUBLE = (
+    *("egress.refused", "worker.quarantined", "worker.violation_reported", "policy.rejected", "vault.use_denied"),
+    *("credential.rejected", "call.abandoned", "nodes.state_recovered", "skill.failed", "console.action_failed"),
+    *("console.request_refused", "browser.profiles_folder_rolled_back", "browser.handoff_requested"),
+)
+_GROUP_OF = {
+    CallState.SUCCEEDED: "succeeded",
+    CallState.RUNNING: "succeeded",
+    CallState.NEEDS_APPROVAL: "waiting",
+}
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    running: list[CallRecord]
+    waiting: list[Approval]
+    refused: list[CallRecord]
+    trouble: list[Event]
+    runs: list[Run]
+    hours: list[Bar]
+
+    @property
+    def calls_today(self) -> int:
+        return sum(bar.total for bar in self.hours)
+
+    @property
+    def refused_today(self) -> int:
+        return sum(amount for bar in self.hours for name, amount in bar.parts if name == "refused")
+
+
+async def show_overview(console: Console, _visit: Visit) -> dict[str, Any]:
+    now_ms = console.service.clock.now_ms()
+    seen, status = await asyncio.gather(
+        asyncio.to_thread(_look, console, now_ms), asyncio.to_thread(console.service.status)
+    )
+    missing = console.service.ready()
+    return {
+        "seen": seen,
+        "status": status,
+        "missing": missing,
+        "problems": problems_of(status, missing),
+        "gist_of": gist_of,
+    }
+
+
+async def show_as_json(console: Console, visit: Visit) -> dict[str, Any]:
+    shown = await show_overview(console, visit)
+    seen: Overview = shown["seen"]
+    return {
+        "status": shown["status"],
+        "problems": [each.text for each in shown["problems"]],
+        "running": [record.call_id for record in seen.running],
+        "waiting": [approval.id for approval in seen.waiting],
+        "calls_today": seen.calls_today,
+        "refused_today": seen.refused_today,
+    }
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it should be, as a sentence, and the page that says more."""
+
+    text: str
+    href: str = ""
+    where: str = ""
+
+
+def problems_of(status: dict[str, Any], missing: list[str]) -> list[Problem]:
+    found = [Problem(text=f"Calls are refused: {each}.", href="/doctor", where="Doctor") for each in missing]
+    rejected = status["policy"]["rejected"]
+    if rejected is not None:
+        first = rejected["errors"][0].splitlines()[0]
+        told = f"The newest policies were refused, the old ones are in force: {first}."
+        found.append(Problem(text=told, href="/policy", where="Policy"))
+    if status.get("browser", {}).get("profiles_rolled_back"):
+        told = "Nobody can use the browser profiles: they are an older copy of what was here."
+        found.append(Problem(text=told, href="/browser", where="Browser"))
+    return found
+
+
+def gist_of(approval: Approval) -> str:
+    """What a waiting call is about, in a few words: the program it runs, or the first thing it touches."""
+    command, arguments = approval.arguments.get("command"), approval.arguments.get("args")
+    if isinstance(command, str):
+        words = [command, *(arguments if isinstance(arguments, list) else ())]
+        return " ".join(str(word) for word in words)[:GIST_CHARS]
+    touched = [each for key in ("paths", "hosts", "secrets", "devices") for each in approval.touches.get(key, ())]
+    return str(touched[0])[:GIST_CHARS] if touched else ""
+
+
+def _look(console: Console, now_ms: int) -> Overview:
+    store = console.store
+    since = now_ms - (HOURS - 1) * MS_PER_HOUR
+    first_hour = since - since % MS_PER_HOUR
+    return Overview(
+        running=running_calls(store, limit=ROWS),
+        waiting=list_approvals(store, ApprovalState.PENDING, limit=ROWS),
+        refused=unusual_calls(store, REFUSED, limit=ROWS),
+        trouble=_trouble(console),
+        runs=list_runs(store, limit=ROWS),
+        hours=hours_of(count_by_time(store, ulid_at(first_hour), limit=COUNTED), first_hour),
+    )
+
+
+def hours_of(counts: list[tuple[str, CallState, int]], first_hour: int) -> list[Bar]:
+    counted = [{"succeeded": 0, "waiting": 0, "refused": 0} for _ in range(HOURS)]
+    for stretch, state, count in counts:
+        # The stretch in which the first hour begins may have begun before it.
+        hour = max(0, instant_of(stretch) - first_hour) // MS_PER_HOUR
+        if hour < HOURS:
+            counted[hour][_GROUP_OF.get(state, "refused")] += count
+    return [
+        Bar(label=f"{(first_hour // MS_PER_HOUR + number) % 24:02d}:00 UTC", parts=tuple(amounts.items()))
+        for number, amounts in enumerate(counted)
+    ]
+
+
+def _trouble(console: Console) -> list[Event]:
+    found = [
+        event
+        for kind in TROUBLE
+        for event in search_events(console.store, EventQuery(kind=kind), limit=ROWS, look_at=ROWS).events
+    ]
+    return sorted(found, key=lambda event: event.seq, reverse=True)[:ROWS]
+
+
+SECTION = Section(
+    pages=(
+        Page(
+            path="/",
+            template="overview.html",
+            title="Overview",
+            menu="Overview",
+            icon="overview",
+            show=show_overview,
+            live=(
+                *("call.", "approval.", "run.", "policy.", "egress.", "worker.", "node", "vault.", "browser."),
+                *("pairing.", "skill."),
+            ),
+        ),
+    ),
+    listings=(Listing(path="/console/v1/overview", show=show_as_json),),
+)

@@ -1,0 +1,114 @@
+"""Policy: what is in force, why one call would be decided as it would, and what recorded calls would get today."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from palyra.errors import PalyraError
+from palyra.ids import Principal
+from palyra.journal.search import EventQuery, search_events
+from palyra.pipeline.domain.spec import Touches
+from palyra.pipeline.intake import accept_arguments
+from palyra.policy.dry_run import RecordedDecision, VerdictChanged
+from palyra.policy.explain import Explanation, explanation_in_words
+from palyra.policy.request import PolicyRequest, tool_request
+from palyra.server.console.page import Listing, Page, Section, Visit
+from palyra.server.console.services import Console
+
+# Recorded decisions put to the policies again: as many as a page can wait for, or as many as somebody asks for.
+REPLAYED = 100
+MOST_REPLAYED = 2_000
+
+
+async def show_policy(console: Console, visit: Visit) -> dict[str, Any]:
+    asked = {name: visit.query(name) for name in ("principal", "tool", "channel", "approved", "arguments")}
+    explained: Explanation | None = None
+    refused: PalyraError | None = None
+    if asked["principal"] and asked["tool"]:
+        try:
+            explained = await asyncio.to_thread(_explain, console, asked)
+        except PalyraError as error:
+            refused = error
+    return {
+        "overview": console.policy.overview(),
+        "policies": console.policy.policies(),
+        "tools": [str(spec.name) for spec in console.service.broker.catalog.specs()],
+        "asked": asked,
+        "explained": explained,
+        "in_words": "" if explained is None else explanation_in_words(explained),
+        "refused": refused,
+    }
+
+
+async def show_replay(console: Console, visit: Visit) -> dict[str, Any]:
+    most = min(visit.number("calls") or REPLAYED, MOST_REPLAYED)
+    found = await asyncio.to_thread(lambda: list(_recorded(console, most)))
+    findings = await asyncio.to_thread(console.policy.replay, found)
+    return {
+        "replayed": len(found),
+        "more": MOST_REPLAYED if len(found) == most < MOST_REPLAYED else None,
+        "changed": [each for each in findings if isinstance(each, VerdictChanged)],
+        "others": [each for each in findings if not isinstance(each, VerdictChanged)],
+        "overview": console.policy.overview(),
+    }
+
+
+async def show_as_json(console: Console, _visit: Visit) -> dict[str, Any]:
+    return {**console.policy.overview(), "policies": console.policy.policies()}
+
+
+def _explain(console: Console, asked: dict[str, str]) -> Explanation:
+    return console.policy.explain(_request(console, asked))
+
+
+def _request(console: Console, asked: dict[str, str]) -> PolicyRequest:
+    broker = console.service.broker
+    directory, entry = broker.config.directory, broker.catalog.entry(asked["tool"])
+    spec = entry.spec
+    accepted = accept_arguments(spec, entry.input_check, asked["arguments"]) if asked["arguments"] else None
+    touches = Touches() if accepted is None else spec.touches(accepted.value)
+    capabilities = frozenset(capability.value for capability in spec.metadata.capabilities)
+    return tool_request(
+        directory.principal(Principal.parse(asked["principal"])),
+        directory.tool(str(spec.name), capabilities, spec.metadata.sensitive, spec.tier.value),
+        directory.channel(asked["channel"] or "api"),
+        approved=asked["approved"] == "yes",
+        workspace=broker.config.workspace,
+        run="",
+        argument_bytes=0 if accepted is None else len(accepted.canonical),
+        paths=touches.paths,
+        hosts=touches.hosts,
+        skill=None if spec.skill is None else spec.skill.entity,
+    )
+
+
+def _recorded(console: Console, most: int) -> Iterator[RecordedDecision]:
+    """The newest decisions, the oldest of them first."""
+    query = EventQuery(kind="call.decided")
+    found = search_events(console.store, query, limit=most, look_at=most * 10)
+    for event in reversed(found.events):
+        payload = event.payload_value()
+        yield RecordedDecision(
+            seq=event.seq,
+            call_id=event.call,
+            outcome=str(payload.get("outcome", "")),
+            policies=tuple(map(str, payload.get("policies") or ())),
+            request=payload.get("policy_request"),
+        )
+
+
+SECTION = Section(
+    pages=(
+        Page(
+            path="/policy",
+            template="policy.html",
+            title="Policy",
+            menu="Policy",
+            icon="policy",
+            show=show_policy,
+            live=("policy.",),
+        ),
+        Page(path="/policy/replay", template="replay.html", title="Replay", above="/policy", show=show_replay),
+    ),
+    listings=(Listing(path="/console/v1/policy", show=show_as_json),),
+)

@@ -1,0 +1,213 @@
+"""Skills: what is installed, what waits for review and what it asks for beyond the version in use; and the builder."""
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from palyra.errors import InvalidInput
+from palyra.server.console.errors import BadQuery
+from palyra.server.console.page import Listing, Page, Section, Visit, Write
+from palyra.server.console.services import Console
+from palyra.server.http.skills import version_view
+from palyra.skills.build.generation import CandidateState
+from palyra.skills.limits import MAX_REASON_CHARS
+from palyra.skills.registry.lifecycle import SkillState
+from palyra.skills.registry.records import SkillVersion
+
+Reason = Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)]
+MAX_NAME_CHARS = 128
+MAX_PROMPT_CHARS = 20_000
+
+
+class DigestMissing(InvalidInput):
+    code = "console.digest_missing"
+    hint = "approve exactly what was reviewed: send the version and its digest, as the page does"
+
+
+class StatusBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    status: Literal["approve", "quarantine", "disable", "enable", "rollback"]
+    version: str | None = None
+    digest: str | None = None
+    reason: Reason = ""
+
+
+_GIVEN = {"type": "string"}
+_APPROVAL_NAMES_WHAT_WAS_SEEN = {
+    "anyOf": [
+        {"properties": {"status": {"enum": ["quarantine", "disable", "enable", "rollback"]}}},
+        {"properties": {"version": _GIVEN, "digest": _GIVEN}, "required": ["version", "digest"]},
+    ]
+}
+
+
+class ScaffoldBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)]
+    publisher: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARS)] = "local"
+    language: Literal["c", "assemblyscript", "python", "rust", "wat"] = "c"
+    prompt: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PROMPT_CHARS)]
+
+
+class DiscardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Giving a candidate up needs nothing but its name."""
+
+
+class SkillRow(msgspec.Struct, frozen=True, kw_only=True):
+    skill_id: str
+    shown: SkillVersion
+    in_use: SkillVersion | None
+    versions: list[SkillVersion]
+
+    @property
+    def waiting(self) -> list[SkillVersion]:
+        return [one for one in self.versions if one.state is SkillState.QUARANTINED]
+
+
+async def show_skills(console: Console, visit: Visit) -> dict[str, Any]:
+    rows, left_out = await asyncio.to_thread(_rows, console, everything=_everything(visit))
+    candidates = await asyncio.to_thread(console.candidates.all) if console.candidates.enabled else ()
+    return {"rows": rows, "left_out": left_out, "candidates": candidates, "builder": console.candidates.enabled}
+
+
+async def console_skills_list_handler(console: Console, visit: Visit) -> dict[str, Any]:
+    rows, left_out = await asyncio.to_thread(_rows, console, everything=_everything(visit))
+    return {
+        "removed_left_out": left_out,
+        "skills": [
+            {
+                "skill_id": row.skill_id,
+                "name": row.shown.manifest.name,
+                "publisher": row.shown.publisher,
+                "status": row.shown.state.value,
+                "active_version": None if row.in_use is None else row.in_use.version,
+                "versions": [version_view(one) for one in row.versions],
+            }
+            for row in rows
+        ],
+    }
+
+
+def _everything(visit: Visit) -> bool:
+    """Whether removed versions, which stay on record for good, are asked for as well."""
+    raw = visit.query("all")
+    if raw not in ("", "1"):
+        raise BadQuery("all is 1, or is not given")
+    return bool(raw)
+
+
+def _rows(console: Console, *, everything: bool) -> tuple[list[SkillRow], int]:
+    """With the number of removed versions that are left out."""
+    rows, left_out = [], 0
+    for skill_id, known in console.service.skills.index.listed():
+        versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
+        left_out += len(known) - len(versions)
+        if not versions:
+            continue
+        in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
+        rows.append(SkillRow(skill_id=skill_id, shown=in_use or versions[0], in_use=in_use, versions=versions))
+    return rows, left_out
+
+
+async def show_skill(console: Console, visit: Visit) -> dict[str, Any]:
+    skill_id = visit.path("skill_id")
+    details = await console.service.skills.details(skill_id)
+    return {
+        "title": details.versions[0].manifest.name or skill_id,
+        "skill_id": skill_id,
+        "details": details,
+        "gets_less": {one.digest: console.service.gets_less(one.manifest.capabilities) for one in details.versions},
+    }
+
+
+async def show_candidate(console: Console, visit: Visit) -> dict[str, Any]:
+    candidate, files, digest = await asyncio.to_thread(console.candidates.files, visit.path("candidate_id"))
+    return {"title": candidate.skill_id, "candidate": candidate, "files": files, "digest": digest}
+
+
+async def upsert_skill_status(console: Console, visit: Visit, body: StatusBody) -> Any:
+    """What a person decides about a skill; the registry records it and keeps to its table of states."""
+    console.service.require_skill_manager(visit.caller)
+    skills, skill_id = console.service.skills, visit.path("skill_id")
+    said: dict[str, str] = {"actor": visit.caller.actor, "reason": body.reason}
+    match body.status:
+        case "approve":
+            if body.version is None or body.digest is None:
+                raise DigestMissing("an approval names the version and the digest of its archive")
+            changed = await skills.approve(skill_id, body.version, body.digest, **said)
+        case "quarantine":
+            changed = await skills.quarantine(skill_id, body.version, **said)
+        case "rollback":
+            changed = await skills.rollback(skill_id, body.version, **said)
+        case "disable":
+            changed = await skills.disable(skill_id, **said)
+        case "enable":
+            changed = await skills.enable(skill_id, **said)
+    return version_view(changed)
+
+
+async def write_skill_builder_scaffold(console: Console, visit: Visit, body: ScaffoldBody) -> dict[str, Any]:
+    """A project in quarantine, out of a description. Nothing of it is built or run before a person promotes it."""
+    console.service.require_skill_manager(visit.caller)
+    made = await asyncio.to_thread(
+        console.candidates.write_scaffold, body.name, body.publisher, body.language, body.prompt
+    )
+    return {"candidate_id": made.id, "skill_id": made.skill_id, "state": made.state.value}
+
+
+async def discard_candidate(console: Console, visit: Visit, _body: DiscardBody) -> dict[str, Any]:
+    console.service.require_skill_manager(visit.caller)
+    candidate_id = visit.path("candidate_id")
+    await asyncio.to_thread(console.candidates.discard, candidate_id)
+    return {"candidate_id": candidate_id, "state": CandidateState.DISCARDED.value}
+
+
+SECTION = Section(
+    pages=(
+        Page(
+            path="/skills",
+            template="skills.html",
+            title="Skills",
+            menu="Skills",
+            icon="skills",
+            show=show_skills,
+            live=("skill.", "console.action_done"),
+        ),
+        Page(
+            path="/skills/candidates/{candidate_id}",
+            template="candidate.html",
+            title="Candidate",
+            above="/skills",
+            show=show_candidate,
+        ),
+        Page(
+            path="/skills/{skill_id}",
+            template="skill.html",
+            title="Skill",
+            above="/skills",
+            show=show_skill,
+            live=("skill.",),
+        ),
+    ),
+    listings=(Listing(path="/console/v1/skills", show=console_skills_list_handler),),
+    writes=(
+        Write(
+            path="/console/v1/skills/{skill_id}/status",
+            name="skill.status",
+            act=upsert_skill_status,
+            body=StatusBody,
+            body_rules=_APPROVAL_NAMES_WHAT_WAS_SEEN,
+        ),
+        Write(
+            path="/console/v1/skills/builder",
+            name="skill.scaffold",
+            act=write_skill_builder_scaffold,
+            body=ScaffoldBody,
+        ),
+        Write(
+            path="/console/v1/skills/builder/{candidate_id}/discard",
+            name="skill.discard",
+            act=discard_candidate,
+            body=DiscardBody,
+        ),
+    ),
+)

@@ -1,0 +1,333 @@
+"""``/v1/approvals``, ``/v1/tokens`` and ``/v1/status``: what a person uses. Policy decides who may."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.clock import MS_PER_SECOND, rfc3339
+from palyra.errors import Unavailable
+from palyra.identity.api_tokens import TokenRecord, TokenScope, create_token, list_tokens, revoke_token
+from palyra.ids import ApprovalId, Principal, RunId, TokenId
+from palyra.limits import MAX_CONTEXT_VALUE_CHARS, MAX_TOKEN_TTL_SECONDS
+from palyra.pipeline.domain.approval import Approval, ApprovalEvent, ApprovalScope, ApprovalState, Verdict
+from palyra.pipeline.store.approval_tables import MAX_LISTED_APPROVALS, decide, list_approvals, read_approval
+from palyra.secret import Secret
+from palyra.server.access import Caller
+from palyra.server.context import ApiService
+from palyra.server.http.envelope import WrongShape, answer, answer_error, read_into, read_query
+from palyra.server.http.route_schema import FreeObject, PrincipalText, RefText, ScopeText, UlidText, described
+from palyra.server.http.views import (
+    ApprovalData,
+    ApprovalList,
+    NewTokenData,
+    RevealedSecret,
+    SecretData,
+    SecretList,
+    StatusData,
+    TokenData,
+    TokenList,
+)
+from palyra.vault.key_source import NotConfirmed
+from palyra.vault.limits import MAX_LISTED_SECRETS, MAX_VALUE_BYTES
+from palyra.vault.reference import RotationReport, SecretInfo, SecretRef, SecretScope, UseNote
+
+MAX_REASON_CHARS = 1024
+
+
+class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    decision: Literal["approve", "deny", "withdraw"]
+    scope: Literal["once", "session", "pattern", "timeboxed"] = "once"
+    pattern: FreeObject | None = None
+    ttl_seconds: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
+    argument_digest: str | None = None
+    as_: PrincipalText | None = msgspec.field(name="as", default=None)
+
+
+class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True):
+    state: ApprovalState | None = None
+    before: UlidText | None = None
+
+
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    principal: PrincipalText
+    scopes: tuple[Literal["call", "operate"], ...] = ("call",)
+    ttl_seconds: Annotated[int, msgspec.Meta(ge=1, le=MAX_TOKEN_TTL_SECONDS)] | None = None
+    label: Annotated[str, msgspec.Meta(max_length=MAX_CONTEXT_VALUE_CHARS)] = ""
+    run_id: UlidText | None = None
+
+
+@described("Requests for approval, the newest first.", query=ApprovalQuery, data=ApprovalList)
+async def list_requests(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    asked = read_query(request, ApprovalQuery)
+    found = await asyncio.to_thread(
+        list_approvals,
+        service.store,
+        asked.state,
+        principal=caller.sees(),
+        before=None if asked.before is None else ApprovalId.parse(asked.before),
+    )
+    return answer(
+        {
+            "approvals": [approval_view(service, approval) for approval in found],
+            "next": found[-1].id if len(found) == MAX_LISTED_APPROVALS else None,
+        }
+    )
+
+
+@described("One request for approval.", data=ApprovalData)
+async def show_request(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    approval = await asyncio.to_thread(
+        read_approval, service.store, ApprovalId.parse(request.path_params["approval_id"])
+    )
+    service.require_visible(caller, approval)
+    return answer(approval_view(service, approval))
+
+
+@described("Approves, denies or withdraws a request.", body=DecisionBody, data=ApprovalData)
+async def decide_request(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    caller.token.require(TokenScope.OPERATE)
+    approval_id = ApprovalId.parse(request.path_params["approval_id"])
+    return answer(await decide_approval(service, caller, approval_id, await read_into(request, DecisionBody)))
+
+
+async def decide_approval(
+    service: ApiService, caller: Caller, approval_id: ApprovalId, body: DecisionBody
+) -> ApprovalData:
+    """One person's answer, whichever door it came through; whoever waits for it is woken."""
+    caller.token.require(TokenScope.OPERATE)
+    decider = caller.speaks_for(body.as_)
+    approval = await asyncio.to_thread(read_approval, service.store, approval_id)
+    await service.broker.freshen_catalog()
+    service.require_decider(caller, decider, approval, body.scope)
+    expires_ms = _expiry(service, body)
+    verdict = Verdict(
+        event=ApprovalEvent(body.decision),
+        by=str(decider),
+        scope=ApprovalScope(body.scope),
+        pattern=body.pattern,
+        expires_ms=expires_ms,
+        reason=body.reason,
+        argument_digest=body.argument_digest,
+        in_force=service.in_force(approval.binding.tool),
+    )
+    decided = await service.store.transact(lambda tx: decide(tx, approval_id, verdict, actor=caller.actor))
+    service.broker.waiting_room.ring(approval_id)
+    return approval_view(service, decided)
+
+
+def _expiry(service: ApiService, body: DecisionBody) -> int | None:
+    config = service.broker.config
+    if body.decision != "approve" or body.ttl_seconds is None:
+        return None
+    ttl_ms = body.ttl_seconds * MS_PER_SECOND
+    if ttl_ms > config.max_approval_ttl_ms:
+        raise WrongShape(f"an approval lasts at most {config.max_approval_ttl_ms // MS_PER_SECOND} seconds here")
+    return service.clock.now_ms() + ttl_ms
+
+
+def approval_view(service: ApiService, approval: Approval) -> ApprovalData:
+    return {
+        "id": approval.id,
+        "state": approval.state,
+        "principal": approval.binding.principal,
+        "tool": approval.binding.tool,
+        "arguments": approval.arguments,
+        "argument_digest": approval.binding.argument_digest,
+        "bundle_digest": approval.binding.bundle_digest,
+        "workspace": approval.binding.workspace,
+        "session": approval.session,
+        "touches": approval.touches,
+        "policies": list(approval.policies),
+        "scope": approval.scope,
+        "pattern": approval.pattern,
+        "meaning": approval.in_words(),
+        "outdated": service.outdated(approval),
+        "created_at": rfc3339(approval.created_ms),
+        "expires_at": rfc3339(approval.expires_ms),
+        "default": "deny",
+        "decided_at": None if approval.decided_ms is None else rfc3339(approval.decided_ms),
+        "decided_by": approval.decided_by,
+        "reason": approval.reason,
+        "consumed_by": approval.consumed_by,
+    }
+
+
+@described("Makes a token; its text is shown this once.", body=TokenBody, data=NewTokenData, status=201)
+async def make_token(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_config_change(caller)
+    body = await read_into(request, TokenBody)
+    principal = Principal.parse(body.principal)
+    run_id = "" if body.run_id is None else str(RunId.parse(body.run_id))
+    ttl_ms = None if body.ttl_seconds is None else body.ttl_seconds * MS_PER_SECOND
+    record, text = await service.store.transact(
+        lambda tx: create_token(
+            tx,
+            principal,
+            tuple(TokenScope(scope) for scope in body.scopes),
+            actor=caller.actor,
+            label=body.label,
+            run_id=run_id,
+            ttl_ms=ttl_ms,
+        )
+    )
+    return answer({**token_view(record), "token": text.reveal()}, 201)
+
+
+@described("The tokens, without their secrets.", data=TokenList)
+async def show_tokens(service: ApiService, request: Request) -> Response:
+    service.require_config_change(service.caller(request))
+    found = await asyncio.to_thread(list_tokens, service.store)
+    return answer({"tokens": [token_view(record) for record in found]})
+
+
+@described("Ends a token at once.", data=TokenData)
+async def end_token(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_config_change(caller)
+    token_id = TokenId.parse(request.path_params["token_id"])
+    record = await service.store.transact(lambda tx: revoke_token(tx, token_id, actor=caller.actor))
+    return answer(token_view(record))
+
+
+def token_view(record: TokenRecord) -> TokenData:
+    return {
+        "token_id": record.token_id,
+        "principal": record.principal,
+        "scopes": list(record.scopes),
+        "label": record.label,
+        "run_id": record.run_id or None,
+        "created_at": rfc3339(record.created_ms),
+        "expires_at": None if record.expires_ms is None else rfc3339(record.expires_ms),
+        "revoked_at": None if record.revoked_ms is None else rfc3339(record.revoked_ms),
+    }
+
+
+@described("How the daemon stands.", data=StatusData)
+async def show_status(service: ApiService, request: Request) -> Response:
+    service.require_status(service.caller(request))
+    return answer(service.status())
+
+
+# ``/v1/vault``: secrets put, listed, deleted and rotated by those whom policy lets. Values go in; one way is out.
+
+# For the document only: an empty value has its own code.
+_VALUE = msgspec.Meta(extra_json_schema={"minLength": 1, "description": f"at most {MAX_VALUE_BYTES} bytes of UTF-8"})
+
+
+class SecretBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    value: Annotated[str, _VALUE]
+
+
+class SecretQuery(msgspec.Struct, frozen=True, kw_only=True):
+    scope: ScopeText | None = None
+    after: RefText | None = None
+
+
+class RevealBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    ref: RefText
+    confirm: str
+    version: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class RotateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    to: Literal["file", "keyring", "passphrase", "environment"] | None = None
+
+
+@described("Stores a new version of a secret.", body=SecretBody, data=SecretData, status=201)
+async def put_secret(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    ref = SecretRef.parse(request.path_params["ref"])
+    service.require_vault_manager(caller, ref)
+    value = Secret((await read_into(request, SecretBody)).value)
+    info = await service.vault.put(ref, value, actor=caller.actor)
+    return answer(secret_view(info), 201)
+
+
+@described("The secrets by name, without their values.", query=SecretQuery, data=SecretList)
+async def list_secrets(service: ApiService, request: Request) -> Response:
+    service.require_vault_manager(service.caller(request))
+    asked = read_query(request, SecretQuery)
+    found = await asyncio.to_thread(
+        service.vault.list,
+        None if asked.scope is None else SecretScope.parse(asked.scope),
+        after=None if asked.after is None else SecretRef.parse(asked.after),
+        limit=MAX_LISTED_SECRETS,
+    )
+    status = await service.vault.status()
+    return answer(
+        {
+            "secrets": [secret_view(info) for info in found],
+            "next": str(found[-1].ref) if len(found) == MAX_LISTED_SECRETS else None,
+            "vault": msgspec.to_builtins(status),
+        }
+    )
+
+
+@described("Destroys every version of a secret.", data=SecretData)
+async def delete_secret(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    ref = SecretRef.parse(request.path_params["ref"])
+    service.require_vault_manager(caller, ref)
+    return answer(secret_view(await service.vault.delete(ref, actor=caller.actor)))
+
+
+@described(
+    "Puts all secrets under a new key.",
+    body=RotateBody,
+    data=RotationReport,
+    errors={409: "the place asked for has no key", 503: "the key of the vault is not there"},
+)
+async def rotate_vault(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_vault_manager(caller)
+    body = await read_into(request, RotateBody)
+    try:
+        report = await service.vault.rotate(body.to, actor=caller.actor)
+    except Unavailable as error:
+        # The place that was asked for has no key: whoever asked can choose another one, nothing here is broken.
+        return answer_error(error, status=None if body.to is None else HTTPStatus.CONFLICT)
+    return answer(msgspec.to_builtins(report))
+
+
+@described("Shows a value to a person.", body=RevealBody, data=RevealedSecret)
+async def reveal_secret(service: ApiService, request: Request) -> Response:
+    """``confirm`` is the name as the person typed it. That a person typed it is the word of whoever holds the token."""
+    caller = service.caller(request)
+    body = await read_into(request, RevealBody)
+    ref = SecretRef.parse(body.ref)
+    policies = service.require_vault_reader(caller, ref)
+    if body.confirm != str(ref):
+        raise NotConfirmed(f"the name typed is not {ref}")
+    note = UseNote(
+        actor=caller.actor,
+        principal=caller.actor,
+        purpose="reveal",
+        channel=service.channel,
+        policies=policies,
+        bundle_digest=service.policy.bundle_digest,
+    )
+    secret = await service.vault.reveal(ref, version=body.version, note=note)
+    # The one place where a secret is meant to be seen.
+    return answer({"ref": str(ref), "value": secret.reveal()})
+
+
+def secret_view(info: SecretInfo) -> SecretData:
+    return {
+        "ref": str(info.ref),
+        "scope": str(info.ref.scope),
+        "key": info.ref.key,
+        "version": info.version,
+        "oldest_version": info.oldest_version,
+        "created_at": rfc3339(info.created_ms),
+        "updated_at": rfc3339(info.updated_ms),
+        "updated_by": info.updated_by,
+    }

@@ -1,0 +1,411 @@
+"""``/v1/skills`` and ``/v1/publishers``: what operators do with skills. Policy says who may (``skill.manage``)."""
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from palyra.clock import rfc3339
+from palyra.errors import LimitExceeded
+from palyra.server.context import ApiService, Listening
+from palyra.server.http.envelope import EXIT_CODE_HEADER, WrongShape, answer, read_bytes, read_into, read_query
+from palyra.server.http.route_schema import ChannelText, FreeObject, described
+from palyra.server.http.views import (
+    ApprovedVersion,
+    AuditData,
+    ConfigurationData,
+    ErasedData,
+    KeyRevocation,
+    PublisherKeyData,
+    PublisherList,
+    RemovedVersions,
+    ReviewData,
+    ReviewedVersion,
+    SkillData,
+    SkillDetails,
+    SkillList,
+    SkillVersionData,
+)
+from palyra.skills.limits import MAX_ARTIFACT_BYTES, MAX_PUBLISHER_CHARS, MAX_REASON_CHARS
+from palyra.skills.package.manifest import PUBLISHER, SkillManifest
+from palyra.skills.registry.lifecycle import SkillState
+from palyra.skills.registry.records import SkillVersion
+from palyra.skills.trust.capability_difference import CapabilityDifference, capability_lines
+from palyra.skills.trust.findings import Severity
+from palyra.skills.trust.publisher_keys import PublisherKey
+
+# ``/v1/channels``: what skills send, as it comes.
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+KEEP_ALIVE_SECONDS: Final = 15.0
+
+
+class TooManyListeners(LimitExceeded):
+    code = "channel.too_many_listeners"
+    hint = "end some of the programs that follow channels"
+
+
+@described("What skills send to a channel from now on.", answers="events", path={"name": ChannelText})
+async def follow_channel(service: ApiService, request: Request) -> Response:
+    """Messages from now on as server-sent events; those from before are in the journal."""
+    service.require_channel_listener(service.caller(request))
+    name = request.path_params["name"]
+    if not _NAME.fullmatch(name):
+        raise WrongShape(f"{name[:128]!r} is no name of a channel")
+    listening = service.channels.listen(name)
+    if listening is None:
+        raise TooManyListeners("as many programs follow channels as may")
+    return StreamingResponse(
+        _messages(service, listening),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", EXIT_CODE_HEADER: "0"},
+    )
+
+
+async def _messages(service: ApiService, listening: Listening) -> AsyncIterator[bytes]:
+    with listening, service.streaming(listening):
+        # Whoever reads this line misses nothing that is sent from then on.
+        yield b": listening\n\n"
+        while True:
+            try:
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                    message = await anext(listening)
+            except TimeoutError:
+                yield b": still here\n\n"
+                continue
+            except StopAsyncIteration:
+                return
+            yield b"event: channel.message\nid: %d\ndata: %s\n\n" % (message.seq, msgspec.json.encode(message))
+
+
+Reason = Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)]
+
+
+class ApprovalBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: str
+    digest: str
+    reason: Reason = ""
+
+
+class ChangeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: str | None = None
+    reason: Reason = ""
+
+
+class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """It is about the version in use: there is none to name."""
+
+    reason: Reason = ""
+
+
+class SkillQuery(msgspec.Struct, frozen=True, kw_only=True):
+    all: Literal["true", "false"] = "false"
+
+
+class RemovalQuery(msgspec.Struct, frozen=True, kw_only=True):
+    version: str | None = None
+
+
+class ConfigurationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    configuration: FreeObject
+    version: str | None = None
+
+
+class PublisherBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    publisher: Annotated[str, msgspec.Meta(max_length=MAX_PUBLISHER_CHARS, pattern=rf"^{PUBLISHER.pattern.pattern}\Z")]
+    public_key: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9+/]{43}=$"})]
+
+
+class RotationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    statement: str
+
+
+class RevocationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key_id: Annotated[str, msgspec.Meta(pattern=r"^ed25519:[0-9a-f]{32}$")]
+    reason: Reason = ""
+
+
+@described("The installed skills.", query=SkillQuery, data=SkillList)
+async def list_skills(service: ApiService, request: Request) -> Response:
+    """Without what was removed, which stays on record; or with ``all=true`` that as well."""
+    service.require_skill_manager(service.caller(request))
+    everything = read_query(request, SkillQuery).all == "true"
+    return answer(await asyncio.to_thread(_skills, service, everything=everything))
+
+
+def _skills(service: ApiService, *, everything: bool) -> SkillList:
+    found: list[SkillData] = []
+    left_out = 0
+    for skill_id, known in service.skills.index.listed():
+        versions = [one for one in known if everything or one.state is not SkillState.REMOVED]
+        left_out += len(known) - len(versions)
+        if not versions:
+            continue
+        in_use = next((one for one in versions if one.state is SkillState.APPROVED), None)
+        shown = in_use or versions[0]
+        found.append(
+            {
+                "skill_id": skill_id,
+                "name": shown.manifest.name,
+                "publisher": shown.publisher,
+                "active_version": None if in_use is None else in_use.version,
+                "versions": [version_view(version) for version in versions],
+            }
+        )
+    return {"skills": found, "removed_left_out": left_out}
+
+
+@described("Installs an archive into quarantine.", accepts="archive", data=ReviewedVersion, status=201)
+async def install_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    raw = await read_bytes(request, MAX_ARTIFACT_BYTES)
+    version = await service.skills.install(raw, actor=caller.actor)
+    details = await service.skills.details(version.skill_id)
+    difference = details.differences[version.digest]
+    return answer({**version_view(version), **_review(service, version, difference)}, 201)
+
+
+@described("Judges an archive as an installation would, and keeps nothing.", accepts="archive", data=AuditData)
+async def audit_skill(service: ApiService, request: Request) -> Response:
+    """Judges an archive as an installation would, and keeps nothing."""
+    service.require_skill_manager(service.caller(request))
+    judged = await service.skills.judge(await read_bytes(request, MAX_ARTIFACT_BYTES))
+    return answer(
+        {
+            "skill_id": judged.manifest.skill_id,
+            "version": judged.manifest.version,
+            "publisher": judged.manifest.publisher,
+            "digest": judged.digest,
+            "key_id": judged.key_id,
+            "trust": None if judged.trust is None else judged.trust.value,
+            "findings": list(judged.report.findings),
+            "difference": judged.difference,
+        }
+    )
+
+
+@described("One skill with its versions and its history.", data=SkillDetails)
+async def show_skill(service: ApiService, request: Request) -> Response:
+    service.require_skill_manager(service.caller(request))
+    skill_id = request.path_params["skill_id"]
+    details = await service.skills.details(skill_id)
+    owner = await asyncio.to_thread(service.skills.index.owner, skill_id)
+    return answer(
+        {
+            "skill_id": skill_id,
+            "publisher": details.versions[0].publisher,
+            "newest_approved": None if owner is None else owner.newest_approved,
+            "versions": [
+                {
+                    **version_view(version),
+                    **_review(service, version, details.differences[version.digest]),
+                    "configuration": details.configurations.get(version.version, {}),
+                    "problem": details.problems.get(version.digest),
+                }
+                for version in details.versions
+            ],
+            "history": [
+                {
+                    "seq": entry.seq,
+                    "time": rfc3339(entry.time_ms),
+                    "kind": entry.kind,
+                    "version": entry.version,
+                    "digest": entry.digest,
+                    "actor": entry.actor,
+                    "reason": entry.reason,
+                }
+                for entry in details.history
+            ],
+        }
+    )
+
+
+@described("Puts exactly this archive in use.", body=ApprovalBody, data=ApprovedVersion)
+async def approve_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, ApprovalBody)
+    version = await service.skills.approve(
+        request.path_params["skill_id"], body.version, body.digest, actor=caller.actor, reason=body.reason
+    )
+    # It is in use by now. Who approved it finds it ready: a module with an interpreter in it takes half a minute.
+    await service.prepare_skills()
+    return answer({**version_view(version), "gets_less": list(service.gets_less(version.manifest.capabilities))})
+
+
+@described("Disables or enables the version in use.", body=PauseBody, data=SkillVersionData)
+async def pause_skill(service: ApiService, request: Request) -> Response:
+    """Disable or enable, as the path says."""
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, PauseBody)
+    pause = service.skills.disable if request.url.path.endswith("/disable") else service.skills.enable
+    version = await pause(request.path_params["skill_id"], actor=caller.actor, reason=body.reason)
+    return answer(version_view(version))
+
+
+@described("Quarantines a version, or rolls back to one.", body=ChangeBody, data=SkillVersionData)
+async def change_skill(service: ApiService, request: Request) -> Response:
+    """Quarantine or roll back, as the path says."""
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, ChangeBody)
+    skill_id, skills = request.path_params["skill_id"], service.skills
+    said: dict[str, str] = {"actor": caller.actor, "reason": body.reason}
+    change = skills.quarantine if request.url.path.endswith("/quarantine") else skills.rollback
+    version = await change(skill_id, body.version, **said)
+    return answer(version_view(version))
+
+
+@described("Removes one version or all.", query=RemovalQuery, data=RemovedVersions)
+async def remove_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    removed = await service.skills.remove(
+        request.path_params["skill_id"], read_query(request, RemovalQuery).version, actor=caller.actor
+    )
+    return answer({"removed": [version_view(version) for version in removed]})
+
+
+@described("Erases what a removed skill has stored.", data=ErasedData)
+async def purge_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    erased = await service.skills.purge(request.path_params["skill_id"], actor=caller.actor)
+    return answer({"values": erased.values, "bytes": erased.bytes})
+
+
+@described("Sets the configuration of a version.", body=ConfigurationBody, data=ConfigurationData)
+async def configure_skill(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, ConfigurationBody)
+    whole = await service.skills.configure(
+        request.path_params["skill_id"], body.configuration, body.version, actor=caller.actor
+    )
+    return answer({"configuration": whole})
+
+
+@described("The keys of publishers, those that cannot be read, and those revoked.", data=PublisherList)
+async def list_publishers(service: ApiService, request: Request) -> Response:
+    service.require_skill_manager(service.caller(request))
+    keys, revoked = await asyncio.to_thread(service.skills.publishers)
+    unreadable = await asyncio.to_thread(service.skills.unreadable_keys)
+    return answer(
+        {
+            "keys": [key_view(key) for key in keys],
+            "unreadable": [
+                {
+                    "publisher": one.publisher,
+                    "key_id": one.key_id,
+                    "problem": one.why,
+                    "remedy": one.refusal().hint,
+                }
+                for one in unreadable
+            ],
+            "revoked": [
+                {
+                    "key_id": one["key_id"],
+                    "revoked_at": rfc3339(one["revoked_ms"]),
+                    "revoked_by": one["revoked_by"],
+                    "reason": one["reason"],
+                }
+                for one in revoked
+            ],
+        }
+    )
+
+
+@described("Trusts a key to sign for a publisher.", body=PublisherBody, data=PublisherKeyData, status=201)
+async def add_publisher(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, PublisherBody)
+    try:
+        public_key = base64.b64decode(body.public_key.encode("ascii"), validate=True)
+    except (ValueError, binascii.Error):
+        raise WrongShape("public_key is not base64") from None
+    return answer(key_view(await service.skills.trust_publisher(body.publisher, public_key, actor=caller.actor)), 201)
+
+
+@described("Takes a key off the list.", data=PublisherKeyData)
+async def remove_publisher(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    path = request.path_params
+    return answer(
+        key_view(await service.skills.distrust_publisher(path["publisher"], path["key_id"], actor=caller.actor))
+    )
+
+
+@described("Accepts a publisher's new key.", body=RotationBody, data=PublisherKeyData)
+async def rotate_publisher(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, RotationBody)
+    return answer(key_view(await service.skills.rotate_key(body.statement.encode(), actor=caller.actor)))
+
+
+@described("Ends a key for good.", body=RevocationBody, data=KeyRevocation)
+async def revoke_key(service: ApiService, request: Request) -> Response:
+    caller = service.caller(request)
+    service.require_skill_manager(caller)
+    body = await read_into(request, RevocationBody)
+    disabled = await service.skills.revoke_key(body.key_id, actor=caller.actor, reason=body.reason)
+    return answer({"key_id": body.key_id, "disabled": [version_view(version) for version in disabled]})
+
+
+def version_view(version: SkillVersion) -> SkillVersionData:
+    severities = [finding.severity for finding in version.findings]
+    return {
+        "skill_id": version.skill_id,
+        "version": version.version,
+        "digest": version.digest,
+        "state": version.state,
+        "publisher": version.publisher,
+        "key_id": version.key_id,
+        "trust": version.trust.value,
+        "size": version.size,
+        "errors": severities.count(Severity.ERROR),
+        "warnings": severities.count(Severity.WARNING),
+        "ingested_at": rfc3339(version.ingested_ms),
+        "ingested_by": version.ingested_by,
+        "updated_at": rfc3339(version.updated_ms),
+        "approved_at": None if version.approved_ms is None else rfc3339(version.approved_ms),
+        "approved_by": version.approved_by,
+        "reason": version.reason,
+    }
+
+
+def key_view(key: PublisherKey) -> PublisherKeyData:
+    return {
+        "publisher": key.publisher,
+        "key_id": key.key_id,
+        "source": key.source.value,
+        "state": key.state.value,
+        "replaces": key.replaces,
+        "added_at": rfc3339(key.added_ms),
+        "added_by": key.added_by,
+        "ended_at": None if key.ended_ms is None else rfc3339(key.ended_ms),
+        "reason": key.reason,
+    }
+
+
+def _review(service: ApiService, version: SkillVersion, difference: CapabilityDifference) -> ReviewData:
+    """What a person needs to decide on a version."""
+    manifest: SkillManifest = version.manifest
+    return {
+        "manifest": msgspec.to_builtins(manifest),
+        "tools": [str(manifest.tool_name(tool)) for tool in manifest.tools],
+        "capabilities": list(capability_lines(manifest.capabilities)),
+        "gets_less": list(service.gets_less(manifest.capabilities)),
+        "difference": difference,
+        "findings": list(version.findings),
+    }

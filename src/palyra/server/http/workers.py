@@ -1,0 +1,166 @@
+"""``/v1/workers``: the fleet's workers and leases, and what an operator decides about them."""
+
+import asyncio
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from palyra.clock import rfc3339
+from palyra.errors import InvalidInput
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.lease import WorkerLease
+from palyra.fleet.domain.worker import UnknownWorker, WorkerRecord
+from palyra.fleet.limits import MAX_REASON_CHARS
+from palyra.server.context import ApiService, Fleet
+from palyra.server.http.envelope import answer, read_into, read_query
+from palyra.server.http.route_schema import described
+from palyra.server.http.views import LeaseData, LeaseList, LeaseWithOutput, WorkerData, WorkerList, WorkerWithLeases
+
+# Standard output and standard error, as the wire numbers them.
+_STREAMS = {"stdout": 1, "stderr": 2}
+
+
+class AmbiguousWorker(InvalidInput):
+    code = "worker.ambiguous_name"
+    hint = "name the worker by its id; `palyra worker list` shows it"
+    http_status = 409
+
+
+class WorkerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
+
+
+class LeaseQuery(msgspec.Struct, frozen=True, kw_only=True):
+    worker: str = ""
+    all: Literal["true", "false"] = "false"
+    before: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+@described("The workers of the fleet.", data=WorkerList)
+async def list_workers(service: ApiService, request: Request) -> Response:
+    service.require_device_manager(service.caller(request))
+    found = await asyncio.to_thread(service.workers().workers)
+    return answer({"workers": [worker_view(one) for one in found]})
+
+
+@described("One worker with its open leases.", data=WorkerWithLeases)
+async def show_worker(service: ApiService, request: Request) -> Response:
+    """With its open leases. A worker is named by its id, or by the name it was paired under."""
+    service.require_device_manager(service.caller(request))
+    fleet = service.workers()
+    record = await asyncio.to_thread(find_worker, fleet, request.path_params["worker"])
+    leases = await asyncio.to_thread(fleet.ledger.leases, record.worker_id)
+    return answer({**worker_view(record), "leases": [lease_view(one) for one in leases]})
+
+
+@described("Drains, resumes, quarantines, releases or removes a worker.", body=WorkerBody, data=WorkerData)
+async def change_worker(service: ApiService, request: Request) -> Response:
+    """Drain, resume, quarantine, release or remove: the last word of the path."""
+    caller = service.caller(request)
+    service.require_device_manager(caller)
+    body = await read_into(request, WorkerBody)
+    fleet = service.workers()
+    record = await asyncio.to_thread(find_worker, fleet, request.path_params["worker"])
+    named = {"actor": caller.actor, "worker_id": record.worker_id}
+    match request.url.path.rpartition("/")[2]:
+        case "drain":
+            await fleet.decide(commands.DrainWorker(**named, reason=body.reason))
+        case "resume":
+            await fleet.decide(commands.ResumeWorker(**named))
+        case "quarantine":
+            await fleet.decide(commands.QuarantineWorker(**named, reason=body.reason or "an operator's decision"))
+        case "release":
+            await fleet.decide(commands.ReleaseWorker(**named, reason=body.reason))
+        case _:
+            await fleet.remove(record.worker_id, reason=body.reason, actor=caller.actor)
+    return answer(worker_view(await asyncio.to_thread(fleet.ledger.worker, record.worker_id)))
+
+
+@described("Leases, the newest first.", query=LeaseQuery, data=LeaseList)
+async def list_leases(service: ApiService, request: Request) -> Response:
+    """The newest first: open ones, or with ``all=true`` those that have ended as well; of one worker, or of all."""
+    service.require_device_manager(service.caller(request))
+    fleet, asked = service.workers(), read_query(request, LeaseQuery)
+    worker_id = ""
+    if asked.worker:
+        worker_id = (await asyncio.to_thread(find_worker, fleet, asked.worker)).worker_id
+    leases = await asyncio.to_thread(
+        lambda: fleet.ledger.leases(worker_id, only_open=asked.all != "true", before=asked.before)
+    )
+    return answer({"leases": [lease_view(one) for one in leases]})
+
+
+@described("One lease with the end of what its call has printed.", data=LeaseWithOutput)
+async def show_lease(service: ApiService, request: Request) -> Response:
+    """With the end of what its call has printed so far, while it runs."""
+    service.require_device_manager(service.caller(request))
+    fleet = service.workers()
+    lease = await asyncio.to_thread(fleet.ledger.lease, request.path_params["lease_id"])
+    output = {
+        name: fleet.output.tail(lease.lease_id, stream).decode("utf-8", "replace") for name, stream in _STREAMS.items()
+    }
+    return answer({**lease_view(lease), "output": output})
+
+
+def find_worker(fleet: Fleet, asked: str) -> WorkerRecord:
+    try:
+        return fleet.ledger.worker(asked)
+    except UnknownWorker:
+        found = [one for one in fleet.workers() if one.name == asked and one.state.value != "removed"]
+        if len(found) > 1:
+            raise AmbiguousWorker(f"{len(found)} workers are named {asked[:64]!r}") from None
+        if not found:
+            raise
+        return found[0]
+
+
+def worker_view(worker: WorkerRecord) -> WorkerData:
+    """A worker as every door shows it."""
+    attested = worker.attested
+    return {
+        "worker_id": worker.worker_id,
+        "name": worker.name,
+        "state": worker.state.value,
+        "since": rfc3339(worker.since_ms),
+        "reason": worker.reason,
+        "connected": worker.connected,
+        "heard_at": rfc3339(worker.heard_ms),
+        "slots": worker.slots,
+        "open_leases": len(worker.open_leases),
+        "owes_cleanup": len(worker.owes),
+        "leases_granted": worker.leases_granted,
+        "registered_at": rfc3339(worker.registered_ms),
+        "egress_id": worker.egress_id,
+        "attestation": None
+        if attested is None
+        else {
+            "image_digest_sha256": attested.image_digest_sha256,
+            "build_digest_sha256": attested.build_digest_sha256,
+            "artifact_digest_sha256": attested.artifact_digest_sha256,
+            "key_id": attested.key_id,
+            "attested_at": rfc3339(attested.attested_ms),
+            "expires_at": rfc3339(attested.expires_ms),
+            "capabilities": sorted(attested.capabilities),
+        },
+    }
+
+
+def lease_view(lease: WorkerLease) -> LeaseData:
+    return {
+        "lease_id": lease.lease_id,
+        "worker_id": lease.worker_id,
+        "fence": lease.fence,
+        "state": lease.state.value,
+        "run_id": lease.run_id,
+        "call_id": lease.call_id,
+        "principal": lease.principal,
+        "tool": lease.tool,
+        "attempt": lease.attempt,
+        "granted_at": rfc3339(lease.granted_ms),
+        "deadline_at": rfc3339(lease.deadline_ms),
+        "ended_at": rfc3339(lease.ended_ms) if lease.ended_ms else None,
+        "outcome": None if lease.outcome is None else lease.outcome.value,
+        "reason": lease.reason,
+    }

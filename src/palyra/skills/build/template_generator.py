@@ -1,0 +1,453 @@
+"""The built-in generator: templates and inference. It invents nothing: what it cannot take over stays unwritten."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from palyra.skills.build.generation import (
+    STORAGE_ROOT,
+    BadGeneration,
+    Generated,
+    GenerationRequest,
+    RecordedCall,
+    host_and_path,
+    infer_object_schema,
+)
+from palyra.skills.build.project import Language, fill
+from palyra.skills.limits import MAX_DESCRIPTION_CHARS, MAX_SUMMARY_CHARS, MAX_TOOL_ID_CHARS
+
+# The built-in generator's plan: which tool each kind of recorded call becomes, with its schemas and its tests.
+#
+# What a skill can do by itself is taken over: fetching from a named host, reading and writing its own storage, giving
+# back its input. For every other call the tool is declared and tested, and its body is the author's to write: the
+# tests fail until then, and a candidate whose tests fail is not promoted.
+
+_MAX_EXAMPLES: Final = 20
+_NOT_IN_AN_ID: Final = re.compile(r"[^a-z0-9_-]+")
+_TEXT: Final = {"type": "string"}
+_STORAGE_PATH: Final = {"type": "string", "minLength": 1, "maxLength": 400}
+
+
+class Behaviour(StrEnum):
+    ECHO = "echo"
+    FETCH = "fetch"
+    READ = "read"
+    WRITE = "write"
+    UNWRITTEN = "unwritten"
+
+
+class RecordedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """``examples`` are the documents of `examples/*.json`."""
+
+    id: str
+    source: str
+    behaviour: Behaviour
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any]
+    examples: tuple[dict[str, Any], ...] = ()
+
+
+def plan_tools(calls: Iterable[RecordedCall], hosts: tuple[str, ...]) -> tuple[RecordedTool, ...]:
+    """One tool for each recorded tool, in the order of their first calls."""
+    grouped: dict[str, list[RecordedCall]] = {}
+    for call in calls:
+        grouped.setdefault(call.tool, []).append(call)
+    tools: list[RecordedTool] = []
+    taken: set[str] = set()
+    for name, members in grouped.items():
+        tool = _planned(_tool_id(name, taken), name, members, hosts)
+        taken.add(tool.id)
+        tools.append(tool)
+    return tuple(tools)
+
+
+def in_one_line(text: str) -> str:
+    """Text of a stranger for a manifest: what is not visible becomes a space."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+
+
+def described_tool(prompt: str) -> RecordedTool:
+    """For a description alone: one tool whose body and schemas the author has to make precise."""
+    return RecordedTool(
+        id="run",
+        source="prompt",
+        behaviour=Behaviour.UNWRITTEN,
+        description=in_one_line(prompt)[:MAX_DESCRIPTION_CHARS],
+        input_schema={"type": "object"},
+        output_schema={"type": "object"},
+    )
+
+
+def _tool_id(name: str, taken: set[str]) -> str:
+    word = _NOT_IN_AN_ID.sub("_", name.lower()).strip("_-")[: MAX_TOOL_ID_CHARS - 4] or "tool"
+    found, number = word, 2
+    while found in taken:
+        found, number = f"{word}_{number}", number + 1
+    return found
+
+
+def _planned(tool_id: str, name: str, calls: list[RecordedCall], hosts: tuple[str, ...]) -> RecordedTool:
+    if name == "http.fetch":
+        fetched = [(call, host_and_path(call.arguments.get("url"))) for call in calls]
+        plain = [(call, place) for call, place in fetched if place and call.arguments.get("method", "GET") == "GET"]
+        if plain:
+            examples = [_fetch_example(tool_id, call, *place) for call, place in plain]
+            return _fetch_tool(tool_id, hosts, _distinct(examples))
+    if name == "fs.read":
+        return _read_tool(tool_id, _distinct(_read_example(tool_id, call) for call in calls))
+    if name == "fs.write":
+        return _write_tool(tool_id, _distinct(_write_example(tool_id, call) for call in calls))
+    answered = [call for call in calls if isinstance(call.result, dict)]
+    echoes = bool(answered) and all(call.result == call.arguments for call in answered)
+    examples = [{"tool": tool_id, "input": call.arguments, "output": call.result} for call in answered]
+    return RecordedTool(
+        id=tool_id,
+        source=name,
+        behaviour=Behaviour.ECHO if echoes else Behaviour.UNWRITTEN,
+        description=f"Does what {in_one_line(name)} did in the recorded calls.",
+        input_schema=infer_object_schema([call.arguments for call in calls]),
+        output_schema=infer_object_schema([call.result for call in answered]),
+        examples=_distinct(examples),
+    )
+
+
+def _fetch_tool(tool_id: str, hosts: tuple[str, ...], examples: tuple[dict[str, Any], ...]) -> RecordedTool:
+    return RecordedTool(
+        id=tool_id,
+        source="http.fetch",
+        behaviour=Behaviour.FETCH,
+        description=f"Fetches a path of {' or '.join(hosts)} and returns the status and the body.",
+        input_schema=_object({"host": {"enum": list(hosts)}, "path": {"type": "string", "pattern": "^/[!-~]*$"}}),
+        output_schema=_object({"status": {"type": "integer"}, "body": _TEXT}),
+        examples=examples,
+    )
+
+
+def _fetch_example(tool_id: str, call: RecordedCall, host: str, path: str) -> dict[str, Any] | None:
+    result = call.result
+    if not isinstance(result, dict) or not isinstance(result.get("text"), str):
+        return None
+    status, body = result.get("status", 200), result["text"]
+    return {
+        "tool": tool_id,
+        "input": {"host": host, "path": path},
+        "http": [{"host": host, "path": path, "status": status, "body": body}],
+        "output": {"status": status, "body": body},
+    }
+
+
+def _read_tool(tool_id: str, examples: tuple[dict[str, Any], ...]) -> RecordedTool:
+    return RecordedTool(
+        id=tool_id,
+        source="fs.read",
+        behaviour=Behaviour.READ,
+        description="Reads a text of the skill's own storage.",
+        input_schema=_object({"path": _STORAGE_PATH}),
+        output_schema=_object({"content": _TEXT}),
+        examples=examples,
+    )
+
+
+def _read_example(tool_id: str, call: RecordedCall) -> dict[str, Any] | None:
+    path, result = call.arguments.get("path"), call.result
+    content = result.get("content") if isinstance(result, dict) else None
+    if not isinstance(path, str) or not isinstance(content, str) or not _plain_path(path):
+        return None
+    return {
+        "tool": tool_id,
+        "input": {"path": path},
+        "storage": {f"{STORAGE_ROOT}/{path}": content},
+        "output": {"content": content},
+    }
+
+
+def _write_tool(tool_id: str, examples: tuple[dict[str, Any], ...]) -> RecordedTool:
+    return RecordedTool(
+        id=tool_id,
+        source="fs.write",
+        behaviour=Behaviour.WRITE,
+        description="Writes a text into the skill's own storage.",
+        input_schema=_object({"path": _STORAGE_PATH, "content": _TEXT}),
+        output_schema=_object({"bytes": {"type": "integer"}}),
+        examples=examples,
+    )
+
+
+def _write_example(tool_id: str, call: RecordedCall) -> dict[str, Any] | None:
+    path, content = call.arguments.get("path"), call.arguments.get("content")
+    if not isinstance(path, str) or not isinstance(content, str) or not _plain_path(path):
+        return None
+    return {
+        "tool": tool_id,
+        "input": {"path": path, "content": content},
+        "storage_after": {f"{STORAGE_ROOT}/{path}": content},
+        "output": {"bytes": len(content.encode())},
+    }
+
+
+def _plain_path(path: str) -> bool:
+    """Whether it can be a key of storage as it is."""
+    return path.isprintable() and all(name not in ("", ".", "..") for name in path.split("/")) and "\\" not in path
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _distinct(examples: Iterable[dict[str, Any] | None]) -> tuple[dict[str, Any], ...]:
+    kept = {msgspec.json.encode(one["input"]): one for one in examples if one is not None}
+    return tuple(kept.values())[:_MAX_EXAMPLES]
+
+
+LANGUAGES: Final = (Language.C, Language.ASSEMBLYSCRIPT)
+_KEPT: Final = (
+    "gitignore.in",
+    "build.toml.in",
+    "src/palyra.h.in",
+    "src/json.h.in",
+    "src/palyra.ts.in",
+    "src/json.ts.in",
+)
+_MAIN: Final = {Language.C: "src/main.c", Language.ASSEMBLYSCRIPT: "src/main.ts"}
+
+
+class TemplateGenerator:
+    """``templates`` are the shipped ones by language: a generated project builds as a new one does."""
+
+    name = "palyra.templates.v1"
+
+    def __init__(self, templates: Mapping[Language, Mapping[str, str]]) -> None:
+        self._templates = templates
+
+    def generate(self, request: GenerationRequest) -> Generated:
+        if request.language not in LANGUAGES:
+            raise BadGeneration(
+                f"the built-in generator does not write {request.language}",
+                hint=f"it writes {', '.join(LANGUAGES)}; skills.builder_command can name another generator",
+            )
+        tools = plan_tools(request.calls, request.needs.hosts) if request.calls else (described_tool(request.prompt),)
+        kept = {path: text for path, text in self._templates[request.language].items() if path in _KEPT}
+        files = {path: text for path, text in fill(kept, request.names).items() if not path.startswith(".")}
+        files["skill.toml"] = _manifest(request, tools)
+        files[_MAIN[request.language]] = (
+            _c_source(tools, request.needs.hosts)
+            if request.language is Language.C
+            else _assemblyscript_source(tools, request.needs.hosts)
+        )
+        for tool in tools:
+            for number, example in enumerate(tool.examples, 1):
+                text = json.dumps(example, indent=2, ensure_ascii=False)
+                files[f"examples/{tool.id}-{number}.json"] = f"{text}\n"
+        files["README.md"] = _readme(request, tools)
+        notes = [
+            *request.needs.beyond,
+            *(f"{tool.id}: write its body" for tool in tools if tool.behaviour is Behaviour.UNWRITTEN),
+            *(f"{tool.id}: no recorded example" for tool in tools if not tool.examples),
+        ]
+        return Generated(files=files, notes=tuple(notes))
+
+
+def _manifest(request: GenerationRequest, tools: tuple[RecordedTool, ...]) -> str:
+    names, needs = request.names, request.needs
+    described = in_one_line(request.prompt) or "Made from recorded calls."
+    lines = [
+        "manifest_version = 1",
+        f"skill_id = {_toml(names.skill_id)}",
+        f"name = {_toml(names.name)}",
+        'version = "0.1.0"',
+        f"publisher = {_toml(names.publisher)}",
+        f"description = {_toml(described[:MAX_SUMMARY_CHARS])}",
+    ]
+    reach = bool(needs.hosts)
+    for tool in tools:
+        lines += [
+            "",
+            "[[entrypoints.tools]]",
+            f"id = {_toml(tool.id)}",
+            f"description = {_toml(tool.description[:MAX_DESCRIPTION_CHARS])}",
+            f"module = {_toml(names.module)}",
+            f"risk = {_toml('medium' if reach or tool.behaviour is Behaviour.WRITE else 'low')}",
+            f"input_schema = {_toml(_compact(tool.input_schema))}",
+            f"output_schema = {_toml(_compact(tool.output_schema))}",
+        ]
+    lines += ["", "[capabilities]", f"http_egress_allowlist = {_toml(list(needs.hosts))}"]
+    lines += ["[capabilities.filesystem]", f"read_roots = {_toml(list(needs.read_roots))}"]
+    lines += [f"write_roots = {_toml(list(needs.write_roots))}", "", "[compat]", 'abi = "core"']
+    return "\n".join(lines) + "\n"
+
+
+def _readme(request: GenerationRequest, tools: tuple[RecordedTool, ...]) -> str:
+    rows = [f"- `{tool.id}` ({tool.behaviour}), from {tool.source}: {len(tool.examples)} examples" for tool in tools]
+    return "\n".join([f"# {request.names.name}", "", "Generated, and in need of a review.", "", *rows, ""])
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def _toml(value: Any) -> str:
+    """Strings and lists of strings: TOML's basic strings take JSON's escapes, but for the delete character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    """A line that cannot end its comment."""
+    return in_one_line(text).replace("*/", "* /").rstrip("\\")
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=True)
+
+
+_C_FETCH: Final = """static void TOOL(struct text input, struct out *out) {
+  static const char *const hosts[] = {HOSTS};
+  struct text host = json_text(json_member(input, "host")), path = json_text(json_member(input, "path"));
+  int handle = -1;
+  for (int index = 0; index < COUNT; index++)
+    if (same(host, hosts[index])) handle = http_handle(index);
+  struct out head = {0};
+  put_word(&head, "{\\"method\\":\\"GET\\",\\"path\\":");
+  put_string(&head, path);
+  put_word(&head, "}");
+  int length = handle < 0 ? handle : http_send(handle, head.at, head.length, "", 0);
+  if (length < 0) {
+    fail("the request was not answered");
+    return;
+  }
+  struct text whole = host_result(length);
+  u32 line = 0;
+  while (line < whole.length && whole.at[line] != '\\n') line++;
+  put_word(out, "{\\"status\\":");
+  put_text(out, json_member((struct text){whole.at, line}, "status"));
+  put_word(out, ",\\"body\\":");
+  u32 body = line < whole.length ? line + 1 : line;
+  put_string(out, (struct text){whole.at + body, whole.length - body});
+  put_word(out, "}");
+}
+"""
+_C_READ: Final = """static void TOOL(struct text input, struct out *out) {
+  struct text path = json_text(json_member(input, "path"));
+  int length = storage_get(storage_handle(0), path.at, path.length);
+  if (length < 0) {
+    fail("there is no such text");
+    return;
+  }
+  put_word(out, "{\\"content\\":");
+  put_string(out, host_result(length));
+  put_word(out, "}");
+}
+"""
+_C_WRITE: Final = """static void TOOL(struct text input, struct out *out) {
+  struct text path = json_text(json_member(input, "path")), content = json_text(json_member(input, "content"));
+  if (storage_put(storage_handle(0), path.at, path.length, content.at, content.length) < 0) {
+    fail("the text could not be stored");
+    return;
+  }
+  put_word(out, "{\\"bytes\\":");
+  put_number(out, content.length);
+  put_word(out, "}");
+}
+"""
+_C_ECHO: Final = "static void TOOL(struct text input, struct out *out) { put_text(out, input); }\n"
+_C_UNWRITTEN: Final = """static void TOOL(struct text input, struct out *out) {
+  (void)input, (void)out;
+  fail("this tool is not written yet");
+}
+"""
+_C: Final = {
+    Behaviour.FETCH: _C_FETCH,
+    Behaviour.READ: _C_READ,
+    Behaviour.WRITE: _C_WRITE,
+    Behaviour.ECHO: _C_ECHO,
+    Behaviour.UNWRITTEN: _C_UNWRITTEN,
+}
+
+
+def _c_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ...]) -> str:
+    # Handles count through the hosts in sorted order; so does this list.
+    listed = ", ".join(map(_literal, hosts))
+    parts = ['#include "palyra.h"\n#include "json.h"\n']
+    for tool in tools:
+        body = _C[tool.behaviour].replace("TOOL", _function(tool)).replace("HOSTS", listed)
+        parts.append(f"/* {_comment(tool.description)} */\n{body.replace('COUNT', str(len(hosts)))}")
+    branches = [
+        f"  if (same(tool, {_literal(tool.id)})) {{\n    {_function(tool)}(input, out);\n    return;\n  }}"
+        for tool in tools
+    ]
+    parts.append(
+        "static void answer(struct text tool, struct text input, struct out *out) {\n"
+        + "\n".join(branches)
+        + '\n  fail("this skill has no such tool");\n}\n'
+    )
+    return "\n".join(parts)
+
+
+_AS: Final = {
+    Behaviour.FETCH: """function TOOL(input: Value): i64 {
+  const hosts: string[] = [HOSTS];
+  const index = hosts.indexOf(input.member("host").text);
+  const handle = index < 0 ? -1 : httpHandle(index);
+  const head = '{"method":"GET","path":' + quoted(input.member("path").text) + "}";
+  const length = handle < 0 ? handle : httpSend(handle, head, "");
+  if (length < 0) return fail("the request was not answered");
+  const whole = hostResult(length);
+  const line = whole.indexOf("\\n");
+  const status = parse(whole.substring(0, line)).member("status").text;
+  return packed('{"status":' + status + ',"body":' + quoted(whole.substring(line + 1)) + "}");
+}
+""",
+    Behaviour.READ: """function TOOL(input: Value): i64 {
+  const length = storageGet(storageHandle(0), input.member("path").text);
+  if (length < 0) return fail("there is no such text");
+  return packed('{"content":' + quoted(hostResult(length)) + "}");
+}
+""",
+    Behaviour.WRITE: """function TOOL(input: Value): i64 {
+  const content = input.member("content").text;
+  if (storagePut(storageHandle(0), input.member("path").text, content) < 0) return fail("the text could not be stored");
+  return packed('{"bytes":' + String.UTF8.byteLength(content).toString() + "}");
+}
+""",
+    Behaviour.ECHO: """function TOOL(input: Value): i64 {
+  return packed(input.source);
+}
+""",
+    Behaviour.UNWRITTEN: """function TOOL(input: Value): i64 {
+  return fail("this tool is not written yet");
+}
+""",
+}
+
+
+def _assemblyscript_source(tools: tuple[RecordedTool, ...], hosts: tuple[str, ...]) -> str:
+    listed = ", ".join(map(_literal, hosts))
+    parts = [
+        'import { Value, parse, quoted } from "./json";\nimport {\n  fail, hostResult, httpHandle, httpSend, packed,'
+        ' storageGet, storageHandle, storagePut, textAt,\n} from "./palyra";\n\n'
+        'export { palyra_alloc } from "./palyra";\n'
+    ]
+    for tool in tools:
+        body = _AS[tool.behaviour].replace("TOOL", _function(tool)).replace("HOSTS", listed)
+        parts.append(f"/* {_comment(tool.description)} */\n{body}")
+    branches = [f"  if (id == {_literal(tool.id)}) return {_function(tool)}(value);" for tool in tools]
+    parts.append(
+        "export function run(tool: usize, toolLength: i32, input: usize, inputLength: i32): i64 {\n"
+        "  const id = textAt(tool, toolLength);\n  const value = parse(textAt(input, inputLength));\n"
+        + "\n".join(branches)
+        + '\n  return fail("this skill has no such tool");\n}\n'
+    )
+    return "\n".join(parts)
+
+
+def _function(tool: RecordedTool) -> str:
+    return "tool_" + tool.id.replace("-", "_")

@@ -1,1 +1,0 @@
-"""palyra-workerd: the machine that runs leased calls."""

@@ -1,0 +1,134 @@
+"""Commands decided together: in order, each told before its asker, and none harmed by another's failure."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fakes.eventually import eventually
+from palyra.errors import PalyraError, Unavailable
+from palyra.fleet.domain import commands
+from palyra.fleet.domain.commands import FleetDecision
+from palyra.fleet.limits import MAX_DECIDED_TOGETHER
+from palyra.fleet.store.batching import CommandBatcher
+from palyra.fleet.store.port import Beat, BeatAnswer
+
+
+class Broken(Unavailable):
+    code = "test.batch_broken"
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.beats: list[Beat] = []
+        self.go = asyncio.Event()
+        self.go.set()
+        self.broken = ""
+
+    async def decide_all(self, taken: Sequence[commands.FleetCommand]) -> list[FleetDecision]:
+        await self.go.wait()
+        names = [one.worker_id for one in taken]
+        if self.broken in names:
+            raise Broken("this one breaks the transaction")
+        self.batches.append(names)
+        return [FleetDecision() for _ in taken]
+
+    async def beat(self, beats: Sequence[Beat]) -> BeatAnswer:
+        self.beats += beats
+        return BeatAnswer(stale=tuple(beats))
+
+
+class Scene:
+    def __init__(self, gather_seconds: float = 3_600) -> None:
+        self.ledger = Ledger()
+        self.told: list[str] = []
+        self.answers: list[BeatAnswer] = []
+        ledger: Any = self.ledger
+        self.batcher = CommandBatcher(
+            ledger,
+            lambda command, _decision: self.told.append(command.worker_id),
+            self.answers.append,
+            beats_gather_seconds=gather_seconds,
+        )
+
+    def submit(self, name: str, *, begins: bool = False) -> "asyncio.Future[FleetDecision]":
+        if begins:
+            return self.batcher.submit(
+                commands.OpenSession(actor="a", worker_id=name, name=name, daemon="d", boot_id="b", slots=1, nonce="n")
+            )
+        return self.batcher.submit(commands.DeclareLost(actor="a", worker_id=name))
+
+
+async def test_one_command_is_decided_at_once_and_told_first() -> None:
+    scene = Scene()
+    await scene.submit("a")
+    assert scene.ledger.batches == [["a"]] and scene.told == ["a"]
+    await scene.batcher.settle()
+
+
+async def test_what_comes_while_a_transaction_runs_goes_together() -> None:
+    scene = Scene()
+    scene.ledger.go.clear()
+    first = scene.submit("first")
+    await asyncio.sleep(0)
+    rest = [scene.submit(str(number)) for number in range(MAX_DECIDED_TOGETHER + 1)]
+    scene.ledger.go.set()
+    await asyncio.gather(first, *rest)
+    assert [len(batch) for batch in scene.ledger.batches][-1] <= MAX_DECIDED_TOGETHER
+    assert len(scene.ledger.batches) <= 3 and len(scene.told) == MAX_DECIDED_TOGETHER + 2
+
+
+async def test_new_work_is_decided_apart_so_that_a_full_disk_ends_nothing() -> None:
+    scene = Scene()
+    scene.ledger.go.clear()
+    futures = [scene.submit("new", begins=True), scene.submit("old"), scene.submit("newer", begins=True)]
+    scene.ledger.go.set()
+    await asyncio.gather(*futures)
+    assert scene.ledger.batches == [["old"], ["new", "newer"]]
+
+
+async def test_one_that_breaks_the_transaction_fails_alone() -> None:
+    scene = Scene()
+    scene.ledger.broken = "bad"
+    futures = [scene.submit(name) for name in ("a", "bad", "b")]
+    done = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(done[1], Broken) and scene.told == ["a", "b"]
+    with pytest.raises(PalyraError):
+        await scene.submit("bad")
+
+
+async def test_heartbeats_wait_for_each_other_and_commands_for_none_of_them() -> None:
+    scene = Scene()
+    scene.batcher.beat(Beat(worker_id="v", session=1))
+    await scene.submit("a")
+    scene.batcher.beat(Beat(worker_id="w", session=1))
+    assert scene.ledger.beats == []
+    await scene.batcher.note_beats()
+    assert len(scene.ledger.beats) == 2 and len(scene.answers) == 1
+    # Those that come later gather anew, and are noted by themselves.
+    scene = Scene(gather_seconds=0.001)
+    for number in range(3):
+        scene.batcher.beat(Beat(worker_id=f"w{number}", session=1))
+        await eventually(lambda number=number: len(scene.ledger.beats) > number)
+    await scene.batcher.settle()
+    assert len(scene.answers) == 3
+
+
+async def test_heartbeats_gather_and_a_later_one_replaces_an_earlier() -> None:
+    scene = Scene()
+    scene.batcher.beat(Beat(worker_id="w", session=1))
+    scene.batcher.beat(Beat(worker_id="w", session=1, workspaces=2))
+    await scene.batcher.settle()
+    assert [beat.workspaces for beat in scene.ledger.beats] == [2] and len(scene.answers) == 1
+
+
+async def test_who_stopped_waiting_harms_nobody() -> None:
+    scene = Scene()
+    scene.ledger.go.clear()
+    gone, stays = scene.submit("a"), scene.submit("b")
+    gone.cancel()
+    scene.ledger.go.set()
+    await stays
+    assert scene.told == ["a", "b"]

@@ -1,0 +1,78 @@
+from fakes.fleet_scene import a_lease
+from palyra.errors import RemoteError
+from palyra.fleet.domain.lease import FencedResult
+from palyra.fleet.domain.lease_request import LeaseAsk
+from palyra.fleet.domain.policy import WorkerFleetPolicy
+from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
+from palyra.fleet.domain.workspace_scope import ArtifactRef
+from palyra.fleet.server import messages
+from palyra.fleet.server.messages import Told
+from palyra.wire.worker.v1 import worker_pb2 as wire
+
+POLICY = WorkerFleetPolicy()
+RECORD = WorkerRecord(
+    worker_id="w",
+    state=WorkerLifecycleState.REGISTERED,
+    name="n",
+    daemon="d",
+    boot_id="b",
+    slots=1,
+    session=3,
+    registered_ms=0,
+    since_ms=0,
+)
+
+
+def on_the_wire(told: Told) -> wire.DaemonCommand:
+    """Every field has its place in the message, or this raises."""
+    return wire.DaemonCommand(**{told.kind: told.fields})  # type: ignore[arg-type]
+
+
+def test_an_offer_has_the_lease_and_what_was_asked() -> None:
+    artifact = ArtifactRef(path="src/a", digest_sha256="ab" * 32, size=3, executable=True)
+    lease = a_lease(inputs=(artifact,))
+    ask = LeaseAsk(
+        run_id=lease.run_id,
+        call_id=lease.call_id,
+        principal=lease.principal,
+        tool=lease.tool,
+        arguments_json=b"{}",
+        argument_digest=lease.argument_digest,
+        tier="c",
+        needs=frozenset(),
+        scope=lease.scope,
+        idempotent=False,
+        timeout_ms=1,
+        max_output_bytes=10,
+    )
+    sent = on_the_wire(messages.offer(lease, ask, lease.granted_ms)).lease
+    assert (sent.lease_id, sent.fence, sent.timeout_ms) == (lease.lease_id, 3, 30_000)
+    assert tuple(sent.scope.allowed_paths) == lease.scope.allowed_paths and sent.inputs[0].executable
+    assert on_the_wire(messages.offer(lease, ask, lease.deadline_ms + 5)).lease.timeout_ms == 1
+
+
+def test_answers_are_empty_or_have_a_code() -> None:
+    assert on_the_wire(messages.settlement_answer("l", None)).settlement_answer.code == ""
+    refused = on_the_wire(messages.settlement_answer("l", FencedResult("void"))).settlement_answer
+    assert (refused.code, refused.message) == ("lease.fenced", "void")
+    remote = messages.attestation_answer(RemoteError("m", remote_code="x.y"), 5)
+    assert on_the_wire(remote).attestation_answer.code == "x.y"
+
+
+def test_the_rest_fits_the_wire() -> None:
+    told = on_the_wire(messages.welcome(RECORD, POLICY, ["l"], b"pem")).welcome
+    assert (told.session, list(told.void_lease_ids), told.settle_grace_ms) == (3, ["l"], POLICY.settle_grace_ms)
+    for each in (
+        messages.challenge("n", POLICY),
+        messages.heartbeat_ack(1),
+        messages.cancel(a_lease()),
+        messages.certificate_news(b"pem"),
+        messages.goodbye("c", "m"),
+    ):
+        assert on_the_wire(each).WhichOneof("command") == each.kind
+
+
+def test_what_is_asked_of_an_owed_lease_says_which_and_what_to_repeat() -> None:
+    lease = a_lease()
+    sent = on_the_wire(messages.owed(lease)).owed
+    assert (sent.lease_id, sent.fence, sent.nonce) == (lease.lease_id, lease.fence, lease.nonce)

@@ -1,0 +1,55 @@
+from typing import Any
+
+import pytest
+
+from fakes.fleet_scene import OTHER, START_MS, WORKER, FleetScene, a_lease
+from palyra.fleet.domain.settlement import (
+    CleanupForAnother,
+    open_disclaimer,
+    open_settlement,
+    require_said_now,
+    sign_disclaimer,
+    sign_settlement,
+)
+from palyra.fleet.domain.worker import WorkerLifecycleState, WorkerRecord
+from palyra.signing.dsse import BadSignature
+
+LEASE = a_lease(granted_ms=START_MS)
+RECORD = WorkerRecord(
+    worker_id=WORKER,
+    state=WorkerLifecycleState.AVAILABLE,
+    name="n",
+    daemon="d",
+    boot_id="boot-1",
+    slots=1,
+    session=3,
+    registered_ms=0,
+    since_ms=0,
+)
+
+
+def test_it_is_read_as_it_was_signed_and_by_nobody_elses_key(scene: FleetScene) -> None:
+    said = scene.disclaimer(LEASE, RECORD, START_MS)
+    signed = sign_disclaimer(said, scene.key(WORKER))
+    assert open_disclaimer(signed, scene.key(WORKER).verifier()) == said
+    with pytest.raises(BadSignature):
+        open_disclaimer(signed, scene.key(OTHER).verifier())
+
+
+def test_neither_it_nor_a_settlement_passes_for_the_other(scene: FleetScene) -> None:
+    key = scene.key(WORKER)
+    with pytest.raises(BadSignature):
+        open_settlement(sign_disclaimer(scene.disclaimer(LEASE, RECORD, START_MS), key), key.verifier())
+    with pytest.raises(BadSignature):
+        open_disclaimer(sign_settlement(scene.statement(LEASE, START_MS), key), key.verifier())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"worker_id": OTHER}, {"boot_id": "boot-2"}, {"session": 2}, {"session": 4}, {"workspace": "8:1"}]
+)
+def test_it_is_for_one_worker_one_life_one_connection_and_no_workspace(
+    scene: FleetScene, changes: dict[str, Any]
+) -> None:
+    require_said_now(scene.disclaimer(LEASE, RECORD, START_MS), RECORD)
+    with pytest.raises(CleanupForAnother):
+        require_said_now(scene.disclaimer(LEASE, RECORD, START_MS, **changes), RECORD)

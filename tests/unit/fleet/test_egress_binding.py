@@ -1,0 +1,69 @@
+from typing import Any
+
+import pytest
+
+from fakes.fleet_scene import EGRESS, EGRESS_POLICY, OTHER, WORKER, FleetScene
+from palyra.errors import Denied
+from palyra.fleet.domain.attestation import BindingExpectation, EgressBinding, sign_binding, validate_binding
+from palyra.fleet.limits import MAX_CLOCK_SKEW_MS
+from palyra.signing.p256 import P256Signer
+
+NOW, NONCE = 1_000_000, "5a" * 32
+
+
+def binding(**changes: Any) -> EgressBinding:
+    fields: dict[str, Any] = {
+        "egress_id": EGRESS,
+        "worker_id": WORKER,
+        "policy_digest_sha256": EGRESS_POLICY,
+        "nonce": NONCE,
+        "issued_ms": NOW,
+        "expires_ms": NOW + 1_000,
+    }
+    return EgressBinding(**{**fields, **changes})
+
+
+def expected(scene: FleetScene, **changes: Any) -> BindingExpectation:
+    fields: dict[str, Any] = {
+        "worker_id": WORKER,
+        "nonce": NONCE,
+        "keys": {EGRESS: scene.egress_key.verifier()},
+        "policy_digests": frozenset((EGRESS_POLICY,)),
+    }
+    return BindingExpectation(**{**fields, **changes})
+
+
+def test_the_proxys_word_is_taken(scene: FleetScene) -> None:
+    said = binding()
+    assert validate_binding(EGRESS, sign_binding(said, scene.egress_key), expected(scene), NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"egress_id": OTHER}, "egress_binding.signature"),
+        ({"worker_id": OTHER}, "egress_binding.wrong_worker"),
+        ({"nonce": "00" * 32}, "egress_binding.wrong_worker"),
+        ({"expires_ms": NOW}, "egress_binding.stale"),
+        ({"issued_ms": NOW + MAX_CLOCK_SKEW_MS + 1}, "egress_binding.stale"),
+        ({"policy_digest_sha256": "00" * 32}, "egress_binding.policy"),
+    ],
+)
+def test_each_fault_has_its_code(scene: FleetScene, changes: dict[str, Any], code: str) -> None:
+    with pytest.raises(Denied) as raised:
+        validate_binding(EGRESS, sign_binding(binding(**changes), scene.egress_key), expected(scene), NOW)
+    assert raised.value.code == code
+
+
+def test_a_worker_cannot_sign_for_its_proxy_nor_name_an_unknown_one(scene: FleetScene) -> None:
+    with pytest.raises(Denied) as raised:
+        validate_binding(EGRESS, sign_binding(binding(), P256Signer.generate()), expected(scene), NOW)
+    assert raised.value.code == "egress_binding.signature"
+    with pytest.raises(Denied) as raised:
+        validate_binding(EGRESS, sign_binding(binding(), scene.egress_key), expected(scene, keys={}), NOW)
+    assert raised.value.code == "egress_binding.unknown_egress"
+
+
+def test_without_pinned_policies_any_is_taken(scene: FleetScene) -> None:
+    said = sign_binding(binding(policy_digest_sha256="00" * 32), scene.egress_key)
+    validate_binding(EGRESS, said, expected(scene, policy_digests=None), NOW)

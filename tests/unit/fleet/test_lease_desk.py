@@ -1,0 +1,61 @@
+"""What the daemon tells a proxy: its own worker's leases, all of them at first, then what changes."""
+
+import pytest
+
+from palyra.egress.domain.rules import BadHostRule
+from palyra.fleet import limits
+from palyra.fleet.egress.leases import LeaseGrant, LeaseRef
+from palyra.fleet.server.lease_grants import LeaseDesk, OrderQueue
+
+
+def grant(lease_id: str, **more: object) -> LeaseGrant:
+    return LeaseGrant(worker_id="w", lease_id=lease_id, fence=1, timeout_ms=1, **more)  # type: ignore[arg-type]
+
+
+def test_a_proxy_is_told_of_its_own_leases_only() -> None:
+    desk = LeaseDesk()
+    changes: list[str] = []
+    assert not desk.grant("e1", grant("a"))
+    assert not desk.grant("e2", grant("b"))
+    whole, queue = desk.attach("e1", [LeaseRef("older", 1)])
+    assert whole.whole and [each.lease_id for each in whole.granted] == ["a"]
+    assert [each.lease_id for each in whole.still_open] == ["a", "older"]
+    _, other = desk.attach("e2", [])
+    queue.changed, other.changed = lambda: changes.append("e1"), lambda: changes.append("e2")
+    assert queue.take() is None
+    assert desk.grant("e1", grant("c")) and not desk.grant("e3", grant("d"))
+    desk.end("a")
+    desk.end("nobody knows it")
+    told = queue.take()
+    assert told is not None and not told.whole
+    assert [each.lease_id for each in told.granted] == ["c"] and told.ended == (LeaseRef("a", 1),)
+    # A thousand other proxies are not woken for it.
+    assert changes == ["e1", "e1"] and len(desk) == 3
+
+
+def test_the_newest_follower_is_the_one() -> None:
+    desk = LeaseDesk()
+    _, old = desk.attach("e1", [])
+    woken: list[int] = []
+    old.changed = lambda: woken.append(1)
+    _, new = desk.attach("e1", [])
+    assert woken and desk.is_followed_by("e1", new) and not desk.is_followed_by("e1", old)
+    desk.detach("e1", old)
+    assert desk.grant("e1", grant("a")) and old.take() is None
+    desk.detach("e1", new)
+    assert not desk.grant("e1", grant("b"))
+
+
+def test_one_that_does_not_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_ORDERS_WAITING", 2)
+    queue = OrderQueue()
+    for _ in range(3):
+        queue.add(ended=LeaseRef("a", 1))
+    assert queue.overrun
+
+
+def test_a_grant_with_no_host_rule_is_refused_before_anybody_is_told() -> None:
+    desk = LeaseDesk()
+    with pytest.raises(BadHostRule):
+        desk.grant("e1", grant("a", hosts=("*",)))
+    assert len(desk) == 0

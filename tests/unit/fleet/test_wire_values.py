@@ -1,0 +1,115 @@
+"""Messages as values: what cannot be read is declined, what is signed verifies."""
+
+import hashlib
+
+import msgspec
+import pytest
+
+from fakes.lease_offers import OFFER
+from palyra.fleet.agent import messages as said
+from palyra.fleet.agent.lease import LeaseEnd, LeaseNote
+from palyra.fleet.agent.link import heard, settlement
+from palyra.fleet.domain.lease import LeaseOutcome
+from palyra.fleet.domain.settlement import CleanupProof, open_settlement
+from palyra.fleet.domain.signed_statement import SignedStatement
+from palyra.signing.p256 import P256Signer
+from palyra.signing.tool_attestation import execution_sha256, verify_attestation
+from palyra.wire.worker.v1 import worker_pb2 as wire
+
+RAW = b'{"text":"hi"}'
+SENT = wire.LeaseOffer(
+    lease_id=OFFER.lease_id,
+    fence=1,
+    run_id="r",
+    call_id="c",
+    principal="agent:a",
+    tool="echo",
+    arguments_json=RAW,
+    argument_digest=hashlib.sha256(RAW).hexdigest(),
+    scope=wire.WorkspaceScope(root="/srv/work", allowed_paths=["src"], read_only=True),
+    nonce="0" * 64,
+    timeout_ms=60_000,
+    max_output_bytes=1000,
+)
+
+
+def test_an_offer_is_read_as_it_was_meant() -> None:
+    assert heard(wire.DaemonCommand(lease=SENT)) == said.Offered(OFFER)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("arguments_json", b"{}"), ("obligations_json", b'{"x":1}'), ("argument_digest", "")]
+)
+def test_an_offer_that_cannot_be_read_can_still_be_declined(field: str, value: object) -> None:
+    sent = wire.LeaseOffer()
+    sent.CopyFrom(SENT)
+    setattr(sent, field, value)
+    found = heard(wire.DaemonCommand(lease=sent))
+    assert isinstance(found, said.Unreadable) and (found.lease_id, found.fence) == (OFFER.lease_id, 1)
+    assert found.refusal.code == "worker_offer.malformed"
+
+
+def test_every_other_command_has_its_value() -> None:
+    commands = {
+        "challenge": (wire.Challenge(nonce="n"), said.Challenged("n")),
+        "attestation_answer": (wire.AttestationAnswer(code="c", message="m"), said.AttestationAnswered("c", "m")),
+        "heartbeat_ack": (wire.HeartbeatAck(sequence=3), said.Acknowledged(3)),
+        "cancel": (wire.LeaseCancel(lease_id="l", reason="r" * 5000), said.Cancelled("l", "r" * 1024)),
+        "settlement_answer": (wire.SettlementAnswer(lease_id="l", code="c"), said.Answered("l", "c", "")),
+        "certificate_news": (
+            wire.CertificateNews(ca_bundle_pem=b"b", renew_now=True),
+            said.AuthoritiesChanged("b", True),
+        ),
+        "goodbye": (wire.Goodbye(code="g"), said.Dismissed("g")),
+    }
+    for name, (message, value) in commands.items():
+        assert heard(wire.DaemonCommand(**{name: message})) == value
+    welcome = heard(wire.DaemonCommand(welcome=wire.Welcome(session=2, void_lease_ids=["l"], settle_grace_ms=5)))
+    assert isinstance(welcome, said.Welcomed) and (welcome.session, welcome.void_lease_ids) == (2, ("l",))
+    assert heard(wire.DaemonCommand()) is None, "a later version's command"
+
+
+class Key:
+    def __init__(self) -> None:
+        self.signer = P256Signer.generate()
+        self.key_id = self.signer.verifier().key_id
+
+    def sign(self, message: bytes) -> bytes:
+        return self.signer.sign(message)
+
+    def public_key(self) -> bytes:
+        return b""
+
+
+def test_a_settlement_verifies_in_every_part() -> None:
+    proof = CleanupProof(
+        lease_id=OFFER.lease_id,
+        fence=1,
+        nonce=OFFER.nonce,
+        workspace="",
+        ended_ms=2,
+        checked_ms=2,
+        entries_left=0,
+        processes_left=0,
+        mounts_left=0,
+    )
+    end = LeaseEnd(
+        outcome=LeaseOutcome.FAILED,
+        result={"b": 1, "a": "ü"},
+        error={"code": "a.b", "message": "m", "hint": ""},
+        started_ms=1,
+        ended_ms=2,
+        cleanup=proof,
+    )
+    key, note = Key(), LeaseNote.of(OFFER, 1).ended(end)
+    sent = settlement(note, "W1", key).settlement
+    statement = open_settlement(
+        SignedStatement(sent.statement.payload, sent.statement.signature), key.signer.verifier()
+    )
+    attestation = verify_attestation(sent.attestation_json, (key.signer.verifier(),))
+    assert execution_sha256(attestation) == statement.execution_sha256
+    assert hashlib.sha256(sent.result_json).hexdigest() == statement.output_digest == attestation.output_digest
+    assert len(sent.result_json) == statement.output_bytes
+    assert msgspec.json.decode(sent.error_json)["code"] == statement.error_code == "a.b"
+    with pytest.raises(ValueError, match="runs"):
+        settlement(LeaseNote.of(OFFER, 1), "W1", key)

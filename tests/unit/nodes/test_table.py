@@ -1,0 +1,19 @@
+import pytest
+
+from palyra.nodes.agent.link_state import HostMisused, MachineEvent, MachineState, step
+
+
+class State(MachineState):
+    OPEN = "open"
+    SHUT = "shut"
+
+
+class Event(MachineEvent):
+    SHUT = "shut"
+
+
+def test_what_the_table_does_not_have_is_a_fault_of_the_program() -> None:
+    table = {(State.OPEN, Event.SHUT): State.SHUT}
+    assert step(table, State.OPEN, Event.SHUT) is State.SHUT
+    with pytest.raises(HostMisused, match="shut cannot take shut"):
+        step(table, State.SHUT, Event.SHUT)

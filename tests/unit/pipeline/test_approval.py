@@ -1,0 +1,184 @@
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from palyra.pipeline.domain.approval import (
+    TRANSITIONS,
+    AlreadyDecided,
+    Approval,
+    ApprovalBinding,
+    ApprovalEvent,
+    ApprovalExpired,
+    ApprovalOutdated,
+    ApprovalScope,
+    ApprovalState,
+    ChangedCall,
+    InForce,
+    ScopeIncomplete,
+    SelfApproval,
+    Verdict,
+    covers,
+    decide_approval,
+)
+
+BINDING = ApprovalBinding(
+    principal="agent:bot", tool="fs.write", argument_digest="a" * 64, bundle_digest="b" * 64, workspace="/w"
+)
+ARGUMENTS = {"path": "docs/a.md", "content": "x"}
+
+
+def an_approval(**changes: Any) -> Approval:
+    fields: dict[str, Any] = {
+        "id": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        "state": ApprovalState.PENDING,
+        "binding": BINDING,
+        "session": "s1",
+        "arguments": ARGUMENTS,
+        "touches": {},
+        "policies": ("p",),
+        "created_ms": 0,
+        "expires_ms": 1000,
+    }
+    return Approval(**{**fields, **changes})
+
+
+def approve(**changes: Any) -> Verdict:
+    return Verdict(**{"event": ApprovalEvent.APPROVE, "by": "user:alice", **changes})
+
+
+@pytest.mark.promise("P-approval-ends")
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(ApprovalState, ApprovalEvent)))
+def test_every_pair_is_handled_or_refused(state: ApprovalState, event: ApprovalEvent) -> None:
+    approval = an_approval(state=state)
+    if (state, event) in TRANSITIONS:
+        assert approval.after(event) is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(AlreadyDecided):
+            approval.after(event)
+
+
+@pytest.mark.promise("P-approval-ends")
+def test_nothing_leads_out_of_an_end() -> None:
+    ends = {ApprovalState.DENIED, ApprovalState.EXPIRED, ApprovalState.CONSUMED, ApprovalState.WITHDRAWN}
+    assert not ends & {state for state, _ in TRANSITIONS}
+
+
+def test_the_requester_cannot_decide() -> None:
+    for event in (ApprovalEvent.APPROVE, ApprovalEvent.DENY):
+        with pytest.raises(SelfApproval):
+            decide_approval(an_approval(), Verdict(event=event, by="agent:bot"), 10)
+
+
+def test_the_requester_may_withdraw() -> None:
+    withdrawn = decide_approval(an_approval(), Verdict(event=ApprovalEvent.WITHDRAW, by="agent:bot"), 10)
+    assert withdrawn.state is ApprovalState.WITHDRAWN
+
+
+def test_deciding_late_twice_or_on_other_arguments_is_refused() -> None:
+    with pytest.raises(ApprovalExpired):
+        decide_approval(an_approval(), approve(), 1000)
+    with pytest.raises(AlreadyDecided):
+        decide_approval(decide_approval(an_approval(), approve(), 10), approve(), 11)
+    with pytest.raises(ChangedCall):
+        decide_approval(an_approval(), approve(argument_digest="c" * 64), 10)
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        approve(scope=ApprovalScope.PATTERN),
+        approve(scope=ApprovalScope.ONCE, pattern={"path": "*"}),
+        approve(scope=ApprovalScope.PATTERN, pattern={"path": "src/**"}),
+    ],
+)
+def test_a_scope_must_fit_the_request(verdict: Verdict) -> None:
+    with pytest.raises(ScopeIncomplete):
+        decide_approval(an_approval(), verdict, 10)
+
+
+def test_session_scope_needs_a_session() -> None:
+    with pytest.raises(ScopeIncomplete):
+        decide_approval(an_approval(session=""), approve(scope=ApprovalScope.SESSION), 10)
+
+
+@pytest.mark.promise("P-approval-exact")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"principal": "agent:other"},
+        {"tool": "fs.patch"},
+        {"bundle_digest": "c" * 64},
+        {"workspace": "/elsewhere"},
+        {"skill": "x@1"},
+    ],
+)
+@pytest.mark.parametrize("scope", list(ApprovalScope))
+def test_every_scope_binds_all_but_the_arguments(scope: ApprovalScope, change: dict[str, str]) -> None:
+    pattern = {"path": "docs/*"} if scope is ApprovalScope.PATTERN else None
+    approved = decide_approval(an_approval(), approve(scope=scope, pattern=pattern), 10)
+    assert covers(approved, BINDING, ARGUMENTS, "s1", 20) is scope
+    assert covers(approved, msgspec.structs.replace(BINDING, **change), ARGUMENTS, "s1", 20) is None
+
+
+@pytest.mark.promise("P-approval-exact")
+def test_what_each_scope_covers() -> None:
+    other = msgspec.structs.replace(BINDING, argument_digest="d" * 64)
+    once = decide_approval(an_approval(), approve(), 10)
+    assert covers(once, other, ARGUMENTS, "s1", 20) is None
+    session = decide_approval(an_approval(), approve(scope=ApprovalScope.SESSION), 10)
+    assert covers(session, BINDING, ARGUMENTS, "s2", 20) is None
+    assert covers(session, other, ARGUMENTS, "s1", 20) is None
+    pattern = decide_approval(an_approval(), approve(scope=ApprovalScope.PATTERN, pattern={"path": "docs/*"}), 10)
+    assert covers(pattern, other, {"path": "docs/b.md", "content": "y"}, "", 20) is ApprovalScope.PATTERN
+    assert covers(pattern, other, {"path": "src/b.md", "content": "y"}, "", 20) is None
+    timeboxed = decide_approval(an_approval(), approve(scope=ApprovalScope.TIMEBOXED, expires_ms=50), 10)
+    assert covers(timeboxed, other, {}, "", 49) is ApprovalScope.TIMEBOXED
+    assert covers(timeboxed, other, {}, "", 50) is None
+
+
+def test_only_an_approved_request_covers() -> None:
+    for state in set(ApprovalState) - {ApprovalState.APPROVED}:
+        approval = an_approval(state=state, scope=ApprovalScope.TIMEBOXED)
+        assert covers(approval, BINDING, ARGUMENTS, "s1", 20) is None
+
+
+def test_the_meaning_of_a_pattern_names_what_stays_free() -> None:
+    approved = decide_approval(an_approval(), approve(scope=ApprovalScope.PATTERN, pattern={"path": "docs/*"}), 10)
+    assert "path matches docs/*" in approved.in_words()
+    assert "whatever its other arguments" in approved.in_words()
+
+
+@pytest.mark.promise("P-approval-exact")
+def test_the_binding_digest_depends_on_every_field() -> None:
+    digests = {msgspec.structs.replace(BINDING, **{name: "changed"}).digest for name in BINDING.__struct_fields__} | {
+        BINDING.digest
+    }
+    assert len(digests) == len(BINDING.__struct_fields__) + 1
+
+
+@pytest.mark.promise("P-approval-ends")
+@pytest.mark.parametrize(
+    ("changed", "because"),
+    [
+        ({"bundle_digest": "c" * 64}, "under other policies"),
+        ({"workspace": "/elsewhere"}, "in the workspace /w"),
+        ({"skill": "d" * 64}, "another version of fs.write"),
+    ],
+)
+def test_a_yes_that_would_cover_nothing_is_not_given(changed: dict[str, str], because: str) -> None:
+    now = InForce(**{"bundle_digest": BINDING.bundle_digest, "workspace": "/w", "skill": "", **changed})
+    with pytest.raises(ApprovalOutdated, match=because) as caught:
+        decide_approval(an_approval(), approve(in_force=now), 10)
+    assert caught.value.code == "approval.outdated"
+    denied = decide_approval(an_approval(), approve(event=ApprovalEvent.DENY, in_force=now), 10)
+    assert denied.state is ApprovalState.DENIED, "a no is a no whatever has changed"
+    with pytest.raises(AlreadyDecided):
+        decide_approval(denied, approve(in_force=now), 10)
+
+
+def test_a_yes_holds_where_nothing_changed_and_where_the_version_is_not_known() -> None:
+    for skill in ("", None):
+        now = InForce(bundle_digest=BINDING.bundle_digest, workspace="/w", skill=skill)
+        assert decide_approval(an_approval(), approve(in_force=now), 10).state is ApprovalState.APPROVED

@@ -1,0 +1,49 @@
+"""The console stands beside the API on one listener; its desks and the checks of the machine come with it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.house import open_house
+from fakes.raw_http import ask, operator
+from palyra.doctor.checks import machine_probes
+from palyra.server.console.services import CandidateDesk, JournalDesk, MachineDesk, PolicyDesk
+from palyra.server.http.app import create_app
+from palyra.server.listener import CONSOLE_PATHS, Front
+
+
+async def test_each_path_goes_to_its_own_door(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        front = Front(create_app(house.gateway.service), house.gateway)
+        assert (await ask(front, "GET", "/healthz")).data == {"status": "ok"}
+        assert (await ask(front, "GET", "/v1/tools", token=await operator(house))).status == 200
+        page = await ask(front, "GET", "/login", headers=[(b"accept", b"text/html")])
+        assert page.status == 200 and b"<h1>Log in</h1>" in page.body
+        for path in ("/nowhere", "//v1/tokens", "//login"):
+            assert (await ask(front, "GET", path)).code == "http.no_such_route"
+        assert not {"v1", "healthz", "readyz", "metrics", "mcp", "openapi.json"} & CONSOLE_PATHS
+
+
+@pytest.mark.promise("P-console-works")
+def test_a_daemon_without_visitors_loads_no_templates() -> None:
+    import subprocess
+
+    script = "import sys, palyra.daemon.palyrad; sys.exit('jinja2' in sys.modules or 'segno' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+async def test_desks_show_what_the_daemon_has(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        gateway = house.gateway
+        policy = PolicyDesk(gateway.policy)
+        shown = policy.policy_text("baseline.sensitive-needs-approval")
+        assert shown is not None and shown["effect"] == "forbid" and "need a person's" in shown["comment"]
+        assert policy.policy_text("nothing") is None and len(policy.policies()) > 10
+        journal = JournalDesk(gateway.store, gateway.state)
+        assert journal.verify().events == gateway.store.head()[0]
+        assert b"daemon.started" in b"".join(journal.export(1, None))
+        probes = machine_probes(gateway.state.root, gateway.policy.folder, gateway.settings)
+        assert len({probe.name for probe in probes}) == len(probes)
+        assert isinstance(MachineDesk(gateway.state, gateway.policy.folder, gateway.settings), MachineDesk)
+        assert CandidateDesk(gateway.state, gateway.settings.skills).all() == ()

@@ -1,0 +1,55 @@
+"""The overview."""
+
+from pathlib import Path
+
+from fakes.console_house import visitor
+from fakes.house import House, open_house
+from palyra.ids import ulid_at
+from palyra.pipeline.domain.call import CallState
+from palyra.server.console.pages.overview import HOURS, MS_PER_HOUR, hours_of, problems_of
+from palyra.store.event import Event, NewEvent
+
+SETTINGS = {"skills": {"builder_enabled": True}}
+
+
+async def record(house: House, kind: str, **payload: object) -> Event:
+    event: Event = await house.gateway.store.transact(
+        lambda tx: tx.append(NewEvent(kind=kind, actor="test", principal="agent:bot", payload=dict(payload)))
+    )
+    return event
+
+
+def test_calls_are_counted_into_their_hours() -> None:
+    first = 1_000 * MS_PER_HOUR
+    counts = [
+        (ulid_at(first)[:7], CallState.SUCCEEDED, 1),
+        (ulid_at(first + 2 * MS_PER_HOUR)[:7], CallState.DENIED, 1),
+        (ulid_at(first + 2 * MS_PER_HOUR)[:7], CallState.NEEDS_APPROVAL, 1),
+        (ulid_at(first + (HOURS + 1) * MS_PER_HOUR)[:7], CallState.SUCCEEDED, 1),
+    ]
+    hours = hours_of(counts, first)
+    assert len(hours) == HOURS and hours[0].total == 1
+    asked = next(hour for hour in hours[1:] if hour.total)
+    assert dict(asked.parts) == {"succeeded": 0, "waiting": 1, "refused": 1}
+    assert sum(hour.total for hour in hours) == 3
+
+
+def test_problems_are_sentences() -> None:
+    status = {"policy": {"rejected": {"errors": ["a.cedar:1:1: no\n  1 | permit"]}}}
+    status |= {"browser": {"profiles_rolled_back": True}}
+    found = problems_of(status, ["journal: the disk is full"])
+    assert [each.href for each in found] == ["/doctor", "/policy", "/browser"]
+    assert found[1].text.endswith("a.cedar:1:1: no.")
+    assert problems_of({"policy": {"rejected": None}}, []) == []
+
+
+async def test_the_overview_says_what_runs_waits_and_was_refused(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        known = await visitor(house)
+        await house.call("fs.write", {"path": "a", "content": "b"})
+        await house.call("nonsense", {})
+        await record(house, "egress.refused", refusal={"code": "egress.host_not_allowed"}, violation=True, tool="t")
+        page = await known.page("/")
+        assert "fs.write" in page and "tool.unknown" in page and "egress.refused" in page
+        shown = await known.data("/console/v1/overview")
+        assert len(shown["waiting"]) == 1 and shown["refused_today"] == 1 and shown["problems"] == []

@@ -1,0 +1,55 @@
+"""Roles, and what the sections offer."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.console_house import Visitor, visitor
+from fakes.house import House, open_house
+from fakes.raw_http import make_token
+from palyra.identity.api_tokens import TokenScope
+from palyra.server.console.app import SECTIONS
+from palyra.server.console.page import Role, includes
+from palyra.server.listener import CONSOLE_PATHS
+
+VIEWERS = {"access": {"groups": {"viewers": ["user:eve"]}}}
+WRITE = {"path": "a.txt", "content": "hello"}
+
+
+async def waiting(house: House, **more: Any) -> str:
+    record = await house.call("fs.write", WRITE, **more)
+    return f"/console/v1/approvals/{record.approval_id}/decision"
+
+
+def test_roles_include_each_other() -> None:
+    assert includes(Role.ADMIN, Role.VIEWER) and includes(Role.OPERATOR, Role.OPERATOR)
+    assert not includes(Role.VIEWER, Role.OPERATOR)
+
+
+def test_every_path_of_a_section_reaches_the_console() -> None:
+    paths = [each.path for section in SECTIONS for each in (*section.pages, *section.listings, *section.writes)]
+    assert {path.split("/")[1] for path in paths} <= CONSOLE_PATHS
+    assert all(path.startswith("/console/v1/") for section in SECTIONS for path in [w.path for w in section.writes])
+    names = [write.name for section in SECTIONS for write in section.writes]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.promise("P-console-guarded")
+async def test_roles_come_from_policy_each_time(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    async with open_house(tmp_path, VIEWERS) as house:
+        eve = await visitor(house, "user:eve")
+        assert "You may look at this" not in await eve.page("/approvals")
+        refused = await eve.post(await waiting(house), {"decision": "approve"})
+        assert (refused.status, refused.document["code"]) == (403, "console.role_missing")
+        boss = await visitor(house)
+        (tmp_path / "policies" / "a.cedar").write_text(
+            '@id("nobody-operates")\nforbid (principal, action == Action::"console.operate", resource);\n'
+            '@id("nor-administers")\nforbid (principal, action == Action::"console.administer", resource);\n'
+        )
+        await house.gateway.policy.reload()
+        assert (await boss.data("/console/v1/session"))["role"] == "viewer"
+        agent = Visitor(house)
+        got = await agent.log_in(await make_token(house, "agent:bot", TokenScope.CALL))
+        assert (got.status, got.document["code"]) == (403, "console.role_missing")

@@ -1,0 +1,56 @@
+"""The door by itself. What clients see of it is in tests/e2e/test_mcp_clients.py."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fakes.house import open_house
+from fakes.raw_http import ask, make_token, operator
+from palyra.identity.api_tokens import Unauthenticated
+from palyra.server.http.app import create_app
+from palyra.server.mcp.request_context import CONNECTION, console_of, session_of, speaks_for, token_of
+
+
+class Request:
+    def __init__(self, **headers: str) -> None:
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.scope: dict[str, str] = {}
+
+
+def test_a_request_names_its_token_principal_and_session() -> None:
+    request = Request(authorization="Bearer plr_x", palyra_principal="agent:a", mcp_session_id="s")
+    assert (token_of(request), speaks_for(request), session_of(request, "T")) == ("plr_x", "agent:a", "s")
+    request.scope[CONNECTION] = "stdio-1"
+    assert session_of(request, "T") == "stdio-1"
+    assert session_of(Request(), "T") == "T" and session_of(None, "T") == "T"
+    assert console_of(Request(host="localhost:1")) == "http://localhost:1/approvals" and console_of(None) == ""
+    for bad in (None, Request(), Request(authorization="Basic x"), Request(authorization="Bearer ")):
+        with pytest.raises(Unauthenticated):
+            token_of(bad)
+
+
+async def test_it_may_be_switched_off(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"mcp": {"enabled": False}}) as house:
+        app = create_app(house.gateway.service)
+        refused = await ask(app, "POST", "/mcp", token=await operator(house))
+        assert (refused.status, refused.code) == (503, "mcp.disabled")
+        assert not (tmp_path / "state" / "mcp.used").exists()
+
+
+async def test_lines_need_their_content_type_and_a_token(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        app = create_app(house.gateway.service)
+        agent = await make_token(house, "agent:bot")
+        assert (await ask(app, "POST", "/mcp/stdio", token=agent)).code == "http.wrong_shape"
+        nobody = await ask(app, "POST", "/mcp/stdio", headers=[(b"content-type", b"application/x-ndjson")])
+        assert nobody.status == 401
+
+
+async def test_a_door_that_is_left_alone_says_so(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        door = house.gateway.mcp.door()
+        async with asyncio.timeout(60):
+            await door.left_alone(0.01)
+        assert door.connections == 0
+        assert (tmp_path / "state" / "mcp.used").exists()

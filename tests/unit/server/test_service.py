@@ -1,0 +1,85 @@
+"""The questions that the routes put to policy."""
+
+from pathlib import Path
+
+import pytest
+
+from fakes.house import open_house
+from palyra.identity.api_tokens import ScopeMissing, TokenRecord, TokenScope
+from palyra.ids import Principal
+from palyra.pipeline.domain.approval import SelfApproval, UnknownApproval
+from palyra.pipeline.store.approval_tables import read_approval
+from palyra.server.access import Caller
+from palyra.server.context import ActionDenied
+
+WRITE = {"path": "a.txt", "content": "hello"}
+
+
+def a_caller(principal: str, *scopes: TokenScope) -> Caller:
+    record = TokenRecord(token_id="t", secret_sha256="", principal=principal, scopes=scopes, created_ms=0)
+    return Caller(token=record, principal=Principal.parse(principal))
+
+
+@pytest.mark.promise("P-approval-person")
+async def test_only_operators_decide_and_never_on_their_own_request(tmp_path: Path) -> None:
+    settings = {"access": {"operators": ["user:operator", "user:second"]}}
+    async with open_house(tmp_path, settings) as house:
+        service = house.gateway.service
+        asked = await house.call("fs.write", WRITE, principal="user:second")
+        approval = read_approval(house.gateway.store, asked.approval_id or "")
+        boss = a_caller("user:operator", TokenScope.OPERATE)
+        service.require_decider(boss, Principal.parse("user:operator"), approval, "once")
+        with pytest.raises(SelfApproval):
+            service.require_decider(boss, Principal.parse("user:second"), approval, "once")
+        with pytest.raises(SelfApproval):
+            # Nor may who asked decide in another's name.
+            asker = a_caller("user:second", TokenScope.OPERATE)
+            service.require_decider(asker, Principal.parse("user:operator"), approval, "once")
+        with pytest.raises(ActionDenied) as caught:
+            service.require_decider(boss, Principal.parse("agent:bot"), approval, "once")
+        assert caught.value.code == "action.denied"
+
+
+async def test_a_policy_may_forbid_a_scope(tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "scope.cedar").write_text(
+        '@id("no-boxes")\nforbid (principal, action == Action::"approval.decide", resource)'
+        ' when { context.scope == "timeboxed" };\n'
+    )
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.write", WRITE)
+        approval = read_approval(house.gateway.store, asked.approval_id or "")
+        operator = Principal.parse("user:operator")
+        boss = a_caller("user:operator", TokenScope.OPERATE)
+        house.gateway.service.require_decider(boss, operator, approval, "once")
+        with pytest.raises(ActionDenied) as caught:
+            house.gateway.service.require_decider(boss, operator, approval, "timeboxed")
+        assert caught.value.details["policies"] == ["no-boxes"]
+
+
+async def test_tokens_and_settings_take_both_the_scope_and_the_policy(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        service = house.gateway.service
+        service.require_config_change(a_caller("user:operator", TokenScope.OPERATE))
+        with pytest.raises(ScopeMissing):
+            service.require_config_change(a_caller("user:operator", TokenScope.CALL))
+        with pytest.raises(ActionDenied):
+            service.require_config_change(a_caller("agent:bot", TokenScope.OPERATE))
+
+
+async def test_status_is_for_whoever_may_use_palyra_at_all(tmp_path: Path) -> None:
+    async with open_house(tmp_path, {"access": {"principals": ["agent:bot"]}}) as house:
+        house.gateway.service.require_status(a_caller("agent:bot", TokenScope.CALL))
+        with pytest.raises(ActionDenied):
+            house.gateway.service.require_status(a_caller("agent:stranger", TokenScope.CALL))
+
+
+async def test_another_principals_approval_looks_missing(tmp_path: Path) -> None:
+    async with open_house(tmp_path) as house:
+        asked = await house.call("fs.write", WRITE)
+        approval = read_approval(house.gateway.store, asked.approval_id or "")
+        service = house.gateway.service
+        service.require_visible(a_caller("agent:bot", TokenScope.CALL), approval)
+        service.require_visible(a_caller("user:operator", TokenScope.OPERATE), approval)
+        with pytest.raises(UnknownApproval):
+            service.require_visible(a_caller("agent:eve", TokenScope.CALL), approval)

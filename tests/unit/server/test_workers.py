@@ -1,0 +1,125 @@
+"""``/v1/workers`` and ``/v1/leases`` as an operator meets them, and as nobody else does."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.fleet_scene import FleetScene, numbered
+from fakes.house import House, open_house
+from fakes.node_house import node_record
+from fakes.raw_http import RawAnswer, ask, make_token, operator
+from palyra.fleet.domain.policy import WorkerFleetPolicy
+from palyra.identity.api_tokens import TokenScope
+from palyra.identity.device import DeviceId, DeviceKind
+from palyra.server.http.app import create_app
+
+POLICY = WorkerFleetPolicy(require_egress_binding=False)
+
+
+class Desk:
+    def __init__(self, house: House, token: str) -> None:
+        self.house, self.token = house, token
+        self.app = create_app(house.gateway.service)
+        self.scene = FleetScene(POLICY)
+        self.fleet = house.gateway.workers
+
+    async def __call__(self, method: str, path: str, body: object = b"", token: str | None = None) -> RawAnswer:
+        return await ask(self.app, method, f"/v1{path}", token=token or self.token, body=body)
+
+    async def worker(self, number: int = 1, **attested: Any) -> str:
+        """One that has attested itself, without its connection."""
+        opened = await self.fleet.ledger.decide(self.scene.open_session(numbered(number)))
+        assert opened.worker is not None
+        now_ms = self.house.gateway.clock.now_ms()
+        said = {"egress_proxy_attested": False, "egress_binding": "", **attested}
+        await self.fleet.ledger.decide(self.scene.present(opened.worker, now_ms, **said))
+        return opened.worker.worker_id
+
+    async def lease(self, worker_id: str) -> str:
+        lease = await self.scene.leased(self.fleet.ledger, worker_id, now_ms=self.house.gateway.clock.now_ms())
+        return lease.lease_id
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_house(tmp_path, {"workers": {"require_egress_binding": False}}) as house:
+        yield Desk(house, await operator(house))
+
+
+async def test_workers_and_their_leases_are_listed_and_shown(desk: Desk) -> None:
+    assert (await desk("GET", "/workers")).data == {"workers": []}
+    worker_id = await desk.worker()
+    lease_id = await desk.lease(worker_id)
+    (listed,) = (await desk("GET", "/workers")).data["workers"]
+    assert (listed["worker_id"], listed["state"], listed["open_leases"]) == (worker_id, "busy", 1)
+    assert listed["attestation"]["capabilities"] == ["tier.b", "tier.c"] and "leases" not in listed
+    for name in (worker_id, "worker%201"):
+        shown = (await desk("GET", f"/workers/{name}")).data
+        assert [one["lease_id"] for one in shown["leases"]] == [lease_id]
+    (one,) = (await desk("GET", f"/leases?worker={worker_id}")).data["leases"]
+    assert (one["lease_id"], one["state"], one["fence"], one["outcome"]) == (lease_id, "open", 1, None)
+    desk.fleet.output.add(lease_id, 1, 0, b"half\xff")
+    assert (await desk("GET", f"/leases/{lease_id}")).data["output"] == {"stdout": "half�", "stderr": ""}
+
+
+async def test_an_operator_drains_quarantines_and_releases(desk: Desk) -> None:
+    worker_id = await desk.worker()
+    drained = await desk("POST", f"/workers/{worker_id}/drain", {"reason": "new disk"})
+    assert (drained.data["state"], drained.data["reason"]) == ("draining", "new disk")
+    assert (await desk("POST", f"/workers/{worker_id}/resume", {})).data["state"] == "registered"
+    lease_worker = await desk.worker(2)
+    lease_id = await desk.lease(lease_worker)
+    cut = await desk("POST", f"/workers/{lease_worker}/quarantine", {})
+    assert (cut.data["state"], cut.data["attestation"]) == ("quarantined", None)
+    ended = (await desk("GET", "/leases?all=true")).data["leases"]
+    assert [(one["lease_id"], one["state"]) for one in ended] == [(lease_id, "fenced")]
+    assert (await desk("GET", "/leases")).data["leases"] == []
+    assert (await desk("POST", f"/workers/{lease_worker}/release", {"reason": "looked"})).data["state"] == "registered"
+    wrong = await desk("POST", f"/workers/{lease_worker}/release", {})
+    assert (wrong.status, wrong.code) == (409, "worker.wrong_state")
+
+
+async def test_removing_a_worker_ends_its_pairing(desk: Desk) -> None:
+    worker_id = await desk.worker()
+    state = (await desk.house.gateway.nodes.opened()).state
+    record = node_record(id=DeviceId(worker_id), kind=DeviceKind.WORKER, name="worker 1")
+    await state.transact(lambda unit: unit.nodes.put(record))
+    from fakes.identity_house import ACTOR, DeviceKey
+
+    await desk.house.gateway.identity.issue(DeviceKind.WORKER, DeviceId(worker_id), DeviceKey().csr(), actor=ACTOR)
+    removed = await desk("POST", f"/workers/{worker_id}/remove", {"reason": "sold"})
+    assert removed.data["state"] == "removed"
+    assert state.read(lambda unit: unit.nodes.get(worker_id)).revoked_ms is not None
+    # Its name is free for another; its id tells of it for a while.
+    assert (await desk("GET", "/workers/worker%201")).code == "worker.unknown"
+    assert (await desk("GET", f"/workers/{worker_id}")).data["state"] == "removed"
+
+
+async def test_what_is_not_there_or_not_meant_is_told(desk: Desk) -> None:
+    assert ((gone := await desk("GET", "/workers/nobody")).status, gone.code) == (404, "worker.unknown")
+    assert (await desk("GET", "/leases/01NONE")).code == "lease.unknown"
+    assert (await desk("GET", "/leases?colour=red")).code == "http.wrong_shape"
+    await desk.worker(1)
+    await desk.worker(2)
+    same = await desk.fleet.ledger.decide(
+        desk.scene.open_session(numbered(3)).__class__(
+            **{**_fields(desk.scene.open_session(numbered(3))), "name": "worker 1"}
+        )
+    )
+    assert same.worker is not None
+    assert (await desk("GET", "/workers/worker%201")).code == "worker.ambiguous_name"
+
+
+def _fields(command: Any) -> dict[str, Any]:
+    return {name: getattr(command, name) for name in command.__struct_fields__}
+
+
+async def test_only_operators_see_and_change_workers(desk: Desk) -> None:
+    worker_id = await desk.worker()
+    agent = await make_token(desk.house, "agent:bot", TokenScope.CALL, TokenScope.OPERATE)
+    for method, path in (("GET", "/workers"), ("GET", "/leases"), ("POST", f"/workers/{worker_id}/quarantine")):
+        refused = await desk(method, path, {} if method == "POST" else b"", token=agent)
+        assert (refused.status, refused.code) == (403, "action.denied")
+    assert desk.fleet.ledger.worker(worker_id).state.value == "available"
